@@ -1,0 +1,69 @@
+"""A sample: what the windows of a setting's trials say, as arrays, in the order the requests were sent.
+
+Everything above (estimates, flags, judgements, the search) works on samples; they are what `derived/` caches.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frontier.analyze.histogram import LogHistogram
+from frontier.model import ClientHealth, Shape
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BLOCKS = 20
+"""Time blocks per window: enough for a variance, few enough that each outlasts a request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One trial's window, or several of one setting joined in time order (`joined`). Index i is the i-th request sent.
+
+    Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
+    `tpot` is NaN where it is not defined (a success of one token). Token counts are NaN where the server gave none.
+    Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
+
+    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
+    that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
+    """
+
+    deployment: str
+    shape: Shape
+    concurrency: int
+    starts: Floats
+    ends: Floats
+    sent: Floats
+    window: Ints
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    ok: Bools
+    asked_isl: Floats
+    asked_osl: Floats
+    prompt_tokens: Floats
+    completion_tokens: Floats
+    cached_tokens: Floats
+    events: Ints
+    reads: Ints
+    block_seconds: Floats
+    block_output_tokens: Floats
+    block_input_tokens: Floats
+    block_finished: Floats
+    block_itl: tuple[LogHistogram, ...]
+    in_flight: Floats
+    health: tuple[ClientHealth, ...]
+    server_identities: tuple[str | None, ...]
+    server: tuple[dict[str, float], ...]
+    ended: tuple[str, ...]
+    client_failures: int
+    outcomes: dict[str, int]
+    whole_run: dict[str, float]
+
+    @property
+    def n(self) -> int:
+        """Requests that count for latency."""
+        return len(self.sent)

@@ -1,0 +1,1 @@
+"""The engine inside: a continuous-batching model with known truth, in virtual time or behind HTTP."""

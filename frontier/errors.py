@@ -1,0 +1,89 @@
+"""Errors a user can cause or meet, and the exit code each one ends in.
+
+Every one says what happened, where, and the way out; the command line prints them without a traceback.
+Anything else that escapes is a bug of ours and ends in exit code 1.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a script reads: 0 yes, 3 no, 4 not proven, 5 measurement failed, 2 mis-asked, 130 interrupted."""
+
+    YES = 0
+    BUG = 1
+    MISASKED = 2
+    NO = 3
+    NOT_PROVEN = 4
+    FAILED = 5
+    INTERRUPTED = 130
+
+
+class FrontierError(Exception):
+    """Base of every error meant for the user: `what` happened, and optionally the `way_out`."""
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, what: str, way_out: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.way_out = way_out
+
+    def __str__(self) -> str:
+        return self.what if self.way_out is None else f"{self.what}\n  {self.way_out}"
+
+
+class MisaskedError(FrontierError):
+    """The request itself is wrong: a bad option, a missing run, a config mistake."""
+
+    exit_code = ExitCode.MISASKED
+
+
+class MeasurementError(FrontierError):
+    """Nothing can be measured: the endpoint is down, refuses, or does not stream."""
+
+    exit_code = ExitCode.FAILED
+
+
+class StoreError(FrontierError):
+    """The run directory cannot be used: another sweep's, locked, not writable, damaged."""
+
+    exit_code = ExitCode.MISASKED
+
+
+class InterruptedSweepError(FrontierError):
+    """The user stopped the sweep; what was finished is kept."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """One thing wrong with a config: where (1-based line and column, when known), what, and the way out."""
+
+    what: str
+    way_out: str | None = None
+    line: int | None = None
+    column: int | None = None
+    source_line: str | None = None
+
+
+class ConfigError(MisaskedError):
+    """Everything that is wrong with one config file, all at once."""
+
+    def __init__(self, file: str, complaints: tuple[Complaint, ...]) -> None:
+        self.file = file
+        self.complaints = complaints
+        super().__init__("\n".join(self._lines()))
+
+    def _lines(self) -> list[str]:
+        lines: list[str] = []
+        for c in self.complaints:
+            where = self.file if c.line is None else f"{self.file}:{c.line}:{c.column}"
+            lines.append(f"{where}: {c.what}")
+            if c.source_line is not None:
+                lines.append(f"  {c.line} | {c.source_line.strip()}")
+            if c.way_out is not None:
+                lines.append(f"  {c.way_out}")
+        return lines

@@ -1,0 +1,131 @@
+"""The metrics a point has: their names, units, which way is better, and how a name is read.
+
+A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
+`p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
+The rest are rates (`output_throughput`) and shares (`error_rate`).
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from frontier.units import format_number, format_seconds, format_share, parse_duration, parse_share
+
+
+class Unit(StrEnum):
+    """What a metric's number counts."""
+
+    SECONDS = "s"
+    TOKENS_PER_SECOND = "tok/s"
+    REQUESTS_PER_SECOND = "req/s"
+    SHARE = "share"
+    TOKENS_PER_SECOND_PER_USER = "tok/s/user"
+    DOLLARS_PER_MILLION_TOKENS = "$/Mtok"
+
+
+Better = Literal["lower", "higher"]
+
+LATENCIES = {
+    "ttft": "time to first token",
+    "tpot": "time per output token",
+    "itl": "gap between chunks",
+    "e2e": "end-to-end latency",
+}
+_PLAIN: dict[str, tuple[Unit, Better, str]] = {
+    "output_throughput": (Unit.TOKENS_PER_SECOND, "higher", "output throughput"),
+    "input_throughput": (Unit.TOKENS_PER_SECOND, "higher", "input throughput"),
+    "total_throughput": (Unit.TOKENS_PER_SECOND, "higher", "input + output throughput"),
+    "request_throughput": (Unit.REQUESTS_PER_SECOND, "higher", "request throughput"),
+    "goodput": (Unit.REQUESTS_PER_SECOND, "higher", "goodput (requests within every limit)"),
+    "attainment": (Unit.SHARE, "higher", "share of requests within every limit"),
+    "error_rate": (Unit.SHARE, "lower", "error rate"),
+    "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
+}
+_STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
+
+DEFAULT_METRICS = (
+    *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
+    "p50_interactivity", "output_throughput", "input_throughput", "total_throughput",
+    "request_throughput", "error_rate",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. `quantity` is ttft/tpot/itl/e2e or None; `p` is the percentile as a share, None for mean or rates."""
+
+    name: str
+    unit: Unit
+    better: Better
+    label: str
+    quantity: str | None = None
+    p: float | None = None
+    inverted: bool = False
+
+    @property
+    def is_mean(self) -> bool:
+        """A mean of a per-request quantity (never to be shown as a percentile)."""
+        return self.quantity is not None and self.p is None
+
+    def format(self, value: float | None) -> str:
+        """The value with its unit, as a person reads it."""
+        if self.unit is Unit.SECONDS:
+            return format_seconds(value)
+        if self.unit is Unit.SHARE:
+            return format_share(value)
+        if self.unit is Unit.DOLLARS_PER_MILLION_TOKENS:
+            return f"${format_number(value)}/Mtok"
+        return f"{format_number(value)} {self.unit.value}"
+
+    def parse_limit(self, text: str) -> float:
+        """A limit as a user writes it, in this metric's unit; units are required where one exists. ValueError else."""
+        if self.unit is Unit.SECONDS:
+            return parse_duration(text)
+        if self.unit is Unit.SHARE:
+            return parse_share(text)
+        return float(text.strip().removesuffix(self.unit.value).strip())
+
+
+def metric(name: str) -> Metric:
+    """The metric called `name`. ValueError with a did-you-mean when there is none.
+
+    >>> metric("p99_ttft").p
+    0.99
+    """
+    if name in _PLAIN:
+        unit, better, label = _PLAIN[name]
+        return Metric(name, unit, better, label)
+    found = _STATISTIC.fullmatch(name)
+    if found is None:
+        close = difflib.get_close_matches(name, [*_PLAIN, *DEFAULT_METRICS], n=1, cutoff=0.6)
+        hint = (
+            f"did you mean {close[0]!r}?"
+            if close
+            else "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
+        )
+        raise ValueError(f"unknown metric {name!r}; {hint}")
+    statistic, quantity = found[1], found[2]
+    p = None if statistic == "mean" else round(float(statistic[1:]) / 100, 6)
+    if quantity == "interactivity":
+        if p is None:
+            raise ValueError("mean_interactivity is not defined; ask for p50_interactivity")
+        label = f"{statistic} interactivity"
+        return Metric(name, Unit.TOKENS_PER_SECOND_PER_USER, "higher", label, "tpot", p, inverted=True)
+    return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
+
+
+def claim_floor(p: float) -> int:
+    """Fewest requests before a claim about percentile `p` is made at all, however clean they look.
+
+    p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Clustered stalls make a run that saw no cluster look perfect, which
+    the order-statistic minimum alone (299 for p99) cannot know.
+    """
+    if p <= 0.5:
+        return 30
+    if p <= 0.9:
+        return 100
+    if p <= 0.95:
+        return 200
+    return 1000 if p <= 0.99 else 10_000

@@ -1,0 +1,1 @@
+"""Points, frontiers and decisions as pictures, tables and pages."""
