@@ -113,9 +113,7 @@ class Trial:
     @property
     def key(self) -> str:
         """Unique in a sweep and safe as a file name."""
-        label = "".join(
-            ch if ch.isalnum() or ch in "-~." else "x" if ch == "/" else "_" for ch in self.shape.label
-        )
+        label = "".join(ch if ch.isalnum() or ch in "-~." else "x" if ch == "/" else "_" for ch in self.shape.label)
         return f"{self.deployment}-{label}-c{self.concurrency:04d}-{self.phase.value}-r{self.repeat}"
 
 
@@ -284,10 +282,6 @@ class Limit:
     metric: str
     promise: float
     comfort: float | None = None
-
-    @property
-    def label(self) -> str:
-        return f"{self.metric} limit"
 
 
 class Verdict(StrEnum):

@@ -22,9 +22,7 @@ def parse_duration(text: str) -> float:
     while at < len(stripped):
         part = _PART.match(stripped, at)
         if part is None or part[2] not in _DURATIONS:
-            raise ValueError(
-                f"{text!r} is not a duration: write a number with a unit, as 500ms, 0.5s, 5min or 1h"
-            )
+            raise ValueError(f"{text!r} is not a duration: write a number with a unit, as 500ms, 0.5s, 5min or 1h")
         total += float(part[1]) * _DURATIONS[part[2]]
         at = part.end()
     if not stripped:

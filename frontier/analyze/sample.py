@@ -21,7 +21,7 @@ BLOCKS = 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One trial's window, or several of one setting joined in time order (`joined`). Index i is the i-th request sent.
+    """One trial's window, or several of one setting joined in time order. Index i is the i-th request sent.
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
     `tpot` is NaN where it is not defined (a success of one token). Token counts are NaN where the server gave none.
