@@ -138,9 +138,9 @@ class Record:
     """One request as it was seen, written once. Times are seconds on the trial's clock (0 = the trial's start).
 
     `first` and `last` are the receipt of the first and last token-bearing event on any channel, `visible` of the first
-    one a user sees (not reasoning). `gaps` are the microseconds between successive token-bearing events. `prompt_tokens`,
-    `completion_tokens` and `cached_tokens` are the server's own counts. CANCELLED (cut off by us) is neither success nor
-    failure; CLIENT is our own failing (out of file descriptors) and is never counted against the server.
+    one a user sees (not reasoning). `gaps` are the microseconds between successive token-bearing events.
+    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts. CANCELLED (cut off by us) is
+    neither success nor failure; CLIENT is our own failing (no file descriptors) and never counted against the server.
     """
 
     index: int
@@ -213,8 +213,8 @@ class Measurement:
 class Estimate:
     """A number with its doubt. `low`..`high` is the two-sided 95 % interval.
 
-    `lower` and `upper` are the one-sided 95 % bounds that verdicts use (inf = no such bound can be given); `need` is how
-    many requests would make the bound exist, when it does not. `n` counts the requests (or blocks) behind the number.
+    `lower` and `upper` are the one-sided 95 % bounds that verdicts use (inf = no such bound can be given); `need` is
+    how many requests would make the bound exist, when it does not. `n` counts the requests behind the number.
     """
 
     value: float
@@ -264,7 +264,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The exact non-dominated set of one (deployment, shape): concurrencies on it, and those left out with the reason."""
+    """The exact non-dominated set of one (deployment, shape): the concurrencies on it, and why others are not."""
 
     deployment: str
     shape: Shape
