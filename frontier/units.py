@@ -75,7 +75,8 @@ def _three(x: float) -> str:
     """Three significant digits, thousands separated, no exponent."""
     if x == 0:
         return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(x))))
+    rounded = float(f"{x:.3g}")
+    digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{x:,.{digits}f}"
 
 

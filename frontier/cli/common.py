@@ -1,0 +1,65 @@
+"""What several commands share: finding a run, saying things, and JSON on standard output."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+RUNS = Path("runs")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def say(text: str = "") -> None:
+    """The conversation: standard error."""
+    click.echo(_CONTROL.sub("", text), err=True)
+
+
+def answer(text: str) -> None:
+    """The answer: standard output."""
+    click.echo(text)
+
+
+def answer_json(tree: Any) -> None:
+    """The answer for a machine: one JSON object on standard output."""
+    import orjson
+
+    click.echo(orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
+
+
+def find_run(run: Path | None) -> Path:
+    """The run named, or the newest under runs/, which is then named on standard error."""
+    from frontier.store import newest_run
+
+    if run is not None:
+        return run
+    newest = newest_run(RUNS)
+    say(f"run  {newest}")
+    return newest
+
+
+def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion: run directories under runs/."""
+    names = [str(p.parent) for p in RUNS.glob("*/manifest.json")]
+    return sorted(n for n in names if n.startswith(incomplete))
+
+
+run_argument = click.argument(
+    "run", required=False, type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON object.")
+
+
+def width() -> int:
+    """Columns to lay an answer out for: the terminal's, or 100 where there is none."""
+    if sys.stdout.isatty():
+        return max(60, os.get_terminal_size(sys.stdout.fileno()).columns)
+    return int(os.environ.get("COLUMNS", "100"))
+
+
+def in_colour() -> bool:
+    """Colour only on a terminal that wants it (NO_COLOR, TERM=dumb)."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

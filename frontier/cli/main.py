@@ -1,0 +1,135 @@
+"""The `frontier` command: a table of commands imported only when called, and the one place errors become exit codes."""
+
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from frontier._version import __version__
+from frontier.errors import ExitCode, FrontierError
+
+SECTIONS: dict[str, dict[str, str]] = {
+    "Measure": {
+        "probe": "one streamed request and a checked list of what the server does",
+        "init": "print a commented config for an endpoint",
+        "sweep": "run a sweep, or resume it: the same command again",
+        "quick": "a plain answer in about a minute",
+        "status": "how a running sweep stands",
+    },
+    "Decide": {
+        "show": "the points of a run as a table",
+        "solve": "the operating point: the concurrency proven inside the SLA",
+    },
+    "Present": {
+        "plot": "the frontier as a picture (png, svg, pdf)",
+        "report": "the run as one page (html, md)",
+    },
+    "Also": {
+        "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
+    },
+}
+
+EXAMPLES = """\b
+Examples:
+  frontier init http://localhost:8000/v1 > sweep.yaml   a commented config to start from
+  frontier sweep sweep.yaml --dry-run                   the plan, its time and its disk; sends nothing
+  frontier sweep sweep.yaml                             run it; the same command resumes it
+  frontier solve --sla 'p99_ttft<=500ms'                another SLA on the newest run, nothing is measured again
+"""
+
+EPILOG = """\b
+Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven · 5 measurement failed or invalid
+            2 mis-asked · 1 a bug of ours · 130 interrupted
+"""
+
+
+class Commands(click.Group):
+    """Commands by section, each imported from `frontier.cli.<name>` when it is called and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for commands in SECTIONS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"frontier.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        import difflib
+
+        if args and args[0] not in self.list_commands(ctx):
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else " See  frontier --help."
+            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl(list(commands.items()), col_max=14)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EPILOG,
+    help="The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.\n\n"
+    + EXAMPLES,
+)
+@click.version_option(__version__, prog_name="frontier")
+def cli() -> None:
+    """The group; its help is given above."""
+
+
+def _complain(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _bug(error: BaseException) -> ExitCode:
+    """Something of ours broke: keep the traceback in a file, say so in two lines."""
+    log = Path(tempfile.gettempdir()) / f"frontier-crash-{os.getpid()}.log"
+    log.write_text("".join(traceback.format_exception(error)))
+    _complain(f"bug: {type(error).__name__}: {error}")
+    _complain(f"  this is our mistake, not yours; the details are in {log}")
+    return ExitCode.BUG
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and give its exit code; never raises for an error of the user's or the server's."""
+    try:
+        code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.Abort:
+        _complain("interrupted")
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.MISASKED
+    except FrontierError as error:
+        _complain(f"error: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): nothing more to say, and nothing wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.YES
+    except Exception as error:  # noqa: BLE001  # the edge: whatever else escapes is a bug and becomes exit code 1
+        return _bug(error)
+    return int(code) if isinstance(code, int) else ExitCode.YES
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""The floors of the house: imports point down, or sideways inside a room, never up and never in a circle."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import frontier
+
+ROOT = Path(frontier.__file__).parent
+
+FLOORS: list[set[str]] = [
+    {"model", "units", "errors", "_version"},
+    {"metrics"},
+    {"measure", "engine", "store"},
+    {"analyze", "exchange", "config", "yamltext", "template"},
+    {"present", "plan"},
+    {"results", "backend", "sweep"},
+    {"cli", "__main__"},
+]
+# Rooms made of several top-level modules: sideways imports inside them are allowed.
+ROOMS = [
+    {"model", "units", "errors", "_version"},
+    {"config", "yamltext", "template"},
+    {"results", "backend", "sweep"},
+    {"cli", "__main__"},
+]
+PURE = ("config.py", "yamltext.py", "template.py", "plan.py", "analyze")
+
+
+def modules() -> dict[str, Path]:
+    return {
+        ".".join(p.relative_to(ROOT.parent).with_suffix("").parts): p
+        for p in ROOT.rglob("*.py")
+        if p.name != "__init__.py" or p.parent != ROOT
+    }
+
+
+def room(module: str) -> str:
+    return module.split(".")[1]
+
+
+def floor(name: str) -> int:
+    for level, rooms in enumerate(FLOORS):
+        if name in rooms:
+            return level
+    raise AssertionError(f"{name} stands on no floor: add it to FLOORS and to ARCHITECTURE.md")
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of this package's modules that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{a.name}" for a in node.names} | {node.module}
+    return {n for n in names if n.startswith("frontier.")}
+
+
+def test_imports_point_down_or_sideways_inside_a_room() -> None:
+    wrong = []
+    for module, path in modules().items():
+        here = room(module)
+        for name in imported(path):
+            there = name.split(".")[1]
+            if not ((ROOT / there).is_dir() or (ROOT / f"{there}.py").exists()):
+                continue  # a name of the package itself, not a module
+            same_room = here == there or any({here, there} <= r for r in ROOMS)
+            if not same_room and floor(there) >= floor(here):
+                wrong.append(f"{module} (floor {floor(here)}) imports {name} (floor {floor(there)})")
+    assert [] == wrong
+
+
+def test_no_module_imports_itself_through_a_circle() -> None:
+    known = modules()
+    graph = {m: {n for n in imported(p) if n in known and n != m} for m, p in known.items()}
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert state.get(module) != 1, f"circle: {' -> '.join((*path, module))}"
+        if state.get(module) == 2:
+            return
+        state[module] = 1
+        for other in graph[module]:
+            visit(other, (*path, module))
+        state[module] = 2
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_pure_rooms_read_no_clock_no_file_and_no_unseeded_randomness() -> None:
+    wrong = []
+    for name in PURE:
+        target = ROOT / name
+        for path in [target] if target.is_file() else target.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+                if text.startswith(("open(", "time.time(", "time.perf_counter(", "os.environ", "random.random(")) or (
+                    text in {"np.random.default_rng()", "random.Random()"}
+                ):
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text}")  # type: ignore[attr-defined]
+    assert [] == wrong
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from frontier.cli.main import run\n"
+        "run(['--help'])\n"
+        "heavy = {'numpy', 'scipy', 'pandas', 'matplotlib', 'aiohttp', 'pydantic', 'rich', 'yaml', 'asyncio'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,45 @@
+import pytest
+
+from frontier.metrics import DEFAULT_METRICS, Unit, claim_floor, metric
+
+
+@pytest.mark.parametrize(
+    ("name", "quantity", "p"),
+    [("p99_ttft", "ttft", 0.99), ("p50_tpot", "tpot", 0.5), ("p99.9_e2e", "e2e", 0.999), ("mean_itl", "itl", None)],
+)
+def test_a_latency_metric_is_a_statistic_of_a_quantity(name: str, quantity: str, p: float | None) -> None:
+    found = metric(name)
+    assert (found.quantity, found.p, found.unit, found.better) == (quantity, p, Unit.SECONDS, "lower")
+
+
+def test_interactivity_inverts_a_percentile_of_tpot() -> None:
+    found = metric("p99_interactivity")
+    assert (found.quantity, found.p, found.inverted, found.better) == ("tpot", 0.99, True, "higher")
+
+
+def test_a_mistyped_metric_is_answered_with_the_right_one() -> None:
+    with pytest.raises(ValueError, match="did you mean 'p99_ttft'"):
+        metric("p99_tfft")
+
+
+@pytest.mark.parametrize("name", ["p0_ttft", "p100_ttft", "median_ttft", "p99_", "ttft", "mean_interactivity"])
+def test_what_is_not_a_metric_is_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        metric(name)
+
+
+def test_every_default_metric_exists() -> None:
+    assert [metric(name).name for name in DEFAULT_METRICS] == list(DEFAULT_METRICS)
+
+
+def test_limits_need_their_unit() -> None:
+    assert metric("p99_ttft").parse_limit("500ms") == 0.5
+    assert metric("error_rate").parse_limit("1%") == 0.01
+    assert metric("output_throughput").parse_limit("1000 tok/s") == 1000.0
+    with pytest.raises(ValueError):
+        metric("p99_ttft").parse_limit("500")
+
+
+@pytest.mark.parametrize(("p", "floor"), [(0.5, 30), (0.95, 200), (0.99, 1000), (0.999, 10_000)])
+def test_a_claim_about_a_rarer_percentile_needs_more_requests(p: float, floor: int) -> None:
+    assert claim_floor(p) == floor

@@ -1,0 +1,178 @@
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontier.errors import StoreError
+from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.store import (
+    AnotherSweepError,
+    RunDirectory,
+    decode_measurement,
+    decode_record,
+    encode_measurement,
+    encode_record,
+    newest_run,
+)
+
+
+def trial(concurrency: int = 4, repeat: int = 1) -> Trial:
+    return Trial(
+        "default", Shape.of(256, 32), concurrency, repeat, Phase.GRID, 100, 7, 1.0, 0.0, 10.0, f"f{concurrency}{repeat}"
+    )
+
+
+def measurement(of: Trial) -> Measurement:
+    return Measurement(
+        of, 1_700_000_000.5, Window(1.0, 9.0), "requests", ClientHealth(0.001, resent=2), {"num_preemptions": 3.0}, "v"
+    )
+
+
+def record(index: int = 0) -> Record:
+    return Record(
+        index, 1, 0.25, Outcome.OK, 1.5, 256, 32, 0.5, 0.5, 1.25, 257, 32, 0, 32, 30, 90, 80, "length", 200,
+        gaps=(10, 20, 30),
+    )  # fmt: skip
+
+
+def open_run(path: Path, identity: str = "same") -> RunDirectory:
+    return RunDirectory.open_for_sweep(
+        path, identity=identity, canonical={"seed": identity}, config_text="seed: 1\n", facts={}
+    )
+
+
+def test_a_committed_trial_reads_back_as_it_was(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        with run.writer(trial()) as writer:
+            for i in range(3):
+                writer.add(record(i))
+            writer.commit(measurement(trial()))
+        assert {trial().key: measurement(trial())} == run.finished()
+        assert [record(i) for i in range(3)] == list(run.records(trial().key))
+        assert ["created", "trial_done"] == [line["event"] for line in run.journal_lines()]
+
+
+def test_a_trial_left_without_commit_leaves_nothing(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        with run.writer(trial()) as writer:
+            writer.add(record())
+        assert {} == run.finished()
+        assert [] == list((tmp_path / "run" / "trials").iterdir())
+
+
+@given(
+    st.builds(
+        Record,
+        index=st.integers(0, 10**9), stream=st.integers(0, 10**4), sent=st.floats(0, 1e5).map(lambda x: round(x, 6)),
+        outcome=st.sampled_from(Outcome), end=st.floats(0, 1e5).map(lambda x: round(x, 6)),
+        asked_isl=st.integers(0, 10**6), asked_osl=st.integers(0, 10**6), error=st.none() | st.text(max_size=50),
+        first=st.none() | st.floats(0, 1e5).map(lambda x: round(x, 6)), prompt_tokens=st.none() | st.integers(0, 10**6),
+        resent=st.booleans(), gaps=st.lists(st.integers(0, 10**9), max_size=20).map(tuple),
+    )
+)  # fmt: skip
+def test_any_record_survives_the_file(written: Record) -> None:
+    assert written == decode_record(encode_record(written))
+
+
+def test_a_measurement_survives_the_file() -> None:
+    assert measurement(trial()) == decode_measurement(encode_measurement(measurement(trial())))
+
+
+def test_a_damaged_record_is_an_error_with_a_reason() -> None:
+    for line in (b"{", b"[]", b"{}", b'{"outcome": "no such"}', b'{"outcome": "ok", "surprise": 1}'):
+        with pytest.raises(StoreError, match="record cannot be read"):
+            decode_record(line)
+
+
+def test_a_torn_journal_line_is_left_out(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        with (run.path / "journal.jsonl").open("ab") as file:
+            file.write(b'{"event": "trial_do')
+        assert ["created"] == [line["event"] for line in run.journal_lines()]
+
+
+def test_another_sweep_is_refused_and_its_trials_kept(tmp_path: Path) -> None:
+    open_run(tmp_path / "run").close()
+    with pytest.raises(AnotherSweepError) as caught:
+        open_run(tmp_path / "run", identity="other")
+    assert ({"seed": "same"}, {"seed": "other"}) == (caught.value.theirs, caught.value.ours)
+    open_run(tmp_path / "run").close()
+
+
+def test_a_second_start_on_one_run_is_refused_with_the_holder_named(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run"), pytest.raises(StoreError, match=rf"in use by process {os.getpid()} on"):
+        open_run(tmp_path / "run")
+    open_run(tmp_path / "run").close()
+
+
+def test_a_directory_with_other_things_is_not_taken_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("precious")
+    with pytest.raises(StoreError, match="not empty and not a run directory"):
+        open_run(tmp_path / "run")
+    assert ["thesis.tex"] == [p.name for p in (tmp_path / "run").iterdir()]
+
+
+def test_no_write_permission_is_said_with_a_way_out(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        target = Path("/proc/frontier-cannot-write-here")  # root may write anywhere a file system lets it
+    else:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        target = tmp_path / "locked" / "run"
+    with pytest.raises(StoreError) as caught:
+        open_run(target)
+    assert caught.value.way_out is not None
+    assert "-o DIR" in caught.value.way_out
+
+
+def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"schema": "frontier.run/99"}')
+    with pytest.raises(StoreError, match="another version"):
+        RunDirectory.read(tmp_path)
+
+
+def test_the_newest_run_is_found(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no run under"):
+        newest_run(tmp_path)
+    for name, age in (("old", 100), ("new", 10)):
+        open_run(tmp_path / name).close()
+        stamp = time.time() - age
+        os.utime(tmp_path / name / "manifest.json", (stamp, stamp))
+    assert tmp_path / "new" == newest_run(tmp_path)
+
+
+def _write_trials_for_ever(path: Path) -> None:
+    with open_run(path) as run:
+        for repeat in range(1, 10_000):
+            with run.writer(trial(repeat=repeat)) as writer:
+                for i in range(50):
+                    writer.add(record(i))
+                writer.commit(measurement(trial(repeat=repeat)))
+
+
+def test_a_kill_at_any_moment_loses_at_most_the_trial_in_flight(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    context = multiprocessing.get_context("fork")
+    done = 0
+    for pause in (0.05, 0.08, 0.11, 0.13, 0.17):
+        child = context.Process(target=_write_trials_for_ever, args=(path,))
+        child.start()
+        time.sleep(pause)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        if not (path / "manifest.json").exists():
+            continue
+        with open_run(path) as run:
+            finished = run.finished()
+            assert len(finished) >= done
+            done = len(finished)
+            for key in finished:
+                assert 50 == len(list(run.records(key)))
+            assert [] == list(path.rglob("*.part"))
+    assert done > 0
