@@ -1,0 +1,149 @@
+"""A log histogram of durations: counts per bin, where a bin is a fixed ratio wide.
+
+Quantiles are off by at most ALPHA relative, at any percentile, from one microsecond upwards. Merging is the addition of
+counts, so the order of the merges and the number of workers cannot change a result (a t-digest's can).
+The bins are those of DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ALPHA = 0.001
+"""Guaranteed relative error of a quantile."""
+X0 = 1e-6
+"""Seconds: durations below this one share the lowest bin. Stamps are in microseconds, so nothing is lost."""
+
+_GAMMA = (1 + ALPHA) / (1 - ALPHA)
+_LN_GAMMA = math.log(_GAMMA)
+TOP = math.ceil(math.log(1e6 / X0) / _LN_GAMMA) + 2
+"""The last bin: everything above a million seconds, and +inf."""
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def bin_indices(seconds: ArrayLike) -> NDArray[np.int64]:
+    """The bin of each duration: 0 below X0, else i with X0 g^(i-2) < x <= X0 g^(i-1), the last one holding +inf too.
+
+    ValueError for NaN and negatives.
+    """
+    x = np.asarray(seconds, dtype=np.float64)
+    if x.size and not x.min() >= 0:  # the negation also catches NaN
+        raise ValueError("a duration is a number of seconds, 0 or more")
+    raised = np.log(np.maximum(x, X0 / 2) * (1 / X0))
+    raised *= 1 / _LN_GAMMA
+    # A value that is a bin's edge but for rounding stays in it: without the slack X0 itself could go either way.
+    return np.clip(np.ceil(raised - 1e-9) + 1, 0, TOP).astype(np.int64)
+
+
+def bin_values(indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The duration that stands for each bin: within ALPHA of everything in it; 0 for the lowest, +inf for the last."""
+    values: NDArray[np.float64] = 2 * X0 / (_GAMMA + 1) * np.exp((indices - 1) * _LN_GAMMA)
+    values[indices <= 0] = 0.0
+    values[indices >= TOP] = math.inf
+    return values
+
+
+class LogHistogram:
+    """Counts of durations per bin, sparse and never changed once made: `a + b` is a new one.
+
+    `total` is the exact sum of the durations in seconds, which a mean needs and bins cannot give.
+    """
+
+    __slots__ = ("_counts", "_cumulative", "_indices", "total")
+
+    def __init__(self, indices: NDArray[np.int64] = _NONE, counts: NDArray[np.int64] = _NONE, total: float = 0.0):
+        """From distinct ascending bin numbers and their counts; `of` and `merged` are what callers want."""
+        keep = counts > 0
+        self._indices = indices if keep.all() else indices[keep]
+        self._counts = counts if keep.all() else counts[keep]
+        self._cumulative = self._counts.cumsum()
+        self.total = total
+
+    @classmethod
+    def of(cls, seconds: ArrayLike) -> "LogHistogram":
+        """The histogram of these durations, in seconds."""
+        x = np.asarray(seconds, dtype=np.float64).ravel()
+        return cls.from_bins(np.bincount(bin_indices(x)), float(x.sum()))
+
+    @classmethod
+    def from_bins(cls, dense: NDArray[np.int64], total: float) -> "LogHistogram":
+        """From one count per bin, starting at bin 0, and the sum of the durations."""
+        indices = np.flatnonzero(dense)
+        return cls(indices, np.asarray(dense[indices], dtype=np.int64), total)
+
+    @classmethod
+    def merged(cls, parts: Iterable["LogHistogram"]) -> "LogHistogram":
+        """All of them together; exactly the histogram of all their durations, in whatever order they come."""
+        rest = [part for part in parts if part.count]
+        if not rest:
+            return cls()
+        dense = np.zeros(1 + max(int(part._indices[-1]) for part in rest), dtype=np.int64)
+        for part in rest:
+            dense[part._indices] += part._counts
+        return cls.from_bins(dense, math.fsum(part.total for part in rest))
+
+    def __add__(self, other: "LogHistogram") -> "LogHistogram":
+        return LogHistogram.merged((self, other))
+
+    def __eq__(self, other: object) -> bool:
+        """Same counts in the same bins. (The sums, being floats, may differ in the last digit.)"""
+        if not isinstance(other, LogHistogram):
+            return NotImplemented
+        return np.array_equal(self._indices, other._indices) and np.array_equal(self._counts, other._counts)
+
+    def __hash__(self) -> int:
+        return hash((self._indices.tobytes(), self._counts.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"LogHistogram(count={self.count}, bins={len(self._indices)})"
+
+    @property
+    def count(self) -> int:
+        """How many durations."""
+        return int(self._cumulative[-1]) if len(self._cumulative) else 0
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds; exact. None when empty."""
+        return self.total / self.count if self.count else None
+
+    def quantile(self, p: float) -> float:
+        """The ceil(p * count)-th smallest duration within ALPHA ("inverted_cdf"); NaN when empty."""
+        return self.order_stat(math.ceil(p * self.count - 1e-9))
+
+    def order_stat(self, rank: int) -> float:
+        """The rank-th smallest duration (1 = the smallest; clipped to 1..count) within ALPHA; NaN when empty."""
+        if not self.count:
+            return math.nan
+        at = int(np.searchsorted(self._cumulative, min(max(rank, 1), self.count)))
+        return float(bin_values(self._indices[at : at + 1])[0])
+
+    def count_above(self, x: float) -> int:
+        """How many durations are in a bin above the one of `x` seconds. Exact where `x` is a bin's value."""
+        at = int(np.searchsorted(self._indices, int(bin_indices([x])[0]), side="right"))
+        return self.count - (int(self._cumulative[at - 1]) if at else 0)
+
+    def fraction_above(self, x: float) -> float:
+        """`count_above` as a share; NaN when empty."""
+        return self.count_above(x) / self.count if self.count else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """A sparse form for JSON, with the parameters of the bins, so that foreign ones are refused."""
+        return {
+            "alpha": ALPHA,
+            "x0": X0,
+            "total": self.total,
+            "bins": self._indices.tolist(),
+            "counts": self._counts.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "LogHistogram":
+        """What `to_dict` wrote. ValueError when its bins are not these bins."""
+        if data["alpha"] != ALPHA or data["x0"] != X0:
+            raise ValueError(f"a histogram with alpha {data['alpha']} and x0 {data['x0']} has other bins than ours")
+        bins, counts = (np.array(data[key], dtype=np.int64) for key in ("bins", "counts"))
+        return cls(bins, counts, float(data["total"]))
