@@ -1,0 +1,120 @@
+"""Accelerators the roofline knows: memory bandwidth, capacity, dense peak rates, scale-up link.
+
+Figures are the makers' dense peaks per GPU as collected in aiconfigurator's system files and InferenceX's GPU
+specifications (both public). Where those two differ, aiconfigurator's is kept.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from frontier.units import parse_bandwidth, parse_size
+
+GIB = 2.0**30
+MIB = 2.0**20
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One GPU: bytes per second of memory, bytes of memory, dense FLOP/s per precision, scale-up bytes/s one way."""
+
+    name: str
+    bandwidth: float
+    capacity: float
+    bf16: float
+    fp8: float | None = None
+    fp4: float | None = None
+    link: float = 32e9
+    watts: float | None = None
+
+    def peak(self, precision: str) -> float:
+        """Dense FLOP/s at 'bf16', 'fp8' or 'fp4'; a precision without units of its own computes at the next wider."""
+        if precision == "fp4" and self.fp4 is not None:
+            return self.fp4
+        if precision in ("fp4", "fp8") and self.fp8 is not None:
+            return self.fp8
+        return self.bf16
+
+
+def _gpu(
+    name: str, tb_s: float, capacity: float, tflops: tuple[float, float | None, float | None], link: float,
+    watts: float | None = None,
+) -> Hardware:  # fmt: skip
+    bf16, fp8, fp4 = (None if x is None else x * 1e12 for x in tflops)
+    assert bf16 is not None
+    return Hardware(name, tb_s * 1e12, capacity, bf16, fp8, fp4, link * 1e9, watts)
+
+
+HARDWARE: Mapping[str, Hardware] = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("a100", 2.039, 80 * GIB, (312, None, None), 300, 400),
+        _gpu("l40s", 0.864, 46_068 * MIB, (362.05, 733, None), 32, 350),
+        _gpu("l4", 0.300, 24 * GIB, (121, 242, None), 32, 72),
+        _gpu("h100", 3.35, 80 * GIB, (989, 1978, None), 450, 700),
+        _gpu("h100-pcie", 2.0, 80 * GIB, (756.5, 1513, None), 64, 350),
+        _gpu("h200", 4.8, 141 * GIB, (989, 1978, None), 450, 700),
+        _gpu("b200", 7.7, 180 * GIB, (2250, 4500, 9000), 900, 1000),
+        _gpu("b300", 7.75, 275_040 * MIB, (2250, 4500, 14_000), 900, 1100),
+        _gpu("gb200", 8.0, 189_471 * MIB, (2500, 5000, 10_000), 900, 1200),
+        _gpu("gb300", 8.0, 284_208 * MIB, (2500, 5000, 15_000), 900, 1400),
+        _gpu("rtx-pro-6000", 1.792, 97_887 * MIB, (467.8, 935.6, 1871), 64, 600),
+        _gpu("mi300x", 5.3, 192e9, (1307, 2615, None), 448),
+        _gpu("mi325x", 6.0, 256e9, (1307, 2615, None), 448),
+        _gpu("mi355x", 8.0, 288e9, (2516, 5033, 10_066), 576),
+    )
+}
+
+
+def hardware(what: str | Mapping[str, Any]) -> Hardware:
+    """The GPU called `what` ('h100', 'H200 SXM', 'mi300x'), or one described by a mapping.
+
+    A mapping needs `memory_bandwidth` ('4.8TB/s'), `memory` ('80GiB') and `tflops` (bf16, dense), and may give
+    `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError names the key that is wrong.
+    """
+    if isinstance(what, str):
+        name = what.strip().lower().replace("_", "-").replace(" ", "-").removesuffix("-sxm").removesuffix("-sxm5")
+        name = name.removeprefix("nvidia-").removeprefix("amd-")
+        if name in HARDWARE:
+            return HARDWARE[name]
+        close = difflib.get_close_matches(name, HARDWARE, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(HARDWARE)
+        raise ValueError(f"hardware: unknown GPU {what!r}; {hint}")
+    known = {"name", "memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link", "watts"}
+    for key in what:
+        if key not in known:
+            raise ValueError(f"hardware.{key}: unknown key; known: {', '.join(sorted(known))}")
+    for key in ("memory_bandwidth", "memory", "tflops"):
+        if key not in what:
+            raise ValueError(f"hardware.{key}: missing")
+    try:
+        link = what.get("link", 32e9)
+        return Hardware(
+            str(what.get("name", "custom")), _rate(what["memory_bandwidth"]), _size(what["memory"]),
+            float(what["tflops"]) * 1e12, _tera(what.get("tflops_fp8")), _tera(what.get("tflops_fp4")),
+            _rate(link), None if what.get("watts") is None else float(what["watts"]),
+        )  # fmt: skip
+    except (ValueError, TypeError) as wrong:
+        raise ValueError(f"hardware: {wrong}") from wrong
+
+
+def _tera(value: Any) -> float | None:
+    return None if value is None else float(value) * 1e12
+
+
+def _rate(value: Any) -> float:
+    return parse_bandwidth(value) if isinstance(value, str) else float(value)
+
+
+def _size(value: Any) -> float:
+    return parse_size(value) if isinstance(value, str) else float(value)
+
+
+def hardware_mapping(gpu: Hardware) -> dict[str, Any]:
+    """The mapping `hardware` reads back to the same GPU (for JSON)."""
+    return {
+        "name": gpu.name, "memory_bandwidth": gpu.bandwidth, "memory": gpu.capacity, "tflops": gpu.bf16 / 1e12,
+        "tflops_fp8": None if gpu.fp8 is None else gpu.fp8 / 1e12,
+        "tflops_fp4": None if gpu.fp4 is None else gpu.fp4 / 1e12, "link": gpu.link, "watts": gpu.watts,
+    }  # fmt: skip
