@@ -35,7 +35,8 @@ def bin_indices(seconds: ArrayLike) -> NDArray[np.int64]:
     raised = np.log(np.maximum(x, X0 / 2) * (1 / X0))
     raised *= 1 / _LN_GAMMA
     # A value that is a bin's edge but for rounding stays in it: without the slack X0 itself could go either way.
-    return np.clip(np.ceil(raised - 1e-9) + 1, 0, TOP).astype(np.int64)
+    indices: NDArray[np.int64] = np.clip(np.ceil(raised - 1e-9) + 1, 0, TOP).astype(np.int64)
+    return indices
 
 
 def bin_values(indices: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,0 +1,219 @@
+"""Intervals that dependent, failing requests cannot fool. Pure functions of arrays.
+
+A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes NaN. Its bounds are order
+statistics chosen by the binomial law (Conover, "Practical Nonparametric Statistics"; Hahn and Meeker, "Statistical
+Intervals"), at the number of independent requests that the dependent ones are worth: consecutive requests share stalls,
+queues and batches, and bounds that ignore it are wrong more than half the time instead of one time in twenty.
+Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats as dist
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BATCHES = 20
+"""Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
+TUNING = 1.1
+"""n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
+_SLACK = 1e-9
+
+
+def rank(p: float, n: int) -> int:
+    """Which of n ascending values (1 = the smallest) is the percentile p: ceil(p n), within 1..n.
+
+    The slack keeps 0.07 * 100 = 7.000000000000001 at rank 7.
+    """
+    return min(n, max(1, math.ceil(p * n - _SLACK)))
+
+
+def quantile(x: Floats, p: float) -> float:
+    """The percentile p (a share) of x, as an observed value: +inf when more than 1 - p of x is. NaN when x is empty."""
+    if not len(x):
+        return math.nan
+    at = rank(p, len(x)) - 1
+    return float(np.partition(x, at)[at])
+
+
+def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
+    """Fewest independent requests that prove "the percentile p is within the target" with `violations` beyond it.
+
+    The smallest n with P(at most `violations` of n exceed | share 1 - p exceeds) <= 1 - confidence.
+
+    >>> [needed(0.99, violations=v) for v in range(3)]
+    [299, 473, 628]
+    """
+    high = violations + 1
+    while float(dist.binom.cdf(violations, high, 1 - p)) > 1 - confidence:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if float(dist.binom.cdf(violations, middle, 1 - p)) > 1 - confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
+    """Rank among n ascending values of the one-sided upper bound of the percentile p. None: no such bound exists.
+
+    `effective` is how many independent values the n are worth; the binomial rank at that size is scaled up to n.
+    """
+    whole = math.floor(effective + _SLACK)
+    if whole < 1:
+        return None
+    k = int(dist.binom.ppf(confidence, whole, p)) + 1
+    return None if k > whole else min(n, math.ceil(k / whole * n - _SLACK))
+
+
+def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
+    """As `upper_rank`, for the lower bound."""
+    whole = math.floor(effective + _SLACK)
+    k = int(dist.binom.ppf(1 - confidence, whole, p)) if whole >= 1 else 0
+    return None if k < 1 else max(1, math.floor(k / whole * n + _SLACK))
+
+
+def vif(x: Floats, q: float) -> float:
+    """By how much dependence inflates the variance of "the share of x beyond q", x being in the order of sending.
+
+    The variance between BATCHES equal blocks over what independence would give. 1 when nothing or everything is beyond q,
+    or when x is too short for blocks. A q of +inf asks for the share that is +inf.
+    """
+    size = len(x) // BATCHES
+    if size == 0:
+        return 1.0
+    cut = x[: size * BATCHES].reshape(BATCHES, size)
+    beyond = np.isinf(cut) if math.isinf(q) else cut > q
+    return vif_of_blocks(beyond.sum(axis=1), np.full(BATCHES, size))
+
+
+def vif_of_blocks(beyond: NDArray[np.integer], counts: NDArray[np.integer]) -> float:
+    """`vif` from each block's count beyond and count, for blocks that may differ in size. Empty blocks are left out."""
+    beyond, counts = beyond[counts > 0], counts[counts > 0]
+    total = int(counts.sum())
+    share = float(beyond.sum()) / total if total else 0.0
+    if len(counts) < 2 or not 0 < share < 1:
+        return 1.0
+    residual = beyond - share * counts
+    variance = float(residual @ residual) * len(counts) / (len(counts) - 1)
+    return variance / (total * share * (1 - share))
+
+
+def inflation(at_p: float, towards: float) -> float:
+    """One inflation from that at p and that at a steadier, lower percentile: the rarer the event the noisier its VIF."""
+    v, w = max(1.0, at_p), max(1.0, towards)
+    return TUNING * max(v, math.sqrt(v * w))
+
+
+def steadier(p: float) -> float:
+    """The percentile that helps to judge the dependence at p: five times the tail, at most half (0.95 for 0.99)."""
+    return max(0.5, 1 - 5 * (1 - p))
+
+
+def n_eff(x: Floats, p: float) -> float:
+    """How many independent requests x (in the order of sending) is worth for its percentile p."""
+    return len(x) / inflation(vif(x, quantile(x, p)), vif(x, quantile(x, steadier(p))))
+
+
+def upper(x: Floats, p: float, confidence: float = 0.95) -> float:
+    """One-sided upper bound of the percentile p, x in the order of sending. +inf: too few, or too many failures."""
+    at = upper_rank(p, len(x), n_eff(x, p), confidence) if len(x) else None
+    return math.inf if at is None else float(np.partition(x, at - 1)[at - 1])
+
+
+def lower(x: Floats, p: float, confidence: float = 0.95) -> float:
+    """One-sided lower bound of the percentile p, x in the order of sending. -inf: too few."""
+    at = lower_rank(p, len(x), n_eff(x, p), confidence) if len(x) else None
+    return -math.inf if at is None else float(np.partition(x, at - 1)[at - 1])
+
+
+def interval(x: Floats, p: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Two-sided interval of the percentile p: each side at half the error."""
+    side = (1 + confidence) / 2
+    return lower(x, p, side), upper(x, p, side)
+
+
+def share_n_eff(hits: NDArray[np.bool_]) -> float:
+    """How many independent requests `hits` (in the order of sending) is worth for the share of True."""
+    return len(hits) / max(1.0, vif(hits.astype(np.float64), 0.5))
+
+
+def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
+    """One-sided lower and upper bound of a share, each at `confidence`; `hits` and `n` may be effective, so not whole.
+
+    Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 1934. (0, 1) when n is 0.
+
+    >>> round(clopper_pearson(0, 1000)[1], 5)
+    0.00299
+    """
+    if n <= 0:
+        return 0.0, 1.0
+    low = 0.0 if hits <= 0 else float(dist.beta.ppf(1 - confidence, hits, n - hits + 1))
+    high = 1.0 if hits >= n else float(dist.beta.ppf(confidence, hits + 1, n - hits))
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMeans:
+    """A mean or rate from time blocks, with its standard error, degrees of freedom, and how far blocks still depend.
+
+    `lag1` is the correlation of a block with the next; above 0.4 the blocks are too short and the interval too narrow.
+    """
+
+    value: float
+    error: float
+    freedom: int
+    lag1: float
+
+    def bounds(self, confidence: float = 0.95) -> tuple[float, float]:
+        """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to go by."""
+        if self.freedom < 1 or not math.isfinite(self.value):
+            return -math.inf, math.inf
+        reach = float(dist.t.ppf(confidence, self.freedom)) * self.error
+        return self.value - reach, self.value + reach
+
+
+def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans:
+    """The ratio sum(totals) / sum(weights) of blocks in time order, `windows` equal runs of them, regrouped into BATCHES.
+
+    For a rate the weights are seconds, for a mean per request they are counts. Blocks of one window share what was
+    peculiar to that run: when windows differ by more than their blocks explain (F test at 5 %), the windows are the blocks.
+    """
+    fine_weights, fine_totals = regroup(weights), regroup(totals)
+    whole = float(fine_weights.sum())
+    value = float(fine_totals.sum()) / whole if whole > 0 else math.nan
+    if whole <= 0 or not math.isfinite(value) or len(fine_weights) < 2:
+        return BatchMeans(value, math.inf, 0, math.nan)
+    residual = fine_totals - value * fine_weights
+    error, freedom = _ratio_error(residual, whole), len(residual) - 1
+    centred = residual - residual.mean()
+    spread = float(centred @ centred)
+    lag1 = float(centred[1:] @ centred[:-1]) / spread if spread > 0 else 0.0
+    if windows > 1:
+        per_window = (totals - value * weights).reshape(windows, -1).sum(axis=1)
+        between = _ratio_error(per_window, whole)
+        if between**2 > error**2 * float(dist.f.ppf(0.95, windows - 1, freedom)):
+            error, freedom = between, windows - 1
+    return BatchMeans(value, error, freedom, lag1)
+
+
+def _ratio_error(residual: Floats, whole: float) -> float:
+    """Standard error of a ratio from its blocks' residuals."""
+    b = len(residual)
+    return math.sqrt(float(residual @ residual) * b / (b - 1)) / whole
+
+
+def regroup(blocks: Floats) -> Floats:
+    """Sums of at most BATCHES runs of successive blocks, as equal as they go."""
+    if len(blocks) <= BATCHES:
+        return blocks
+    starts = np.arange(BATCHES) * len(blocks) // BATCHES
+    grouped: Floats = np.add.reduceat(blocks, starts)
+    return grouped
