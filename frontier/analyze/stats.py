@@ -1,9 +1,9 @@
 """Intervals that dependent, failing requests cannot fool. Pure functions of arrays.
 
-A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes NaN. Its bounds are order
-statistics chosen by the binomial law (Conover, "Practical Nonparametric Statistics"; Hahn and Meeker, "Statistical
-Intervals"), at the number of independent requests that the dependent ones are worth: consecutive requests share stalls,
-queues and batches, and bounds that ignore it are wrong more than half the time instead of one time in twenty.
+A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes NaN. Its bounds are
+order statistics chosen by the binomial law (Conover, "Practical Nonparametric Statistics"; Hahn and Meeker,
+"Statistical Intervals"), at the number of independent requests that the dependent ones are worth: consecutive requests
+share stalls, queues and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty.
 Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 """
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from scipy import stats as dist
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 BATCHES = 20
 """Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
@@ -83,21 +82,21 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 def vif(x: Floats, q: float) -> float:
     """By how much dependence inflates the variance of "the share of x beyond q", x being in the order of sending.
 
-    The variance between BATCHES equal blocks over what independence would give. 1 when nothing or everything is beyond q,
-    or when x is too short for blocks. A q of +inf asks for the share that is +inf.
+    The variance between BATCHES equal blocks over what independence would give. 1 when nothing or everything is beyond
+    q, or when x is too short for blocks. A q of +inf asks for the share that is +inf.
     """
     size = len(x) // BATCHES
     if size == 0:
         return 1.0
     cut = x[: size * BATCHES].reshape(BATCHES, size)
     beyond = np.isinf(cut) if math.isinf(q) else cut > q
-    return vif_of_blocks(beyond.sum(axis=1), np.full(BATCHES, size))
+    return vif_of_blocks(beyond.sum(axis=1).astype(np.float64), np.full(BATCHES, float(size)))
 
 
-def vif_of_blocks(beyond: NDArray[np.integer], counts: NDArray[np.integer]) -> float:
+def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
     """`vif` from each block's count beyond and count, for blocks that may differ in size. Empty blocks are left out."""
     beyond, counts = beyond[counts > 0], counts[counts > 0]
-    total = int(counts.sum())
+    total = float(counts.sum())
     share = float(beyond.sum()) / total if total else 0.0
     if len(counts) < 2 or not 0 < share < 1:
         return 1.0
@@ -107,7 +106,7 @@ def vif_of_blocks(beyond: NDArray[np.integer], counts: NDArray[np.integer]) -> f
 
 
 def inflation(at_p: float, towards: float) -> float:
-    """One inflation from that at p and that at a steadier, lower percentile: the rarer the event the noisier its VIF."""
+    """One inflation from that at p and that at a steadier, lower percentile: the VIF of a rare event is noisy."""
     v, w = max(1.0, at_p), max(1.0, towards)
     return TUNING * max(v, math.sqrt(v * w))
 
@@ -181,10 +180,10 @@ class BatchMeans:
 
 
 def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans:
-    """The ratio sum(totals) / sum(weights) of blocks in time order, `windows` equal runs of them, regrouped into BATCHES.
+    """The ratio sum(totals) / sum(weights) of blocks in time order (`windows` equal runs), regrouped into BATCHES.
 
     For a rate the weights are seconds, for a mean per request they are counts. Blocks of one window share what was
-    peculiar to that run: when windows differ by more than their blocks explain (F test at 5 %), the windows are the blocks.
+    peculiar to that run: when windows differ by more than their blocks explain (F test at 5 %), windows are the blocks.
     """
     fine_weights, fine_totals = regroup(weights), regroup(totals)
     whole = float(fine_weights.sum())
