@@ -1,0 +1,210 @@
+"""The speed of light: how fast a model can possibly step on given GPUs, and what binds.
+
+A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak bandwidth. Everything
+real adds to that, so a measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in
+flight than thought). The bounds are for catching such numbers and for saying how far a deployment is from its
+hardware, not for choosing a concurrency. Method: the roofline of aiconfigurator's speed-of-light mode, with the
+expected number of distinct experts in place of "all picks differ", which overstates what a MoE batch reads.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard
+from frontier.engine.hardware import Hardware
+
+Binds = Literal["compute", "memory"]
+USABLE_MEMORY = 0.9
+"""Share of a GPU's memory an engine takes for weights and KV (vLLM's gpu_memory_utilization)."""
+_LATENCY_PER_ALL_REDUCE = 10e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least time of one step or prefill: seconds, its FLOPs over all GPUs, its bytes per GPU, and what binds."""
+
+    seconds: float
+    binds: Binds
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The speed of light of one setting. `running` requests fit at once; the other `waiting` queue.
+
+    `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
+    ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
+    bandwidth', 'decode compute', 'prefill compute', 'KV capacity' or 'max_num_seqs'.
+    """
+
+    concurrency: int
+    running: int
+    ttft: float
+    tpot: float
+    e2e: float
+    throughput: float
+    binds: str
+
+    @property
+    def waiting(self) -> int:
+        """Requests in flight that cannot run for lack of room."""
+        return self.concurrency - self.running
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """One model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision` of the cache."""
+
+    model: ModelCard
+    gpu: Hardware
+    tp: int = 1
+    precision: str = "bf16"
+    kv_precision: str | None = None
+
+    @classmethod
+    def of(
+        cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None, kv_precision: str | None = None
+    ) -> "Roofline":
+        """With the precision the model is published in, and KV at 16 bits, unless told otherwise."""
+        return cls(model, gpu, tp, precision or model.precision, kv_precision)
+
+    @property
+    def flops_rate(self) -> float:
+        """Peak FLOP/s of all GPUs together at the compute precision."""
+        return self.tp * self.gpu.peak(self.precision)
+
+    @property
+    def kv_element_bytes(self) -> float:
+        return KV_BYTES[self.kv_precision or "bf16"]
+
+    @property
+    def kv_bytes(self) -> float:
+        """KV bytes per token and GPU, no window considered. MLA's latent is the same on every GPU."""
+        shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
+        return self.model.kv_elements * self.kv_element_bytes / shards
+
+    @property
+    def weight_bytes_per_gpu(self) -> float:
+        """Everything that must lie in memory: all experts, embedding and head included."""
+        m = self.model
+        weights = (m.dense_params + m.moe_layers * m.experts * m.expert_params) * WEIGHT_BYTES[self.precision]
+        return (weights + 2 * m.head_params * 2.0) / self.tp
+
+    def seen(self, context: float) -> float:
+        """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see less)."""
+        m = self.model
+        if not m.windowed_layers:
+            return context
+        windowed = m.windowed_layers / m.layers
+        return (1 - windowed) * context + windowed * min(context, m.window)
+
+    def kv_room(self, context: float) -> float:
+        """Requests of `context` tokens whose KV fits beside the weights."""
+        room = USABLE_MEMORY * self.gpu.capacity - self.weight_bytes_per_gpu
+        return max(0.0, room / (self.seen(context) * self.kv_bytes))
+
+    def kv_tokens(self) -> int:
+        """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights fit."""
+        tokens = int(self.kv_room(4096) * 4096)
+        if tokens < 1:
+            need = self.weight_bytes_per_gpu / 1e9
+            raise ValueError(
+                f"tp: {self.model.name} needs {need:,.0f} GB of weights on each of {self.tp} x {self.gpu.name} "
+                f"({USABLE_MEMORY * self.gpu.capacity / 1e9:,.0f} GB usable); raise tp or lower the precision"
+            )
+        return tokens
+
+    def weight_traffic(self, tokens: float) -> float:
+        """Bytes of weights per GPU that a step over `tokens` tokens reads."""
+        m = self.model
+        read = (m.dense_params + m.moe_layers * m.touched(tokens) * m.expert_params) * WEIGHT_BYTES[self.precision]
+        return (read + m.head_params * 2.0) / self.tp
+
+    @property
+    def flops_per_token(self) -> float:
+        """Arithmetic of the weights for one token, without head and attention."""
+        return 2.0 * self.model.active_params
+
+    @property
+    def flops_per_kv(self) -> float:
+        """Arithmetic of one decoded token with one earlier token, over all layers."""
+        m = self.model
+        if m.mla:
+            return 2.0 * m.heads * (2 * m.kv_rank + m.rope_dim) * m.layers
+        return 4.0 * m.heads * m.head_dim * m.layers
+
+    @property
+    def flops_per_pair(self) -> float:
+        """Arithmetic of one prompt token with one earlier token in prefill, over all layers."""
+        m = self.model
+        dims = m.nope_dim + m.rope_dim + m.v_dim if m.mla else 2 * m.head_dim
+        return 2.0 * m.heads * dims * m.layers
+
+    def all_reduce(self, tokens: float, *, latency: bool = False) -> float:
+        """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one GPU."""
+        if self.tp == 1:
+            return 0.0
+        size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
+        wait = _LATENCY_PER_ALL_REDUCE if latency else 0.0
+        return 2.0 * self.model.layers * (size / self.gpu.link + wait)
+
+    def decode(self, batch: float, context: float) -> Bound:
+        """The least time of one decode step of `batch` requests that each look back on `context` tokens."""
+        m = self.model
+        seen = self.seen(context)
+        flops = batch * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
+        traffic = self.weight_traffic(batch) + batch * seen * self.kv_bytes
+        return self._bound(flops, traffic)
+
+    def prefill(self, isl: float, cached: float = 0.0) -> Bound:
+        """The least time to read a prompt of `isl` tokens of which the first `cached` are in the prefix cache."""
+        fresh = isl - cached
+        flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
+        flops += 2 * self.model.head_params
+        return self._bound(flops, self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes)
+
+    def _pairs(self, isl: float, cached: float) -> float:
+        """(prompt token, earlier token) pairs, averaged over layers."""
+
+        def triangle(s: float, w: float) -> float:
+            return s * s / 2 if s <= w else w * s - w * w / 2
+
+        m = self.model
+        windowed = m.windowed_layers / m.layers
+        full = (isl * isl - cached * cached) / 2
+        return (1 - windowed) * full + windowed * (triangle(isl, m.window) - triangle(cached, m.window))
+
+    def _bound(self, flops: float, traffic: float) -> Bound:
+        compute, memory = flops / self.flops_rate, traffic / self.gpu.bandwidth
+        return Bound(max(compute, memory), "compute" if compute > memory else "memory", flops, traffic)
+
+    def mixed_step(self, batch: float, isl: float, osl: float) -> float:
+        """Seconds per token of a slot when every slot also needs one prefill per `osl` tokens.
+
+        Far tighter than the decode bound at short outputs, on a server that mixes both; not strict, since prefills
+        that come in synchronised waves can escape it.
+        """
+        step = self.decode(batch, isl + osl / 2)
+        flops = step.flops + batch / osl * self.prefill(isl).flops
+        return max(flops / self.flops_rate, step.bytes / self.gpu.bandwidth)
+
+    def limits(self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None) -> Limits:
+        """The speed of light with `concurrency` requests of isl/osl tokens in flight on a server that mixes phases."""
+        context = isl + osl / 2
+        room = int(self.kv_room(context))
+        if room < 1:
+            raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
+        running = min(concurrency, room, max_num_seqs or concurrency)
+        decode, prefill = self.decode(running, context), self.prefill(isl)
+        e2e = prefill.seconds + (osl - 1) * decode.seconds
+        per_token = decode.flops / running
+        ceilings = {
+            f"decode {'bandwidth' if decode.binds == 'memory' else 'compute'}": running * osl / e2e,
+            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * per_token),
+        }
+        binds = min(ceilings, key=lambda name: ceilings[name])
+        throughput = min(*ceilings.values(), running / decode.seconds)
+        if binds != "prefill compute" and running < concurrency:
+            binds = "KV capacity" if running == room else "max_num_seqs"
+        return Limits(concurrency, running, prefill.seconds, decode.seconds, e2e, throughput, binds)

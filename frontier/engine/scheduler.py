@@ -1,0 +1,320 @@
+"""Continuous batching, iteration by iteration: which request does what in which step, and how long the step takes.
+
+After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what is left of the
+step's token budget reads prompts in chunks; a prompt's last chunk yields the first token; KV is given out in blocks,
+and when they run out the latest arrival is preempted, loses its KV and recomputes it later. Two simplifications: a
+prompt's blocks are reserved whole at admission (vLLM: chunk by chunk, or whole with its reserve option), and blocks
+enter the prefix cache when the prompt is done.
+
+Time is whatever the caller passes: the same scheduler runs in virtual time and behind the HTTP server. Between two
+events nothing is counted per request, so a step in which everybody only decodes costs the same at any batch size.
+"""
+
+import math
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from frontier.engine.kv import KvPool
+from frontier.engine.price import kv_blocks, max_len, price_of
+from frontier.engine.spec import EngineSpec
+
+RequestId = Hashable
+
+
+class Step(NamedTuple):
+    """What one step did. `tokens` got one token each at the step's end, `first` of them by finishing their prompt.
+
+    `first` includes requests that were preempted before and now continue. `prefilled` counts prompt tokens read,
+    `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use.
+    """
+
+    number: int
+    start: float
+    duration: float
+    tokens: tuple[RequestId, ...]
+    first: tuple[RequestId, ...]
+    finished: tuple[RequestId, ...]
+    preempted: tuple[RequestId, ...]
+    prefilled: int
+    running: int
+    waiting: int
+    kv_used: float
+
+    @property
+    def end(self) -> float:
+        """When its tokens leave."""
+        return self.start + self.duration
+
+
+class _Request:
+    """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
+    with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done."""
+
+    __slots__ = ("cached", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read")
+
+    def __init__(self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable]) -> None:
+        self.id = name
+        self.prompt = prompt
+        self.output = output
+        self.hashes = hashes
+        self.held: list[Hashable] = []
+        self.made = self.read = self.kv = 0
+        self.joined = -1
+        self.cached: int | None = None
+
+
+class Disturbance:
+    """Factors and pauses of successive steps, all from the spec's seed."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._rng = np.random.default_rng(spec.seed)
+        self._cv, self._kind = spec.noise, spec.noise_kind
+        self._drift = spec.drift / 60.0 / spec.time_scale
+        self._pause = 0.0 if spec.stalls is None else spec.stalls.duration * spec.time_scale
+        self._every = math.inf if spec.stalls is None else spec.stalls.every * spec.time_scale
+        self._stalls = np.random.default_rng([spec.seed, 1])
+        self._next = self._stalls.exponential(self._every) if spec.stalls is not None else math.inf
+        self._factors = self._draw()
+        self.quiet = not self._cv and not self._drift and self._next == math.inf
+
+    def _draw(self) -> Iterator[float]:
+        """Factors with mean 1 and the spec's coefficient of variation, for ever."""
+        cv = self._cv
+        sigma = math.sqrt(math.log1p(cv * cv))
+        while True:
+            if self._kind == "gamma":
+                yield from self._rng.gamma(1 / cv**2, cv**2, 1024).tolist()
+            else:
+                yield from self._rng.lognormal(-sigma * sigma / 2, sigma, 1024).tolist()
+
+    def apply(self, start: float, duration: float) -> float:
+        """The step's real duration: times noise and drift, plus the pauses that fall into it."""
+        if self._cv:
+            duration *= next(self._factors)
+        if self._drift:
+            duration *= max(0.0, 1.0 + self._drift * start)
+        while self._next < start + duration:
+            if self._next >= start:  # a pause while the engine was idle hurts nobody
+                duration += self._pause
+            self._next += self._stalls.exponential(self._every)
+        return duration
+
+
+class Scheduler:
+    """The engine's state. `submit` and `cancel` between steps; `step(now)` does one step beginning at `now`."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        spec.check()
+        self.spec = spec
+        self.kv = KvPool(kv_blocks(spec), spec.prefix_cache)
+        self.max_len = max_len(spec)
+        self.disturbance = Disturbance(spec)
+        self.preemptions = self.prompt_tokens = self.generated_tokens = 0
+        self.cache_queries = self.cache_hits = 0
+        self._price = price_of(spec)
+        self._block = spec.block_size
+        self._reserve = math.ceil(self.kv.blocks * spec.watermark)
+        self._index = 0
+        self._waiting: deque[_Request] = deque()
+        self._prefilling: deque[_Request] = deque()
+        self._decoding: dict[RequestId, _Request] = {}
+        self._known: dict[RequestId, _Request] = {}
+        self._ending: dict[int, list[_Request]] = {}
+        self._phase = [0] * self._block  # decoding requests by the step (modulo block size) that opens a new block
+        self._context = 0  # KV tokens the next step's decodes look back on, their own included
+
+    @property
+    def idle(self) -> bool:
+        """No request anywhere."""
+        return not self._known
+
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        return len(self._decoding) + len(self._prefilling)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be admitted."""
+        return len(self._waiting)
+
+    def submit(
+        self,
+        name: RequestId,
+        prompt_tokens: int,
+        output_tokens: int,
+        hashes: Sequence[Hashable] = (),
+    ) -> None:
+        """Queue a request. `hashes` name the prompt's leading full blocks for the prefix cache (chained, as vLLM's).
+
+        ValueError when the name is in use, or prompt and output are empty or longer than the deployment takes.
+        """
+        if name in self._known:
+            raise ValueError(f"request {name!r} is already in the engine")
+        if prompt_tokens < 1 or output_tokens < 1:
+            raise ValueError("a request needs at least one prompt token and one output token")
+        if prompt_tokens + output_tokens > self.max_len:
+            raise ValueError(
+                f"this model's maximum context length is {self.max_len} tokens; "
+                f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
+            )
+        request = _Request(name, prompt_tokens, output_tokens, hashes)
+        self._known[name] = request
+        self._waiting.append(request)
+
+    def cancel(self, name: RequestId) -> bool:
+        """Drop a request wherever it is; False when it is not (any more) in the engine."""
+        request = self._known.pop(name, None)
+        if request is None:
+            return False
+        if request.joined >= 0:
+            self._leave(request)
+        elif request in self._prefilling:
+            self._prefilling.remove(request)
+            self.kv.release(request.held, self._blocks(request.prompt + request.made))
+        else:
+            self._waiting.remove(request)
+        return True
+
+    def cached_tokens(self, name: RequestId) -> int:
+        """Prompt tokens of a request in the engine that came from the prefix cache when it was first admitted."""
+        return self._known[name].cached or 0
+
+    def step(self, now: float) -> Step | None:
+        """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
+        if not self._known:
+            return None
+        index, block = self._index, self._block
+        preempted: tuple[RequestId, ...] = ()
+        if self._phase[index % block] > self.kv.free:
+            preempted = self._make_room(index)
+        self.kv.take(self._phase[index % block])
+        decodes, context = len(self._decoding), self._context
+        tokens = tuple(self._decoding)
+        prefilled, pairs = 0, 0.0
+        ended: list[_Request] = []
+        if self._prefilling or (self._waiting and not preempted):
+            prefilled, pairs, ended = self._prefill(self.spec.max_batched_tokens - decodes, admit=not preempted)
+        assert decodes or prefilled, "a request that fits alone is always served when it is alone"
+        running, kv_used = len(self._decoding) + len(self._prefilling) + len(ended), self.kv.used
+        if prefilled:
+            duration = self._price.mixed(decodes, context, prefilled, pairs, len(ended))
+        else:
+            duration = self._price.decode(decodes, context)
+        if not self.disturbance.quiet:
+            duration = self.disturbance.apply(now, duration)
+        self._context += decodes
+        first: tuple[RequestId, ...] = ()
+        if ended:
+            first = tuple(request.id for request in ended)
+            tokens += first
+            for request in ended:
+                self._join(request, index)
+        finished: tuple[RequestId, ...] = ()
+        if index in self._ending:
+            finished = self._finish(index)
+        self.generated_tokens += len(tokens)
+        self._index = index + 1
+        return Step(
+            index, now, duration, tokens, first, finished, preempted, prefilled, running, len(self._waiting), kv_used
+        )
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._block)
+
+    def _prefill(self, budget: int, *, admit: bool) -> tuple[int, float, list[_Request]]:
+        """Spend the budget on prompts: tokens read, pairs attended, and the requests whose prompts end here."""
+        read, pairs = 0, 0.0
+        ended: list[_Request] = []
+        room = self.spec.max_num_seqs - len(self._decoding)
+        while budget > 0:
+            if not self._prefilling and not (admit and self._waiting and len(ended) < room and self._admit()):
+                break
+            request = self._prefilling[0]
+            target = request.prompt + request.made
+            chunk = min(budget, target - request.read)
+            pairs += chunk * (request.read + chunk / 2)
+            request.read += chunk
+            read += chunk
+            budget -= chunk
+            if request.read < target:
+                break
+            ended.append(self._prefilling.popleft())
+        return read, pairs, ended
+
+    def _admit(self) -> bool:
+        """Move the head of the queue into the batch if its whole prompt fits above the watermark."""
+        request = self._waiting[0]
+        target = request.prompt + request.made
+        hits = self.kv.lookup(request.hashes, (target - 1) // self._block)
+        if not self.kv.fits(self._blocks(target), hits, self._reserve):
+            return False
+        self._waiting.popleft()
+        self.kv.hold(hits)
+        self.kv.take(self._blocks(target) - len(hits))
+        request.held = list(hits)
+        request.read = len(hits) * self._block
+        if request.cached is None:
+            request.cached = request.read
+            self.prompt_tokens += request.prompt
+            if self.spec.prefix_cache:
+                self.cache_queries += request.prompt
+                self.cache_hits += request.read
+        self._prefilling.append(request)
+        return True
+
+    def _join(self, request: _Request, index: int) -> None:
+        """The prompt is done and gave a token in step `index`; from the next step on the request decodes."""
+        request.kv = request.prompt + request.made
+        request.joined = index
+        self.kv.register(request.hashes, request.held, request.prompt // self._block)
+        self._decoding[request.id] = request
+        self._phase[(index + 1 - request.kv) % self._block] += 1
+        self._context += request.kv + 1
+        self._ending.setdefault(index + request.output - request.made - 1, []).append(request)
+
+    def _leave(self, request: _Request) -> None:
+        """Out of the batch before the step `self._index`: blocks, context and the planned end are taken back."""
+        del self._decoding[request.id]
+        stayed = self._index - request.joined - 1
+        kv = request.kv + stayed
+        self._phase[(request.joined + 1 - request.kv) % self._block] -= 1
+        self._context -= kv + 1
+        end = request.joined + request.output - request.made - 1
+        self._ending[end].remove(request)
+        if not self._ending[end]:
+            del self._ending[end]
+        self.kv.release(request.held, self._blocks(kv))
+
+    def _finish(self, index: int) -> tuple[RequestId, ...]:
+        """The requests whose last token came in step `index` leave."""
+        ending = self._ending.pop(index)
+        for request in ending:
+            del self._decoding[request.id]
+            del self._known[request.id]
+            self._phase[(request.joined + 1 - request.kv) % self._block] -= 1
+            total = request.prompt + request.output
+            self._context -= total
+            self.kv.release(request.held, self._blocks(total - 1))
+        return tuple(request.id for request in ending)
+
+    def _make_room(self, index: int) -> tuple[RequestId, ...]:
+        """Preempt from the tail until the decodes left get their blocks; the preempted wait at the queue's head."""
+        out = []
+        while self._phase[index % self._block] > self.kv.free:
+            if self._prefilling:
+                request = self._prefilling.pop()
+                self.kv.release(request.held, self._blocks(request.prompt + request.made))
+            else:
+                request = self._decoding[next(reversed(self._decoding))]
+                self._leave(request)
+                request.made += index - request.joined
+                request.joined = -1
+            request.held, request.read = [], 0
+            self._waiting.appendleft(request)
+            out.append(request.id)
+        self.preemptions += len(out)
+        return tuple(out)
