@@ -55,7 +55,7 @@ def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
         raise ValueError(f"{len(directions)} directions do not fit points of shape {table.shape}")
     costs = table * np.array([1.0 if better == "lower" else -1.0 for better in directions])
     unique, inverse = np.unique(costs, axis=0, return_inverse=True)
-    kept = np.zeros(len(unique), dtype=np.bool_)
+    kept: Bools = np.zeros(len(unique), dtype=np.bool_)
     for start in range(0, len(unique), _CHUNK):
         chunk = unique[start : start + _CHUNK]
         alive = ~_dominated(chunk, chunk)
@@ -64,8 +64,7 @@ def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
             if rivals.size and alive.any():
                 alive[alive] = ~_dominated(chunk[alive], rivals)
         kept[start : start + _CHUNK] = alive
-    mask: Bools = kept[inverse.reshape(-1)]
-    return mask
+    return np.take(kept, inverse.reshape(-1))
 
 
 def _dominated(rows: Floats, rivals: Floats) -> Bools:
@@ -76,8 +75,7 @@ def _dominated(rows: Floats, rivals: Floats) -> Bools:
         mine, theirs = rows[:, column, None], rivals[None, :, column]
         weakly &= theirs <= mine
         strictly |= theirs < mine
-    mask: Bools = (weakly & strictly).any(axis=1)
-    return mask
+    return np.asarray((weakly & strictly).any(axis=1))
 
 
 def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
