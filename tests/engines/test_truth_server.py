@@ -2,15 +2,11 @@
 
 import json
 import socket
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.truth import NoCompilerError, Served, TruthServer, build, parse_log
 

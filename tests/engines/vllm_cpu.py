@@ -135,7 +135,7 @@ def _install(folder: Path, deadline: float) -> None:
     try:
         run("installing vLLM", *wanted, **variables)
     except EngineError as error:
-        if "torch==" not in str(error):
+        if "no version of torch" not in str(error):
             raise
         # PyPI does not carry torch's CPU build; without it in the configured places, its own index is asked
         run("installing vLLM", *wanted, "--extra-index-url", TORCH_INDEX, **variables)
@@ -184,10 +184,10 @@ def _run(doing: str, command: Sequence[str | Path], log: Path, deadline: float, 
 
 
 def _reason(said: str) -> str:
-    """The line of a tool's output that tells most: one with 'error', else the last."""
-    lines = [line.strip(" ╰─▶│├×") for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()] or lines
-    return (errors[-1] if errors else "it said nothing")[:300]
+    """A tool's output as one short line: from the last line that starts with 'error' on, else its last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+    errors = [k for k, line in enumerate(lines) if line.lower().startswith("error")]
+    return " ".join(lines[errors[-1] if errors else -1 :])[:300]
 
 
 def _uv_settings(pip: Path) -> tuple[list[str], dict[str, str]]:
@@ -303,11 +303,13 @@ def _stop(process: "subprocess.Popen[bytes]", grace: float) -> None:
 
 
 def _group_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether any process of the group still runs; one that merely waits to be reaped does not count."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
 
 
 def main() -> None:
