@@ -1,0 +1,252 @@
+"""The HTTP client of a trial: one aiohttp session, requests as bytes in, time-stamped bytes out.
+
+Nothing is interpreted here: a read is stamped before anything else happens to it, and kept. What the bytes mean is
+`reading.py`'s, later. Every exchange ends in exactly one way: a status with a body, or a named failure.
+"""
+
+import asyncio
+import errno
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace, TracebackType
+from typing import Any, Literal, Self
+
+import aiohttp
+from yarl import URL
+
+from frontier.errors import MisaskedError
+from frontier.measure.target import Target, Timeouts
+from frontier.model import Outcome
+
+Clock = Callable[[], float]
+MAX_ERROR_BODY = 64 * 2**10
+MAX_BODY = 256 * 2**20
+_OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
+
+    `failure` is None when the body came to its proper end. `headers` are lower-case and only those that matter.
+    """
+
+    sent: float
+    stamps: list[float] = field(default_factory=list)
+    reads: list[bytes] = field(default_factory=list)
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    failure: tuple[Outcome, str] | None = None
+    end: float = 0.0
+    resent: bool = False
+    reused: bool = False
+    task: "asyncio.Task[Any] | None" = None
+    cut: tuple[Outcome, str] | None = None
+
+    def overdue(self, now: float, limits: Timeouts) -> str | None:
+        """Which limit has passed, in words; None while all is well."""
+        if now - self.sent > limits.total:
+            return f"total: not finished within {limits.total:g} s"
+        if not self.stamps:
+            if now - self.sent > limits.first_byte:
+                return f"first_byte: nothing received within {limits.first_byte:g} s"
+        elif now - self.stamps[-1] > limits.idle:
+            return f"idle: the stream was silent for {limits.idle:g} s"
+        return None
+
+
+class Client:
+    """A session to one target. Use as an async context manager; `sweep()` must be called now and then (see there)."""
+
+    def __init__(self, target: Target, clock: Clock = time.perf_counter) -> None:
+        self.target = target
+        self.clock = clock
+        self.flights: set[Exchange] = set()
+        self.opened = 0
+        self.resent = 0
+        self._headers = target.request_headers()
+        self._session: aiohttp.ClientSession | None = None
+        self._spare: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = self._new_session(force_close=False)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for session in (self._session, self._spare):
+            if session is not None:
+                await session.close()
+
+    def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(self._count_opened)
+        trace.on_connection_reuseconn.append(_mark_reused)
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            ssl=tls_context(self.target),
+            ttl_dns_cache=300,
+            force_close=force_close,
+            keepalive_timeout=None if force_close else 75.0,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            trust_env=self.target.trust_env,
+            timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trace_configs=[trace],
+        )
+
+    async def _count_opened(self, *_: object) -> None:
+        self.opened += 1
+
+    async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question
+        """A GET beside the load, with its own total bound in seconds."""
+        return await self._exchange("GET", self.target.url(path), None, timeout)
+
+    async def post(self, url: URL | str, body: bytes) -> Exchange:
+        """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
+        return await self._exchange("POST", url, body, None)
+
+    async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
+        assert self._session is not None, "use the client as a context manager"
+        flight = Exchange(self.clock(), task=asyncio.current_task())
+        self.flights.add(flight)
+        try:
+            with _limited(flight, limit):
+                again = await self._attempt(self._session, flight, method, url, body)
+                if again:
+                    # Kept-alive, closed by the server just as we wrote: not the server's failing, and not a new send.
+                    flight.resent = True
+                    self.resent += 1
+                    self._spare = self._spare or self._new_session(force_close=True)
+                    flight.failure = None
+                    await self._attempt(self._spare, flight, method, url, body)
+        except asyncio.CancelledError:
+            if flight.cut is None:
+                raise
+            flight.failure = flight.cut
+            assert flight.task is not None
+            flight.task.uncancel()
+        finally:
+            self.flights.discard(flight)
+            flight.end = self.clock()
+        return flight
+
+    async def _attempt(
+        self, session: aiohttp.ClientSession, flight: Exchange, method: str, url: URL | str, body: bytes | None
+    ) -> bool:
+        """One try; True when it died on a kept-alive connection before its first byte and may be sent again."""
+        try:
+            async with session.request(
+                method, url, data=body, allow_redirects=False, trace_request_ctx=flight
+            ) as response:
+                flight.status = response.status
+                flight.headers = {k.lower(): v for k, v in response.headers.items()}
+                await self._read(flight, response)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            flight.failure = name_failure(error, flight)
+            died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            return died and flight.reused and not flight.resent and flight.status is None
+        return False
+
+    async def _read(self, flight: Exchange, response: aiohttp.ClientResponse) -> None:
+        stamps, reads, clock = flight.stamps, flight.reads, self.clock
+        room = MAX_BODY if response.status < 300 else MAX_ERROR_BODY
+        async for read in response.content.iter_any():
+            stamps.append(clock())
+            reads.append(read)
+            room -= len(read)
+            if room < 0:
+                response.close()
+                if response.status < 300:
+                    flight.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
+                return
+
+    def sweep(self, now: float) -> None:
+        """Give up the exchanges that are over a limit. One call for all is far cheaper than a timer per read."""
+        limits = self.target.timeouts
+        for flight in tuple(self.flights):
+            late = flight.overdue(now, limits)
+            if late is not None:
+                self.cut(flight, Outcome.TIMEOUT, late)
+
+    def cut(self, flight: Exchange, outcome: Outcome, reason: str) -> None:
+        """End an exchange from our side; its task goes on with the failure given."""
+        if flight.cut is None and flight.task is not None:
+            flight.cut = outcome, reason
+            flight.task.cancel()
+
+
+@contextmanager
+def _limited(flight: Exchange, limit: float | None) -> Iterator[None]:
+    if limit is None:
+        yield
+        return
+    task = flight.task
+    assert task is not None
+
+    def late() -> None:
+        flight.cut = flight.cut or (Outcome.TIMEOUT, f"no answer within {limit:g} s")
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(limit, late)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def _mark_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
+    """The TLS settings of a target. MisaskedError when a certificate file cannot be used."""
+    if not target.base_url.startswith("https") or (
+        target.verify_tls and target.ca_file is None and target.cert_file is None
+    ):
+        return True
+    try:
+        context = ssl.create_default_context(cafile=target.ca_file)
+        if target.cert_file is not None:
+            context.load_cert_chain(target.cert_file, target.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise MisaskedError(
+            f"the TLS files cannot be used: {error}", "check ca_file, cert_file and key_file"
+        ) from error
+    if not target.verify_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
+    """Which of the outcomes an exception of the HTTP stack is, and a sentence about it."""
+    text = str(error) or type(error).__name__
+    if getattr(error, "errno", None) in _OURS or getattr(error.__cause__, "errno", None) in _OURS:
+        return Outcome.CLIENT, f"this machine ran out of something: {text}"
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+            return Outcome.TLS, text
+        case aiohttp.ClientConnectorError():
+            return Outcome.CONNECT, text
+        case TimeoutError():
+            return Outcome.TIMEOUT, "connect: no connection within the limit"
+        case aiohttp.ClientPayloadError() if flight.status is not None:
+            reset = "ConnectionReset" in text or "BrokenPipe" in text
+            return (Outcome.STREAM_ERROR, "reset while streaming") if reset else (
+                Outcome.TRUNCATED, "closed before the end of the body"
+            )  # fmt: skip
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() | ConnectionError():
+            when = "before the first byte" if flight.status is None else "while streaming"
+            return Outcome.STREAM_ERROR, f"the connection was closed {when}"
+        case aiohttp.ClientResponseError() | aiohttp.ClientPayloadError():
+            return Outcome.PROTOCOL, f"not a proper HTTP answer: {text[:200]}"
+    return Outcome.CONNECT, text

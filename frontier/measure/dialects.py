@@ -1,0 +1,302 @@
+"""What each engine is asked and how its events are read: one frozen record per engine.
+
+Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers reject what they do
+not know. Formats are from the engines' own sources and API references; a deviation seen in the wild is named beside
+the line that handles it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+Content = str | list[int]
+NOTHING, VISIBLE, REASONING, TOOL = range(4)
+"""What an event brought: no token, or a token on that channel."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a stream has said so far. `usage` is the last one seen (some send a running count in every chunk)."""
+
+    text_bytes: int = 0
+    text_chars: int = 0
+    finish_reason: str | None = None
+    done: bool = False
+    error: str | None = None
+    malformed: str | None = None
+    usage: Mapping[str, Any] | None = None
+
+    @property
+    def terminal(self) -> bool:
+        """The server said it was finished."""
+        return self.done or self.finish_reason is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request in the project's words, before a dialect puts it into an engine's."""
+
+    model: str
+    content: Content
+    osl: int
+    force_length: bool = True
+    stream: bool = True
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+Fold = Callable[[Tally, bytes, bytes], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output length, {} meaning
+    that it cannot be forced; `token_ids` says that a completions prompt may be a list of token ids.
+    `token_per_event` allows counting events where the server reports no usage.
+    """
+
+    name: str
+    payload: Callable[["Dialect", str, Ask], dict[str, Any]]
+    fold: Mapping[str, Fold]
+    paths: Mapping[str, str]
+    framing: Literal["sse", "ndjson"] = "sse"
+    length_fields: Callable[[int], dict[str, Any]] = lambda _: {}
+    token_ids: bool = False
+    token_per_event: bool = False
+
+    def body(self, api: str, ask: Ask) -> bytes:
+        """The request body."""
+        return orjson.dumps(self.payload(self, api, ask) | dict(ask.extra))
+
+
+def message_of(error: object) -> str:
+    """The human text of an error in any of the shapes seen: a string, or an object with message, detail or error."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, dict):
+        for key in ("message", "detail", "error"):
+            if error.get(key):
+                return message_of(error[key])
+    if isinstance(error, list) and error:
+        return "; ".join(message_of(item.get("msg", item) if isinstance(item, dict) else item) for item in error[:3])
+    return orjson.dumps(error, default=str).decode()
+
+
+def _json(tally: Tally, data: bytes) -> dict[str, Any] | None:
+    try:
+        event = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        event = None
+    if isinstance(event, dict):
+        return event
+    tally.malformed = f"an event is not a JSON object: {data[:80].decode(errors='replace')}"
+    return None
+
+
+def _count(tally: Tally, text: str) -> None:
+    chars = len(text)
+    tally.text_chars += chars
+    tally.text_bytes += chars if text.isascii() else len(text.encode())
+
+
+def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | None:
+    """The parts common to both OpenAI routes: [DONE], errors in any shape, usage. None when nothing else is in it."""
+    if data == b"[DONE]":
+        tally.done = True
+        return None
+    event = _json(tally, data)
+    if event is None:
+        if kind == b"error":
+            tally.malformed, tally.error = None, data[:300].decode(errors="replace")
+        return None
+    error = event.get("error")
+    if error or kind == b"error" or event.get("object") == "error":
+        tally.error = message_of(error or event)
+        return None
+    usage = event.get("usage")
+    if usage:
+        tally.usage = usage
+    return event
+
+
+def _finish(tally: Tally, choice: Mapping[str, Any]) -> None:
+    reason = choice.get("finish_reason")
+    if reason is not None:
+        tally.finish_reason = str(reason)
+        if reason in ("error", "abort"):
+            tally.error = f"the server ended the stream with finish_reason {reason!r}"
+
+
+def fold_completions(tally: Tally, kind: bytes, data: bytes, empty_is_token: bool = False) -> int:
+    """One event of /v1/completions. With `empty_is_token` a choice with text "" still brought a token (vLLM emits an
+    event per step even when the token is a special one that has no text)."""
+    event = _openai_event(tally, kind, data)
+    found = NOTHING
+    if event is not None:
+        for choice in event.get("choices") or ():
+            text = choice.get("text")
+            if text:
+                _count(tally, text)
+                found = VISIBLE
+            elif choice.get("token_ids") or (empty_is_token and text == ""):
+                found = VISIBLE
+            _finish(tally, choice)
+    return found
+
+
+def fold_completions_vllm(tally: Tally, kind: bytes, data: bytes) -> int:
+    """As fold_completions, where an empty text is a token."""
+    return fold_completions(tally, kind, data, empty_is_token=True)
+
+
+def fold_chat(tally: Tally, kind: bytes, data: bytes) -> int:
+    """One event of /v1/chat/completions. A role alone, an empty delta or a finish reason is not a token."""
+    event = _openai_event(tally, kind, data)
+    found = NOTHING
+    if event is not None:
+        for choice in event.get("choices") or ():
+            delta = choice.get("delta") or {}
+            text = delta.get("content")
+            if text:
+                _count(tally, text if isinstance(text, str) else message_of(text))
+                found = VISIBLE
+            elif choice.get("token_ids"):
+                found = VISIBLE
+            else:
+                found = _hidden(tally, delta) or found
+            _finish(tally, choice)
+    return found
+
+
+def _hidden(tally: Tally, delta: Mapping[str, Any]) -> int:
+    """Reasoning (named three ways by servers: the older and newer vLLM, and gateways) and tool-call fragments."""
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        text = delta.get(name)
+        if text and isinstance(text, str):
+            _count(tally, text)
+            return REASONING
+    if delta.get("refusal"):
+        _count(tally, str(delta["refusal"]))
+        return VISIBLE
+    for call in delta.get("tool_calls") or ():
+        function = call.get("function") or {}
+        fragment = (function.get("name") or "") + (function.get("arguments") or "")
+        if fragment:
+            _count(tally, fragment)
+            return TOOL
+    return NOTHING
+
+
+def fold_tgi(tally: Tally, kind: bytes, data: bytes) -> int:
+    """One event of TGI's /generate_stream: one token each, the last one with the details; there is no [DONE]."""
+    event = _json(tally, data)
+    if event is None:
+        return NOTHING
+    if event.get("error") or kind == b"error":
+        tally.error = message_of(event.get("error") or event)
+        return NOTHING
+    details = event.get("details")
+    if details:
+        tally.finish_reason = str(details.get("finish_reason") or "unknown")
+        tally.usage = {
+            "completion_tokens": details.get("generated_tokens"),
+            "prompt_tokens": details.get("input_length"),
+        }
+    elif event.get("generated_text") is not None:
+        tally.finish_reason = "unknown"
+    token = event.get("token")
+    if not token:
+        return NOTHING
+    _count(tally, token.get("text") or "")
+    return VISIBLE
+
+
+def fold_ollama(tally: Tally, kind: bytes, data: bytes) -> int:
+    """One line of Ollama's native stream (/api/generate and /api/chat): the last one has done, counts and reason."""
+    event = _json(tally, data)
+    if event is None:
+        return NOTHING
+    if event.get("error") or kind == b"error":
+        tally.error = message_of(event.get("error") or event)
+        return NOTHING
+    if event.get("done"):
+        tally.finish_reason = str(event.get("done_reason") or "unknown")
+        tally.usage = {
+            "prompt_tokens": event.get("prompt_eval_count"),
+            "completion_tokens": event.get("eval_count"),
+        }
+    message = event.get("message") or event
+    text = message.get("content") or event.get("response")
+    if text:
+        _count(tally, text)
+        return VISIBLE
+    return _hidden(tally, message)
+
+
+def _openai_payload(dialect: Dialect, api: str, ask: Ask) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": ask.model, "stream": ask.stream, "temperature": 0.0}
+    if api == "chat":
+        body["messages"] = [{"role": "user", "content": ask.content}]
+    else:
+        body["prompt"] = ask.content
+    # OpenAI's own reasoning models refuse max_tokens and a temperature; every engine takes both.
+    if dialect.name == "openai_reasoning":
+        body["max_completion_tokens"] = ask.osl
+        del body["temperature"]
+    else:
+        body["max_tokens"] = ask.osl
+    if ask.stream:
+        body["stream_options"] = {"include_usage": True}
+    return body | (dialect.length_fields(ask.osl) if ask.force_length else {})
+
+
+def _tgi_payload(_: Dialect, api: str, ask: Ask) -> dict[str, Any]:
+    if api == "chat":
+        return {
+            "model": ask.model, "messages": [{"role": "user", "content": ask.content}], "max_tokens": ask.osl,
+            "stream": True, "stream_options": {"include_usage": True},
+        }  # fmt: skip
+    # `decoder_input_details` would make the prompt counted per token; `details` is enough for the lengths.
+    return {"inputs": ask.content, "parameters": {"max_new_tokens": ask.osl, "details": True, "do_sample": False}}
+
+
+def _ollama_payload(_: Dialect, api: str, ask: Ask) -> dict[str, Any]:
+    options = {"num_predict": ask.osl, "temperature": 0.0}
+    if api == "chat":
+        messages = [{"role": "user", "content": ask.content}]
+        return {"model": ask.model, "messages": messages, "stream": True, "options": options}
+    return {"model": ask.model, "prompt": ask.content, "raw": True, "stream": True, "options": options}
+
+
+_OPENAI_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_OPENAI_FOLD: Mapping[str, Fold] = {"completions": fold_completions, "chat": fold_chat}
+_VLLM_FOLD: Mapping[str, Fold] = {"completions": fold_completions_vllm, "chat": fold_chat}
+
+
+def _ignore_eos(osl: int) -> dict[str, Any]:
+    return {"ignore_eos": True, "min_tokens": osl}
+
+
+DIALECTS: Mapping[str, Dialect] = {
+    d.name: d
+    for d in (
+        Dialect("openai", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
+        Dialect("openai_reasoning", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
+        Dialect("vllm", _openai_payload, _VLLM_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
+        Dialect("sglang", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
+        Dialect("trtllm", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
+        Dialect(
+            "tgi", _tgi_payload, {"chat": fold_chat, "completions": fold_tgi},
+            {"completions": "/generate_stream", "chat": "/v1/chat/completions"}, token_per_event=True,
+        ),
+        Dialect(
+            "llamacpp", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS,
+            length_fields=lambda osl: {"ignore_eos": True, "cache_prompt": False, "n_predict": osl}, token_ids=True,
+        ),
+        Dialect(
+            "ollama", _ollama_payload, {"completions": fold_ollama, "chat": fold_ollama},
+            {"completions": "/api/generate", "chat": "/api/chat"}, framing="ndjson",
+        ),
+    )
+}  # fmt: skip

@@ -1,0 +1,281 @@
+"""Before a sweep: is the endpoint there, does it let us in, does it serve the model, does it stream what is needed?
+
+`preflight` settles what the target left open (dialect, api, model) or raises with a way out; `probe` is the same
+questions as a list of checks, never raising.
+"""
+
+import asyncio
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from frontier.errors import FrontierError, MeasurementError
+from frontier.measure.client import Client, Exchange
+from frontier.measure.detect import answer, detect
+from frontier.measure.dialects import DIALECTS, Ask, Content
+from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
+from frontier.measure.reading import error_message, read_all, to_record
+from frontier.measure.target import Api, Target
+from frontier.measure.watchdog import raise_fd_limit
+from frontier.model import Outcome, Record, Shape
+
+_TRIES, _TRY_EVERY = 3, 3.0
+_PROBE_ISL, _PROBE_OSL = 48, 16
+_IDS = ((1000, 30000), (300, 5000), (10, 500))
+"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the checklist."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What is known of an endpoint before it is measured. `target` is settled: dialect, api and model are known.
+
+    `ids` are the token ids a prompt may be made of (None: prompts are words); `rtt` is seconds of a small request;
+    `probe` is the streamed request that was tried, `models` what the server lists (empty: it does not say).
+    """
+
+    target: Target
+    identity: str
+    models: tuple[str, ...]
+    max_model_len: int | None
+    probe: Record
+    honours_length: bool
+    ids: tuple[int, int] | None
+    rtt: float
+    checks: tuple[Check, ...]
+
+
+async def preflight(target: Target, *, concurrency: int = 1, wait: float = 0.0) -> Preflight:
+    """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server still loading.
+
+    MeasurementError, with a way out, when nothing could be measured: unreachable, refused, wrong model, no stream,
+    no token counts, or not enough file descriptors for the concurrency.
+    """
+    return await _Flight(target, []).run(concurrency, wait)
+
+
+async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
+    """The checklist of `frontier probe`: as `preflight`, but what fails is the last check."""
+    checks: list[Check] = []
+    try:
+        await _Flight(target, checks).run(1, wait)
+    except FrontierError as error:
+        checks.append(Check("usable", "fail", str(error)))
+    return tuple(checks)
+
+
+async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
+    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
+    if found.ids is not None:
+        return Calibration(ids=found.ids)
+    async with Client(found.target) as client:
+
+        async def count(content: Content) -> int:
+            record, _ = await _ask(client, found.target, content, 1)
+            if record.outcome is not Outcome.OK or record.prompt_tokens is None:
+                raise MeasurementError(f"a prompt could not be counted: {record.error or 'no usage in the answer'}")
+            return record.prompt_tokens
+
+        return await calibrate_words(count, lengths)
+
+
+async def _ask(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
+    """One streamed request through the target's dialect and api."""
+    dialect = DIALECTS[target.dialect or "openai"]
+    ask = Ask(target.model or "", content, osl, target.ignore_eos, extra=target.extra_body)
+    exchange = await client.post(target.url(dialect.paths[target.api]), dialect.body(target.api, ask))
+    reading = read_all(exchange, dialect, target.api)
+    return to_record(reading, index=0, stream=0, isl=0, osl=osl, zero=exchange.sent), exchange
+
+
+class _Flight:
+    """One run through the questions; `checks` grows as they are answered."""
+
+    def __init__(self, target: Target, checks: list[Check]) -> None:
+        self.target = target
+        self.checks = checks
+
+    def note(self, name: str, good: bool, detail: str) -> None:
+        self.checks.append(Check(name, "ok" if good else "warn", detail))
+
+    async def run(self, concurrency: int, wait: float) -> Preflight:
+        needed = concurrency + 64
+        if raise_fd_limit(needed) < needed:
+            raise MeasurementError(
+                f"{concurrency} connections need {needed} open files; this system's hard limit is lower",
+                f"raise it with  ulimit -Hn {needed}  (as root) or lower the concurrency",
+            )
+        async with Client(self.target) as client:
+            sweeper = asyncio.create_task(_sweep(client))
+            try:
+                return await self._questions(client, wait)
+            finally:
+                sweeper.cancel()
+
+    async def _questions(self, client: Client, wait: float) -> Preflight:
+        exchange = await self._reach(client, wait)
+        self._let_in(exchange)
+        listed = answer(exchange)
+        models, max_len = _models(listed)
+        identity = self.target.dialect or ""
+        if self.target.dialect is None:
+            found = await detect(client, listed)
+            self.target = dataclasses.replace(self.target, dialect=found.dialect)
+            identity = found.text
+        server = exchange.headers.get("server")
+        identity = identity if not server or server in identity else f"{identity} ({server})"
+        self.note("engine", True, identity)
+        self._settle_model(models)
+        rtt = min([await _time_of(client) for _ in range(3)])
+        record = await self._first_stream(client)
+        honours = self._judge(record)
+        ids = await self._token_ids(client)
+        return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks))
+
+    async def _reach(self, client: Client, wait: float) -> Exchange:
+        deadline = time.monotonic() + max(wait, 0.0)
+        tries = 0
+        while True:
+            tries += 1
+            exchange = await client.get("/v1/models", timeout=self.target.timeouts.connect + 5)
+            loading = exchange.status == 503
+            if exchange.failure is None and not loading:
+                self.note("reachable", True, self.target.base_url)
+                return exchange
+            lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
+            if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
+                raise _unreachable(self.target.base_url, exchange, tries)
+            await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
+
+    def _let_in(self, exchange: Exchange) -> None:
+        if exchange.status in (401, 403):
+            self._refused(error_message(exchange))
+        if exchange.status is not None and 300 <= exchange.status < 400:
+            raise MeasurementError(
+                f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
+            )
+
+    def _refused(self, said: str) -> None:
+        has = "the key it was given" if self.target.api_key else "a request without a key"
+        raise MeasurementError(
+            f"{self.target.base_url} refuses {has}: {said}",
+            "name the environment variable that holds the key in  api_key_env",
+        )
+
+    def _settle_model(self, models: tuple[str, ...]) -> None:
+        wanted = self.target.model
+        if wanted is None:
+            if len(models) != 1:
+                serves = f"it serves {_names(models)}" if models else "it does not list its models"
+                raise MeasurementError(f"no model was named, and {serves}", "name one with  model: NAME")
+            self.target = dataclasses.replace(self.target, model=models[0])
+        elif models and wanted not in models and f"{wanted}:latest" not in models:
+            raise MeasurementError(
+                f"the server does not serve {wanted!r}; it serves {_names(models)}", "copy the name as it is listed"
+            )
+        self.note("model", True, self.target.model or "")
+
+    async def _first_stream(self, client: Client) -> Record:
+        """Try the apis in order of preference; the first that streams settles `target.api`."""
+        wanted = self.target.api
+        apis = ("completions", "chat") if wanted == "auto" else (wanted,)
+        text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
+        said: list[str] = []
+        for api in apis:
+            self.target = dataclasses.replace(self.target, api=cast("Api", api))
+            record, exchange = await _ask(client, self.target, text, _PROBE_OSL)
+            if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
+                self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
+                record, exchange = await _ask(client, self.target, text, _PROBE_OSL)
+            if exchange.status in (401, 403):
+                self._refused(record.error or "")
+            if record.outcome is Outcome.OK:
+                self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
+                return record
+            said.append(f"{DIALECTS[self.target.dialect or 'openai'].paths[api]}: {record.error}")
+        raise MeasurementError(
+            f"no streamed answer from {self.target.base_url}: " + "; ".join(said),
+            "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events",
+        )
+
+    def _judge(self, record: Record) -> bool:
+        if record.completion_tokens is None or record.prompt_tokens is None:
+            raise MeasurementError(
+                "the server reports no token counts (usage) in its stream, so throughput cannot be measured",
+                "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect",
+            )
+        self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
+        exact = record.completion_tokens == _PROBE_OSL
+        length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
+        self.note("output length", exact, length if exact else f"{length}: the shape's output length will not be met")
+        if record.reads <= 2 < record.completion_tokens:
+            self.note("unbuffered", False, "the whole answer came in one lump: something in between buffers the stream")
+        if record.first is not None and record.last is not None and record.completion_tokens > 1:
+            tpot = (record.last - record.first) / (record.completion_tokens - 1)
+            self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms, TPOT {tpot * 1e3:.2f} ms")
+        return exact
+
+    async def _token_ids(self, client: Client) -> tuple[int, int] | None:
+        """The widest range of token ids that the server takes and counts one for one."""
+        if not DIALECTS[self.target.dialect or "openai"].token_ids or self.target.api != "completions":
+            self.note("exact input length", False, "prompts are words, their number fitted to the server's token count")
+            return None
+        for low, high in _IDS:
+            prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))
+            record, _ = await _ask(client, self.target, prompts(0).content, 1)
+            if record.outcome is Outcome.OK and record.prompt_tokens == 64:
+                self.note("exact input length", True, f"prompts are token ids {low}..{high}")
+                return low, high
+        self.note("exact input length", False, "token-id prompts are not taken one for one; prompts are words")
+        return None
+
+
+async def _sweep(client: Client) -> None:
+    while True:
+        await asyncio.sleep(0.25)
+        client.sweep(client.clock())
+
+
+async def _time_of(client: Client) -> float:
+    exchange = await client.get("/v1/models")
+    return exchange.end - exchange.sent
+
+
+def _models(listed: Any) -> tuple[tuple[str, ...], int | None]:
+    data = listed.get("data") if isinstance(listed, dict) else None
+    rows = [row for row in data if isinstance(row, dict) and isinstance(row.get("id"), str)] if data else []
+    lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
+    return tuple(row["id"] for row in rows), min(lengths, default=None)
+
+
+def _names(models: tuple[str, ...]) -> str:
+    return ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+
+
+def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
+    kind, said = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
+    took = f"({tries} tries)"
+    if kind is Outcome.TLS:
+        return MeasurementError(
+            f"no secure connection to {url}: {said}", "give the authority with  ca_file, or  verify_tls: false"
+        )
+    if kind is Outcome.HTTP_ERROR:
+        return MeasurementError(
+            f"{url} is not ready: {said} {took}", f"wait for it with  frontier probe {url} --wait 10min"
+        )
+    if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
+        return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
+    reason = "connection refused" if "refused" in said or "Connect call failed" in said else said
+    return MeasurementError(
+        f"cannot reach {url}: {reason} {took}",
+        f"is the server still loading?   watch with:  frontier probe {url} --wait 10min",
+    )

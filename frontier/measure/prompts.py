@@ -1,0 +1,203 @@
+"""Fresh prompts of an asked length, as the server counts it, without a tokenizer.
+
+Random prompts are common English words (nearly always one token each) or, where the server takes them, token ids. No
+two prompts of a sweep share their first block, so a prefix cache finds nothing: the first words are drawn anew per
+request, the rest is a slice of a text that is made once per trial. How many words make how many tokens is learned from
+the server's own count by `calibrate`.
+"""
+
+import bisect
+import itertools
+import json
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frontier.errors import MisaskedError
+from frontier.measure.dialects import Content
+from frontier.measure.words import WORDS
+from frontier.model import Shape
+
+HEAD = 24
+"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any engine's default."""
+_SLIDE = 4096
+_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What one request asks: its content and the two lengths wanted, in tokens."""
+
+    content: Content
+    isl: int
+    osl: int
+
+
+PromptSource = Callable[[int], Prompt]
+"""The prompt of the request with this index. Called ahead of the send, each index once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many words make how many tokens on one target: points (tokens, words), rising in both.
+
+    With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths are exact.
+    `worst` is the largest relative deviation left at a length that was verified.
+    """
+
+    points: tuple[tuple[int, int], ...] = ((0, 0), (1, 1))
+    ids: tuple[int, int] | None = None
+    worst: float = 0.0
+
+    def words(self, isl: int) -> int:
+        """Words to send for `isl` tokens: between verified lengths on the line through them, at least one."""
+        at = bisect.bisect_left(self.points, (isl, 0))
+        if at < len(self.points) and self.points[at][0] == isl:
+            return max(1, self.points[at][1])
+        low = min(max(at - 1, 0), len(self.points) - 2)
+        (t0, w0), (t1, w1) = self.points[low], self.points[low + 1]
+        return max(1, round(w0 + (isl - t0) * (w1 - w0) / (t1 - t0)))
+
+
+def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = None) -> PromptSource:
+    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is the same for all."""
+    calibration = calibration or Calibration()
+    units = (lambda tokens: tokens) if calibration.ids else calibration.words
+    shared = round(shape.prefix * shape.isl.mean)
+    prefix_units = units(shared) if shared else 0
+    longest = units(shape.isl.high)
+    text = _Text(f"{seed}/text", longest + _SLIDE, calibration.ids)
+    prefix = _Text("prefix", prefix_units, calibration.ids).slice(0, prefix_units) if prefix_units else None
+
+    def prompt(index: int) -> Prompt:
+        rng = random.Random(f"{seed}/{index}")
+        isl, osl = shape.isl.draw(rng), shape.osl.draw(rng)
+        count = max(1, units(isl) - prefix_units)
+        head = _Text(None, min(HEAD, count), calibration.ids, rng)
+        body = text.slice(rng.randrange(_SLIDE), count - HEAD) if count > HEAD else None
+        parts = [part for part in (prefix, head.slice(0, min(HEAD, count)), body) if part is not None]
+        content: Content = " ".join(parts) if calibration.ids is None else list(itertools.chain.from_iterable(parts))
+        return Prompt(content, isl, osl)
+
+    return prompt
+
+
+class _Text:
+    """Random words as one string with the place where each begins, or random token ids; sliced cheaply."""
+
+    __slots__ = ("_ids", "_starts", "_text")
+
+    def __init__(
+        self, seed: str | None, count: int, ids: tuple[int, int] | None, rng: random.Random | None = None
+    ) -> None:
+        rng = rng or random.Random(seed)
+        self._ids: list[int] = []
+        self._text = ""
+        self._starts: list[int] = []
+        if ids is not None:
+            self._ids = rng.choices(range(ids[0], ids[1] + 1), k=count)
+        else:
+            words = rng.choices(WORDS, k=count)
+            self._text = " ".join(words)
+            self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
+
+    def slice(self, at: int, count: int) -> Any:
+        """`count` words (or ids) from the `at`-th on."""
+        if self._ids:
+            return self._ids[at : at + count]
+        return self._text[self._starts[at] : self._starts[at + count] - 1]
+
+
+def file_prompts(path: Path, shape: Shape, seed: int) -> PromptSource:
+    """Prompts from a file, in an order shuffled by the seed; the output length is the shape's.
+
+    JSON lines with "prompt" (and optionally "output_tokens"), or a ShareGPT JSON array ("conversations", first human
+    turn). Lengths are what they are: the asked input length is 0 (unknown). MisaskedError when nothing can be read.
+    """
+    prompts = _read_file(path)
+    order = random.Random(seed).sample(range(len(prompts)), len(prompts))
+
+    def prompt(index: int) -> Prompt:
+        text, asked = prompts[order[index % len(order)]]
+        return Prompt(text, 0, asked or shape.osl.draw(random.Random(f"{seed}/{index}")))
+
+    return prompt
+
+
+def _read_file(path: Path) -> list[tuple[str, int | None]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else [json.loads(x) for x in text.splitlines() if x.strip()]
+        )
+    except (OSError, ValueError) as error:
+        raise MisaskedError(
+            f"cannot read prompts from {path}: {error}", 'write one {"prompt": "..."} per line'
+        ) from error
+    found = [pair for pair in map(_prompt_of, rows) if pair is not None]
+    if not found:
+        raise MisaskedError(f"{path} holds no prompts", 'write one {"prompt": "..."} per line')
+    return found
+
+
+def _prompt_of(row: Any) -> tuple[str, int | None] | None:
+    if not isinstance(row, dict):
+        return None
+    asked = row.get("output_tokens")
+    for turn in row.get("conversations") or row.get("conversation") or ():
+        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user"):
+            text = turn.get("value", turn.get("content"))
+            return (text, None) if isinstance(text, str) and text else None
+    text = row.get("prompt", row.get("text"))
+    return (text, asked if isinstance(asked, int) and asked > 0 else None) if isinstance(text, str) and text else None
+
+
+Count = Callable[[Content], Awaitable[int]]
+"""Asks the server how many tokens it counts in a prompt (one request with one output token)."""
+
+
+async def calibrate_words(count: Count, lengths: Sequence[int], seed: int = 0) -> Calibration:
+    """Find the words for each asked length by asking the server, each within 1 % or one token where words allow it.
+
+    A few probes fit tokens = a + b * words; each length is then tried and corrected, at most six times.
+    """
+    drawn = itertools.count()
+
+    async def tokens(words: int) -> int:
+        rng = random.Random(f"calibrate/{seed}/{next(drawn)}")
+        return await count(_Text(None, words, None, rng).slice(0, words))
+
+    probes = [(await tokens(words), words) for words in (16, 96)]
+    slope = max(0.25, (probes[1][0] - probes[0][0]) / 80)
+    offset = probes[0][0] - 16 * slope
+    points: dict[int, int] = {}
+    worst = 0.0
+    for isl in sorted(set(lengths)):
+        best = await _settle(tokens, isl, max(1, round((isl - offset) / slope)), slope)
+        points[isl] = best[1]
+        worst = max(worst, best[0] / isl)
+    if len(points) == 1 or min(points) > 64:
+        points |= {max(1, round(offset + slope * words)): words for words in (1,)}
+    rising = sorted(points.items())
+    kept = [rising[0]] + [b for a, b in itertools.pairwise(rising) if b[1] > a[1]]
+    if len(kept) == 1:
+        kept.append((kept[0][0] + max(1, round(slope * 16)), kept[0][1] + 16))
+    return Calibration(tuple(kept), None, worst)
+
+
+async def _settle(tokens: Callable[[int], Awaitable[int]], isl: int, words: int, slope: float) -> tuple[int, int]:
+    """(deviation in tokens, words) of the best number of words found for one length."""
+    best: tuple[int, int] | None = None
+    for _ in range(6):
+        off = await tokens(words) - isl
+        if best is None or abs(off) < best[0]:
+            best = abs(off), words
+        if abs(off) <= max(1, _TOLERANCE * isl):
+            break
+        words = max(1, words - (round(off / slope) or (1 if off > 0 else -1)))
+    assert best is not None
+    return best

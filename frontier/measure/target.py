@@ -1,0 +1,70 @@
+"""Where the load goes: one endpoint, how to reach it, and what may be asked of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from frontier.errors import MisaskedError
+
+Api = Literal["auto", "completions", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until a request is given up; the failure names which one it was.
+
+    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of the body; `idle` is
+    the longest silence after it (a keep-alive comment ends the silence); `total` runs from the send to the end.
+    """
+
+    connect: float = 10.0
+    first_byte: float = 300.0
+    idle: float = 120.0
+    total: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
+
+    `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
+    """
+
+    base_url: str
+    model: str | None = None
+    api: Api = "auto"
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    verify_tls: bool = True
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    trust_env: bool = False
+    dialect: str | None = None
+    ignore_eos: bool = True
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise MisaskedError(
+                f"{self.base_url!r} is not an address of a server", "write it as http://host:port/v1 or https://host/v1"
+            )
+
+    @property
+    def root(self) -> str:
+        """The address without a trailing /v1: where /version, /metrics and the native routes are."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def url(self, path: str) -> str:
+        """The full address of a path such as '/v1/completions'."""
+        return self.root + path
+
+    def request_headers(self) -> dict[str, str]:
+        """What every request carries: no compression, and the key when there is one."""
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return headers | dict(self.headers)

@@ -1,0 +1,98 @@
+"""What the client knows of itself: whether its own slowness could be mistaken for the server's.
+
+A heartbeat measures how late the event loop wakes, the collector's pauses are timed, and the process's CPU share and
+the lateness of sends are kept for the window.
+"""
+
+import gc
+import resource
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from frontier.model import ClientHealth
+
+BEAT = 0.010
+"""Seconds between two heartbeats."""
+
+
+class Watchdog:
+    """Collects over a trial; `open_window()` forgets what came before. A context manager for the collector's hook."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lags: list[float] = []
+        self._lates: list[float] = []
+        self._gc_started = 0.0
+        self._gc_max = 0.0
+        self._opened = clock()
+        self._cpu = time.process_time()
+        self._final: tuple[float, float] | None = None
+
+    def __enter__(self) -> Self:
+        # What exists now is settled: the collector need not walk it again and again during the trial.
+        gc.collect()
+        gc.freeze()
+        gc.callbacks.append(self._on_gc)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        gc.callbacks.remove(self._on_gc)
+        gc.unfreeze()
+
+    def _on_gc(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._gc_started = time.perf_counter()
+        elif self._final is None:
+            self._gc_max = max(self._gc_max, time.perf_counter() - self._gc_started)
+
+    def beat(self, lag: float) -> None:
+        """The loop woke `lag` seconds after it was asked to."""
+        if self._final is None:
+            self._lags.append(lag)
+
+    def sent(self, late: float) -> None:
+        """A slot sent its next request `late` seconds after it was free."""
+        if self._final is None:
+            self._lates.append(late)
+
+    def open_window(self) -> None:
+        """Start counting afresh: the window begins."""
+        self._lags, self._lates, self._gc_max = [], [], 0.0
+        self._opened, self._cpu = self._clock(), time.process_time()
+
+    def close_window(self) -> None:
+        """The window ends: the CPU share stays what it is now."""
+        if self._final is None:
+            self._final = self._clock() - self._opened, time.process_time() - self._cpu
+
+    def health(self, resent: int, opened: int) -> ClientHealth:
+        """What was found."""
+        length, cpu = self._final or (self._clock() - self._opened, time.process_time() - self._cpu)
+        return ClientHealth(
+            loop_lag_p99=_p99(self._lags),
+            send_late_p99=_p99(self._lates),
+            cpu_share=cpu / length if length > 0 else None,
+            gc_pause_max=self._gc_max,
+            resent=resent,
+            connections_opened=opened,
+        )
+
+
+def _p99(values: list[float]) -> float | None:
+    return float(np.quantile(values, 0.99, method="inverted_cdf")) if values else None
+
+
+def raise_fd_limit(needed: int) -> int:
+    """Raise this process's soft limit on open files as far as the system lets it; the limit that now holds."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        wanted = needed if hard == resource.RLIM_INFINITY else min(max(needed, soft), hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
