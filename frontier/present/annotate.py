@@ -1,0 +1,301 @@
+"""Text inside a panel: the limit on its line, labels of points, the operating point and its neighbour, where there is
+room. What finds no room is left out: the table has it.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frontier.metrics import metric
+from frontier.model import Decision, Limit, Point, Verdict
+from frontier.present.drawn import Align, Label, Mark, Panel, Role
+from frontier.present.layout import (
+    ABOVE_FIRST,
+    BELOW_FIRST,
+    Canvas,
+    Rect,
+    Segment,
+    line_height,
+    place_block,
+    place_first,
+    place_label,
+    text_width,
+    wrap,
+)
+from frontier.present.wording import binding_limit, interval_text, limit_text, limit_value_text, neighbour, value_text
+
+SLA, LIGHT, POINT, BLOCK, TITLE, BETTER = 11.0, 10.0, 10.0, 11.0, 11.0, 11.0
+
+
+def annotated(
+    panel: Panel,
+    decision: Decision | None,
+    points: Sequence[Point],
+    limits: Sequence[Limit],
+    light: tuple[float, str] | None,
+    gpus: int | None,
+    title: str | None,
+) -> Panel:
+    """The panel with its labels, in order of importance. `light` is the ceiling and its assumption."""
+    canvas = _occupied(panel)
+    labels = [
+        *_title(panel, title),
+        *_limit_labels(panel, canvas, limits),
+        *_light_label(panel, canvas, light, gpus),
+    ]
+    blocks = _blocks(panel, decision, points, gpus)
+    told = {concurrency for concurrency, *_ in blocks[:1]} if panel.star or panel.ring else set()
+    labels += _point_labels(panel, canvas, skip=told)
+    for _, lines, role, size, at, away in blocks:
+        labels += _block(panel, canvas, lines, role, size, at, away)
+    arrow, better = _better(panel, canvas)
+    return replace(panel, labels=(*labels, *better), arrow=arrow)
+
+
+def _occupied(panel: Panel) -> Canvas:
+    """The canvas with everything drawn by position: marks and the star are untouchable, lines better left free."""
+    canvas = Canvas(panel.box.grown(-3))
+    for mark in panel.marks:
+        x, y = panel.at(mark.x, mark.y)
+        canvas.take(Rect.around(x, y, 6))
+        if mark.x_bar:
+            canvas.draw(panel.at(mark.x_bar.low, mark.y)[0], y, panel.at(mark.x_bar.high, mark.y)[0], y, 3)
+        if mark.y_bar:
+            canvas.draw(x, panel.at(mark.x, mark.y_bar.low)[1], x, panel.at(mark.x, mark.y_bar.high)[1], 3)
+    for place in (panel.star, panel.ring):
+        if place:
+            canvas.take(Rect.around(*panel.at(*place), 11))
+    for stair in panel.stairs:
+        _draw_all(canvas, panel, stair.corners, 6)
+    for path in panel.paths:
+        _draw_all(canvas, panel, path, 1)
+    _draw_all(canvas, panel, panel.light, 8)
+    box = panel.box
+    for rule in panel.rules:
+        if rule.axis == "x":
+            x = panel.at(rule.at, panel.y.low)[0]
+            canvas.draw(x, box.y0, x, box.y1, 8)
+        else:
+            y = panel.at(panel.x.low, rule.at)[1]
+            canvas.draw(box.x0, y, box.x1, y, 8)
+    return canvas
+
+
+def _draw_all(canvas: Canvas, panel: Panel, corners: Sequence[tuple[float, float]], weight: float) -> None:
+    places = [panel.at(*corner) for corner in corners]
+    for (x0, y0), (x1, y1) in itertools.pairwise(places):
+        canvas.draw(x0, y0, x1, y1, weight)
+
+
+def _size(lines: Sequence[str], points: float) -> tuple[float, float]:
+    return max(text_width(line, points) for line in lines), len(lines) * line_height(points)
+
+
+def _title(panel: Panel, title: str | None) -> list[Label]:
+    """The panel's own sentence, when there are several."""
+    if title is None:
+        return []
+    box = panel.box
+    lines = wrap(title, TITLE, box.x1 - box.x0, lines=2, bold=True)
+    tall = line_height(TITLE)
+    top = box.y1 + 6 + tall * len(lines)
+    return [
+        Label((line,), Rect(box.x0, top - (i + 1) * tall, box.x1, top - i * tall), Role.TEXT, TITLE, bold=True)
+        for i, line in enumerate(lines)
+    ]
+
+
+def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list[Label]:
+    """The SLA written on its line; limits on other metrics follow it, since the picture cannot draw them."""
+    if not limits:
+        return []
+    here = [limit for limit in limits if limit.metric == panel.x.metric]
+    there = [limit for limit in limits if limit.metric not in (panel.x.metric, panel.y.metric)]
+    box = panel.box
+    lines = ["SLA  " + limit_text(limit) for limit in here or there[:1]]
+    lines += ["and  " + limit_text(limit) for limit in (there if here else there[1:])]
+    for i, limit in enumerate(here):
+        value = limit.promise * panel.x.scale
+        if not panel.x.holds(value):
+            lines[i] += "  (right of the picture)" if value > panel.x.high else "  (left of the picture)"
+    found = _across_labels(panel, canvas, limits)
+    if not lines:
+        return found
+    width, height = _size(lines, SLA)
+    edge = box.x1 if panel.region and not panel.x.rising_is_better else box.x0
+    rule = next((r for r in panel.rules if r.axis == "x" and not r.comfort), None)
+    if rule is not None:
+        edge = panel.at(rule.at, panel.y.low)[0]
+    top = box.y1 - 4 - height
+    left = Rect(edge - 7 - width, top, edge - 7, top + height)
+    right = Rect(edge + 7, top, edge + 7 + width, top + height)
+    inside_first = (right, left) if panel.x.rising_is_better else (left, right)
+    placed = place_first(canvas, [*inside_first, Rect(box.x1 - 7 - width, top, box.x1 - 7, top + height)])
+    if placed is None:
+        return found
+    align: Align = "right" if placed.x1 <= edge else "left"
+    return [*found, Label(tuple(lines), placed, Role.SLA, SLA, align)]
+
+
+def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list[Label]:
+    """Limits on the vertical axis, written along their line."""
+    found = []
+    box = panel.box
+    for limit in limits:
+        if limit.metric != panel.y.metric or not panel.y.holds(limit.promise * panel.y.scale):
+            continue
+        lines = ("SLA  " + limit_text(limit),)
+        width, height = _size(lines, SLA)
+        y = panel.at(panel.x.low, limit.promise * panel.y.scale)[1]
+        options = [Rect(x, b, x + width, b + height) for x in (box.x0 + 8, box.x1 - 8 - width)
+                   for b in (y + 3, y - 3 - height)]  # fmt: skip
+        if (placed := place_first(canvas, options)) is not None:
+            found.append(Label(lines, placed, Role.SLA, SLA))
+    return found
+
+
+def _light_label(panel: Panel, canvas: Canvas, light: tuple[float, str] | None, gpus: int | None) -> list[Label]:
+    """The assumption written on the speed of light; where the line is far above, its number in the corner."""
+    if light is None:
+        return []
+    ceiling, assumption = light
+    box = panel.box
+    text = f"speed of light  {value_text(panel.y.metric, ceiling, gpus)}   ({assumption})"
+    if not panel.light:
+        text += "  above the picture ↑"
+    lines = (text,)
+    width, height = _size(lines, LIGHT)
+    y = panel.at(panel.x.low, ceiling * panel.y.scale)[1] if panel.light else box.y1 - 2
+    shifts = [box.x0 + 12, box.x1 - 12 - width, (box.x0 + box.x1 - width) / 2]
+    bottoms = [y - 3 - height, y + 3] if panel.light else [y - height - i * height for i in range(3)]
+    placed = place_first(canvas, [Rect(x, b, x + width, b + height) for b in bottoms for x in shifts])
+    return [Label(lines, placed, Role.LIGHT, LIGHT)] if placed else []
+
+
+def _point_labels(panel: Panel, canvas: Canvas, skip: set[int]) -> list[Label]:
+    """The concurrency beside its mark, the more telling ones first; a crowded one goes unlabelled."""
+    found = []
+    for mark in sorted(panel.marks, key=lambda m: _rank(m, panel.marks)):
+        if mark.concurrency in skip:
+            continue
+        lines = (str(mark.concurrency),)
+        order = ABOVE_FIRST if mark.role is Role.FRONTIER else BELOW_FIRST
+        x, y = panel.at(mark.x, mark.y)
+        width, height = _size(lines, POINT)
+        placed = place_label(canvas, x, y, (width, height * 0.8), order, gap=9)
+        if placed is not None:
+            found.append(Label(lines, placed, mark.role, POINT, "center"))
+    return found
+
+
+def _rank(mark: Mark, marks: Sequence[Mark]) -> tuple[int, int]:
+    """Ends of the range first, then powers of two, multiples of sixteen and of eight, then the rest."""
+    c = mark.concurrency
+    if c in (marks[0].concurrency, marks[-1].concurrency):
+        return 0, c
+    roundness = 1 if c & (c - 1) == 0 else 2 if c % 16 == 0 else 3 if c % 8 == 0 else 4
+    return roundness + (0 if mark.role is Role.FRONTIER else 1), c
+
+
+_Block = tuple[int, tuple[str, ...], Role, float, tuple[float, float], float]
+
+
+def _blocks(panel: Panel, decision: Decision | None, points: Sequence[Point], gpus: int | None) -> list[_Block]:
+    """Annotations to place: the operating point (or the nearest to one), then what the step above it is."""
+    if decision is None:
+        return []
+    by_concurrency = {p.concurrency: p for p in points}
+    found: list[_Block] = []
+    star = panel.star or panel.ring
+    chosen = decision.concurrency if decision.concurrency is not None else decision.candidate
+    if star is not None and chosen is not None:
+        found.append((chosen, _chosen_lines(panel, decision, chosen, gpus), Role.OPERATING, BLOCK, star, 110.0))
+    for concurrency, lines in _next_lines(panel, decision, by_concurrency):
+        mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
+        if mark is not None:
+            role = mark.role if mark.role is not Role.DOMINATED else Role.QUIET
+            found.append((concurrency, lines, role, POINT, (mark.x, mark.y), 90.0))
+    return found
+
+
+def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | None) -> tuple[str, ...]:
+    head = "operating point" if decision.concurrency is not None else {
+        Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid",
+    }.get(decision.verdict, "not proven")  # fmt: skip
+    lines = [f"{head}  c = {chosen}"]
+    if (speed := decision.metrics.get(panel.y.metric)) is not None:
+        lines.append(value_text(panel.y.metric, speed.value, gpus))
+    limit = binding_limit(decision)
+    told = [limit.metric] if limit else []
+    if panel.x.metric not in told:
+        told.append(panel.x.metric)
+    for name in told:
+        if (estimate := decision.metrics.get(name)) is None:
+            continue
+        lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
+        if (doubt := interval_text(name, estimate)) and name == told[0]:
+            unit = value_text(name, estimate.value).rpartition(" ")[2]
+            lines.append(f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}")
+    return tuple(lines)
+
+
+def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...]]]:
+    """The step not taken, and the first setting above that is not inside for a reason the axes do not show."""
+    found: list[tuple[int, tuple[str, ...]]] = []
+    if (step := decision.rejected) is not None:
+        label = metric(step.metric).label
+        gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
+        why = "within the noise: not taken" if step.tie else f"for {step.cost:.2g}× {label}: not taken"
+        found.append((step.concurrency, (gain, why)))
+    near = neighbour(decision)
+    if near is None or near[0] in {c for c, _ in found}:
+        return found
+    concurrency, verdict, binding = near
+    limit = next((it for it in decision.limits if it.metric == binding), None)
+    if verdict is Verdict.MARGINAL:
+        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit")))
+    elif verdict is Verdict.UNPROVEN:
+        n = points[concurrency].n if concurrency in points else 0
+        found.append((concurrency, (f"c = {concurrency}: not proven,", f"{n:,} requests are too few")))
+    elif limit is None or limit.metric in (panel.x.metric, panel.y.metric):
+        pass
+    elif concurrency in points and (held := points[concurrency].metrics.get(limit.metric)):
+        label = metric(limit.metric).label
+        over = f"limit {limit_value_text(limit.metric, limit.promise)}"
+        found.append((concurrency, (f"c = {concurrency}: {label}", f"{value_text(limit.metric, held.value)}, {over}")))
+    return found
+
+
+def _block(
+    panel: Panel, canvas: Canvas, lines: tuple[str, ...], role: Role, size: float, at: tuple[float, float], away: float
+) -> list[Label]:
+    x, y = panel.at(*at)
+    placed = place_block(canvas, x, y, _size(lines, size), away=away)
+    if placed is None:
+        placed = place_block(canvas, x, y, _size(lines[:1], size), away=30)
+        lines = lines[:1]
+    return [] if placed is None else [Label(lines, placed[0], role, size, leader=placed[1])]
+
+
+def _better(panel: Panel, canvas: Canvas) -> tuple[Segment | None, list[Label]]:
+    """A small arrow toward better, as near to that corner as there is room; left out where there is none."""
+    box = panel.box
+    right, up = panel.x.rising_is_better, panel.y.rising_is_better
+    width, height, text_tall = 96.0, 50.0, line_height(BETTER)
+    steps = [(i, j) for i in range(8) for j in range(10)]
+    for i, j in sorted(steps, key=lambda s: (math.hypot(s[0] * 40, s[1] * 24), s)):
+        x = box.x1 - 20 - width - i * 40 if right else box.x0 + 20 + i * 40
+        y = box.y1 - 60 - height - j * 24 if up else box.y0 + 14 + j * 24
+        place = Rect(x, y, x + width, y + height)
+        if canvas.cost(place) > 0.5:
+            continue
+        canvas.take(place)
+        tail_y, tip_y = (y + text_tall, y + height) if up else (y + height - text_tall, y)
+        tail_x, tip_x = (x + width * 0.42, x + width * 0.95) if right else (x + width * 0.58, x + width * 0.05)
+        words_y = y if up else y + height - text_tall
+        words = Rect(x, words_y, x + width, words_y + text_tall)
+        return Segment(tail_x, tail_y, tip_x, tip_y), [
+            Label(("better",), words, Role.QUIET, BETTER, "left" if right else "right")
+        ]
+    return None, []

@@ -1,0 +1,202 @@
+"""Draws a Picture with matplotlib and decides nothing: PNG, PDF, and SVG that is the same bytes for the same picture.
+
+The object interface is used throughout: no pyplot, no global state, no display. Text stays text in SVG.
+"""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role
+from frontier.present.layout import Segment
+
+Theme = Literal["light", "dark"]
+FORMATS = ("png", "svg", "pdf")
+
+# Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always says the same.
+_COLOURS: dict[Theme, dict[str, str]] = {
+    "light": {
+        "frontier": "#0072B2", "other": "#E69F00", "dominated": "#8C8C8C", "flagged": "#6E6E6E",
+        "operating": "#D55E00", "sla": "#009E73", "light": "#000000", "quiet": "#6A6A6A", "text": "#000000",
+        "paper": "#FFFFFF", "grid": "#E6E6E6", "axis": "#000000",
+    },
+    "dark": {
+        "frontier": "#56B4E9", "other": "#E69F00", "dominated": "#8A8F98", "flagged": "#A9AEB6",
+        "operating": "#FF8A3D", "sla": "#2BC79A", "light": "#F2F2F2", "quiet": "#A9AEB6", "text": "#F4F4F4",
+        "paper": "#14171C", "grid": "#2A2F37", "axis": "#C9CDD3",
+    },
+}  # fmt: skip
+
+
+def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
+    """Write the picture as the path's suffix says (png, svg, pdf). `width` in pixels enlarges a PNG for slides.
+
+    ValueError for another suffix.
+    """
+    path.write_bytes(render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
+
+
+def render(picture: Picture, form: str, *, width: int | None = None, theme: Theme = "light") -> bytes:
+    """The picture as bytes of one of FORMATS; ValueError for another format."""
+    if form not in FORMATS:
+        raise ValueError(f"a picture cannot be written as {form!r}; it can as {', '.join(FORMATS)}")
+    out = io.BytesIO()
+    metadata: dict[str, dict[str, str | None]] = {
+        "png": {"Software": None, "Title": picture.title},
+        "svg": {"Date": None, "Creator": "frontier", "Title": picture.title, "Description": picture.description},
+        "pdf": {"CreationDate": None, "Creator": "frontier", "Producer": None, "Title": picture.title},
+    }
+    with _defaults():
+        figure = draw(picture, theme)
+        figure.savefig(out, format=form, dpi=100 * (width or picture.width) / picture.width, metadata=metadata[form])
+    return out.getvalue()
+
+
+@contextmanager
+def _defaults() -> Iterator[None]:
+    """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no reason to fail."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update(
+            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans"}
+        )
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        yield
+
+
+def draw(picture: Picture, theme: Theme = "light") -> Figure:
+    """The picture as a matplotlib Figure with an Agg canvas, for a notebook."""
+    colours = _COLOURS[theme]
+    figure = Figure(figsize=(picture.width / 100, picture.height / 100), dpi=100, facecolor=colours["paper"])
+    FigureCanvasAgg(figure)
+    for panel in picture.panels:
+        _panel(figure, picture, panel, colours)
+    for label in picture.labels:
+        _label(figure, picture, label, colours)
+    return figure
+
+
+def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, str]) -> None:
+    box, w, h = panel.box, picture.width, picture.height
+    axes = figure.add_axes((box.x0 / w, box.y0 / h, (box.x1 - box.x0) / w, (box.y1 - box.y0) / h))
+    small = len(picture.panels) > 1
+    _axes(axes, panel, colours, small=small)
+    if panel.region:
+        x0, x1, y0, y1 = panel.region
+        axes.fill([x0, x1, x1, x0], [y0, y0, y1, y1], color=colours["sla"], alpha=0.07, lw=0, zorder=0.5)
+    for rule in panel.rules:
+        line = axes.axvline if rule.axis == "x" else axes.axhline
+        line(rule.at, color=colours["sla"], lw=1.0 if rule.comfort else 1.6, ls="--" if rule.comfort else "-", zorder=2)
+    if panel.light:
+        xs, ys = zip(*panel.light, strict=True)
+        axes.plot(xs, ys, color=colours["light"], lw=1.3, ls=(0, (1, 1.8)), zorder=2)
+    for path in panel.paths:
+        xs, ys = zip(*path, strict=True)
+        axes.plot(xs, ys, color=colours["dominated"], lw=0.9, ls=(0, (1, 2)), zorder=2.5)
+    for stair in panel.stairs:
+        xs, ys = zip(*stair.corners, strict=True)
+        axes.plot(xs, ys, color=colours[stair.role.value], lw=2.3, zorder=3, solid_joinstyle="miter")
+    for mark in panel.marks:
+        _mark(axes, mark, colours)
+    if panel.ring:
+        axes.plot(*panel.ring, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
+    if panel.star:
+        axes.plot(*panel.star, "*", ms=20, mfc=colours["operating"], mec=colours["paper"], mew=1.2, zorder=6)
+    for label in panel.labels:
+        _label(figure, picture, label, colours)
+    if panel.arrow:
+        _arrow(figure, picture, panel.arrow, colours["quiet"])
+
+
+def _axes(axes: Axes, panel: Panel, colours: dict[str, str], *, small: bool) -> None:
+    """Frame, grid and ticks exactly where the picture says."""
+    axes.patch.set_alpha(0)
+    if panel.x.log:
+        axes.set_xscale("log")
+    if panel.y.log:
+        axes.set_yscale("log")
+    axes.set_xlim(panel.x.low, panel.x.high)
+    axes.set_ylim(panel.y.low, panel.y.high)
+    size = 10 if small else 12
+    for axis, of in ((axes.xaxis, panel.x), (axes.yaxis, panel.y)):
+        axis.set_major_locator(FixedLocator([at for at, _ in of.ticks]))
+        axis.set_major_formatter(FixedFormatter([text for _, text in of.ticks]))
+        axis.set_minor_locator(NullLocator())
+        axis.grid(True, color=colours["grid"], lw=0.9, zorder=0)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=size, colors=colours["axis"], length=4)
+    axes.set_xlabel(panel.x.short_label if small else panel.x.label, fontsize=size, color=colours["text"], labelpad=6)
+    axes.set_ylabel(panel.y.short_label if small else panel.y.label, fontsize=size, color=colours["text"], labelpad=8)
+    for text in (axes.xaxis.label, axes.yaxis.label):
+        text.set_parse_math(False)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(colours["axis"])
+
+
+def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
+    colour = colours[mark.role.value]
+    faint = 0.55 if mark.role in (Role.DOMINATED, Role.FLAGGED) else 1.0
+    if mark.x_bar:
+        axes.plot([mark.x_bar.low, mark.x_bar.high], [mark.y, mark.y], color=colour, lw=1.5, alpha=faint, zorder=3.5)
+        _ends(axes, [(mark.x_bar.low, mark.y), (mark.x_bar.high, mark.y)], mark.x_bar, "<>", colour, faint)
+    if mark.y_bar:
+        axes.plot([mark.x, mark.x], [mark.y_bar.low, mark.y_bar.high], color=colour, lw=1.5, alpha=faint, zorder=3.5)
+        _ends(axes, [(mark.x, mark.y_bar.low), (mark.x, mark.y_bar.high)], mark.y_bar, "v^", colour, faint)
+    if mark.role is Role.DOMINATED:
+        axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=colours["paper"], mew=0.6, alpha=0.85, zorder=4)
+        return
+    hollow = mark.role is Role.FLAGGED or mark.pale
+    face = colours["paper"] if hollow else colour
+    axes.plot(mark.x, mark.y, ">" if mark.beyond else "o", ms=8, mfc=face, mec=colour, mew=1.4, zorder=4)
+    if mark.pale and mark.role is not Role.FLAGGED:
+        axes.plot(mark.x, mark.y, "o", ms=8, mfc=colour, mec=colour, mew=1.4, alpha=0.35, zorder=4.1)
+
+
+def _ends(
+    axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str, alpha: float
+) -> None:
+    """Arrow heads on the ends without a bound."""
+    for (x, y), marker, is_open in zip(ends, markers, (bar.open_low, bar.open_high), strict=True):
+        if is_open:
+            axes.plot(x, y, marker, ms=5, mfc=colour, mec=colour, mew=0, alpha=alpha, zorder=3.5)
+
+
+def _label(figure: Figure, picture: Picture, label: Label, colours: dict[str, str]) -> None:
+    """Lines of text one by one, so that nothing depends on a renderer's idea of line spacing."""
+    colour = colours[label.role.value]
+    x = {"left": label.box.x0, "center": (label.box.x0 + label.box.x1) / 2, "right": label.box.x1}[label.align]
+    step = (label.box.y1 - label.box.y0) / len(label.lines)
+    for i, line in enumerate(label.lines):
+        baseline = label.box.y1 - (i + 0.5) * step - label.size * 0.36 * 100 / 72
+        figure.text(
+            x / picture.width, baseline / picture.height, line, fontsize=label.size, color=colour, ha=label.align,
+            va="baseline", fontweight="bold" if label.bold else "normal", parse_math=False,
+        )  # fmt: skip
+    if label.leader:
+        s = label.leader
+        figure.add_artist(
+            Line2D([s.x0 / picture.width, s.x1 / picture.width], [s.y0 / picture.height, s.y1 / picture.height],
+                   color=colour, lw=1.1, transform=figure.transFigure)
+        )  # fmt: skip
+
+
+def _arrow(figure: Figure, picture: Picture, arrow: Segment, colour: str) -> None:
+    tail, tip = (arrow.x0 / picture.width, arrow.y0 / picture.height), (arrow.x1 / picture.width, arrow.y1 / picture.height)
+    figure.add_artist(
+        FancyArrowPatch(
+            tail, tip, transform=figure.transFigure, arrowstyle="->", mutation_scale=13, lw=1.3, color=colour,
+            shrinkA=0, shrinkB=0,
+        )
+    )  # fmt: skip

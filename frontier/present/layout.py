@@ -1,0 +1,256 @@
+"""Where text goes: widths of text without a renderer, and greedy placement that keeps labels off what they would cover.
+
+Everything is in pixels at 100 dpi, origin bottom left, and deterministic: the same picture is laid out the same way.
+"""
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+PX_PER_POINT = 100 / 72
+HARD = 100.0
+"""A cost nothing is placed at: covering a marker or another text, or leaving the panel."""
+
+# Advance widths of DejaVu Sans, code points 32 to 126, in hundredths of the font size; matplotlib ships this font.
+_SANS = (
+    32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 34, 34, 84,
+    84, 84, 53, 100, 68, 69, 70, 77, 63, 58, 77, 75, 29, 29, 66, 56, 86, 75, 79, 60, 79, 69, 63, 61, 73, 68, 99, 69, 61,
+    69, 39, 34, 39, 84, 50, 50, 61, 63, 55, 63, 62, 35, 63, 63, 28, 28, 58, 28, 97, 63, 61, 63, 63, 41, 52, 39, 63, 59,
+    82, 59, 59, 52, 64, 34, 64, 84,
+)  # fmt: skip
+_OTHER = {"·": 32, "–": 50, "…": 100, "×": 84}
+_BOLD = 1.11
+"""The bold face is about this much wider; a rare letter is up to 15 % wider, digits are 10 %."""
+
+
+def text_width(text: str, points: float, *, bold: bool = False) -> float:
+    """Pixels a line of text takes; wide (East Asian) characters count a full em."""
+    hundredths = 0
+    for ch in text:
+        code = ord(ch)
+        if 32 <= code < 127:
+            hundredths += _SANS[code - 32]
+        elif ch in _OTHER:
+            hundredths += _OTHER[ch]
+        else:
+            hundredths += 100 if unicodedata.east_asian_width(ch) in "WF" else 84
+    return hundredths / 100 * points * PX_PER_POINT * (_BOLD if bold else 1.0)
+
+
+def line_height(points: float) -> float:
+    """Pixels from one line of text to the next."""
+    return points * PX_PER_POINT * 1.2
+
+
+def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
+    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut with an ellipsis."""
+    done: list[str] = []
+    current = ""
+    words = text.split(" ")
+    for i, word in enumerate(words):
+        trial = f"{current} {word}" if current else word
+        if text_width(trial, points, bold=bold) <= width or not current:
+            current = trial
+            continue
+        if len(done) == lines - 1:
+            current = " ".join([current, *words[i:]])
+            break
+        done.append(current)
+        current = word
+    return (*done, fit(current, points, width, bold=bold))
+
+
+def fit(text: str, points: float, width: float, *, bold: bool = False) -> str:
+    """One line cut with an ellipsis when it is wider than `width` pixels."""
+    if text_width(text, points, bold=bold) <= width:
+        return text
+    while text and text_width(text + "…", points, bold=bold) > width:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A box in pixels."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @classmethod
+    def around(cls, x: float, y: float, half_width: float, half_height: float | None = None) -> "Rect":
+        tall = half_width if half_height is None else half_height
+        return cls(x - half_width, y - tall, x + half_width, y + tall)
+
+    def overlaps(self, other: "Rect") -> bool:
+        return self.x0 < other.x1 and other.x0 < self.x1 and self.y0 < other.y1 and other.y0 < self.y1
+
+    def inside(self, other: "Rect") -> bool:
+        return self.x0 >= other.x0 and self.x1 <= other.x1 and self.y0 >= other.y0 and self.y1 <= other.y1
+
+    def grown(self, by: float) -> "Rect":
+        return Rect(self.x0 - by, self.y0 - by, self.x1 + by, self.y1 + by)
+
+    def crossed_by(self, line: "Segment") -> bool:
+        """Whether a straight line touches the box (Liang-Barsky clipping)."""
+        enter, leave = 0.0, 1.0
+        dx, dy = line.x1 - line.x0, line.y1 - line.y0
+        for p, q in (
+            (-dx, line.x0 - self.x0),
+            (dx, self.x1 - line.x0),
+            (-dy, line.y0 - self.y0),
+            (dy, self.y1 - line.y0),
+        ):
+            if p == 0:
+                if q < 0:
+                    return False
+            elif p < 0:
+                enter = max(enter, q / p)
+            else:
+                leave = min(leave, q / p)
+        return enter <= leave
+
+    def nearest(self, x: float, y: float) -> tuple[float, float]:
+        """The point of the box closest to (x, y)."""
+        return min(max(x, self.x0), self.x1), min(max(y, self.y0), self.y1)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A straight line in pixels, with what it costs to cover it."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    weight: float = 0.0
+
+
+@dataclass(slots=True)
+class Canvas:
+    """What is already drawn in a panel: boxes nobody may cover, and lines better left free."""
+
+    bounds: Rect
+    boxes: list[Rect] = field(default_factory=list)
+    lines: list[Segment] = field(default_factory=list)
+
+    def cost(self, box: Rect) -> float:
+        """What covering this box costs: HARD and above is out of the question."""
+        if not box.inside(self.bounds) or any(box.overlaps(other) for other in self.boxes):
+            return HARD
+        return sum(line.weight for line in self.lines if box.crossed_by(line))
+
+    def take(self, box: Rect) -> None:
+        self.boxes.append(box)
+
+    def draw(self, x0: float, y0: float, x1: float, y1: float, weight: float) -> None:
+        self.lines.append(Segment(x0, y0, x1, y1, weight))
+
+    def leader_cost(self, leader: Segment) -> float:
+        """What a line from a text to its point costs: it must not run through other markers or texts."""
+        boxes = sum(box.crossed_by(leader) for box in self.boxes)
+        lines = sum(_crosses(leader, line) for line in self.lines if line.weight >= 2)
+        return 30.0 * boxes + 3.0 * lines
+
+
+def _crosses(a: Segment, b: Segment) -> bool:
+    def side(s: Segment, x: float, y: float) -> float:
+        return (s.x1 - s.x0) * (y - s.y0) - (s.y1 - s.y0) * (x - s.x0)
+
+    return (
+        side(a, b.x0, b.y0) * side(a, b.x1, b.y1) < 0 and side(b, a.x0, a.y0) * side(b, a.x1, a.y1) < 0
+    )
+
+
+Corner = Literal["above left", "above", "left", "above right", "right", "below right", "below", "below left"]
+ABOVE_FIRST: tuple[Corner, ...] = (
+    "above left", "above", "left", "below right", "right", "below", "above right", "below left",
+)  # fmt: skip
+BELOW_FIRST: tuple[Corner, ...] = (
+    "below right", "below", "right", "below left", "above right", "above", "left", "above left",
+)  # fmt: skip
+
+
+def beside(x: float, y: float, width: float, height: float, gap: float, corner: Corner) -> Rect:
+    """The box of a text of this size on one side of a point."""
+    left, bottom = x - width / 2, y - height / 2
+    if "left" in corner:
+        left = x - gap - width
+    if "right" in corner:
+        left = x + gap
+    if "above" in corner:
+        bottom = y + (gap if corner == "above" else gap * 0.6)
+    if "below" in corner:
+        bottom = y - height - (gap if corner == "below" else gap * 0.6)
+    return Rect(left, bottom, left + width, bottom + height)
+
+
+def place_label(
+    canvas: Canvas, x: float, y: float, size: tuple[float, float], order: Sequence[Corner], gap: float
+) -> Rect | None:
+    """The best free box beside a point, taken on the canvas; None when every side is occupied."""
+    best: tuple[float, Rect] | None = None
+    for rank, corner in enumerate(order):
+        box = beside(x, y, size[0], size[1], gap, corner)
+        cost = canvas.cost(box) + 0.6 * rank
+        if cost < HARD and (best is None or cost < best[0]):
+            best = (cost, box)
+    if best is None:
+        return None
+    canvas.take(best[1].grown(2))
+    return best[1]
+
+
+def place_first(canvas: Canvas, candidates: Iterable[Rect]) -> Rect | None:
+    """The cheapest of some boxes, the earlier winning ties; taken on the canvas."""
+    costs = [(canvas.cost(box), i, box) for i, box in enumerate(candidates)]
+    best = min(costs, default=None, key=lambda c: c[:2])
+    if best is None or best[0] >= HARD:
+        return None
+    canvas.take(best[2].grown(2))
+    return best[2]
+
+
+def place_block(
+    canvas: Canvas, x: float, y: float, size: tuple[float, float], *, away: float, step: float = 16.0
+) -> tuple[Rect, Segment] | None:
+    """A free box for an annotation of this point and the leader between them, both taken; None when there is no room.
+
+    Boxes around `away` pixels from the point are preferred, with a leader that crosses nothing. The point's own marker
+    is expected on the canvas; the leader stops at its edge.
+    """
+    width, height = size
+    area = canvas.bounds
+    best: tuple[float, Rect, Segment] | None = None
+    for row in range(max(0, int((area.y1 - area.y0 - height) // step)) + 1):
+        for column in range(max(0, int((area.x1 - area.x0 - width) // step)) + 1):
+            left, bottom = area.x0 + column * step, area.y0 + row * step
+            box = Rect(left, bottom, left + width, bottom + height)
+            near = box.nearest(x, y)
+            distance = math.dist(near, (x, y))
+            cost = abs(distance - away) / 12
+            if distance < 24 or (best is not None and cost >= best[0]):
+                continue
+            cost += canvas.cost(box.grown(5)) * 1.5
+            if cost >= HARD:
+                continue
+            leader = _leader(box, x, y)
+            cost += canvas.leader_cost(leader)
+            if best is None or cost < best[0]:
+                best = (cost, box, leader)
+    if best is None:
+        return None
+    canvas.take(best[1].grown(4))
+    canvas.lines.append(best[2])
+    return best[1], best[2]
+
+
+def _leader(box: Rect, x: float, y: float, clear: float = 13.0) -> Segment:
+    """From the box's edge to just short of the point."""
+    x0, y0 = box.nearest(x, y)
+    distance = math.dist((x0, y0), (x, y))
+    share = max(0.0, 1 - clear / distance) if distance else 0.0
+    return Segment(x0, y0, x0 + (x - x0) * share, y0 + (y - y0) * share, weight=4.0)

@@ -1,0 +1,412 @@
+"""What a picture of a frontier shows, as data: computed apart from drawing, so that it can be tested without pixels.
+
+The title is the decision, the subtitle the key, the foot the provenance; one (deployment, shape) per panel.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
+from frontier.present.annotate import annotated
+from frontier.present.axes import Axis, horizontal, vertical
+from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
+from frontier.present.layout import Rect, fit, line_height, text_width, wrap
+from frontier.present.wording import (
+    Provenance,
+    clean,
+    count,
+    decision_sentence,
+    flag_text,
+    limits_text,
+    setting,
+    value_text,
+)
+
+WIDTH, HEIGHT = 1100, 710
+TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
+STUB = 0.028
+"""Length of the arrow of an interval without an end, as a share of the axis."""
+SURE = 0.9
+"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """The speed of light: a ceiling of throughput in the metric's own unit, and the assumption written on it.
+
+    `curve` holds (x, y) pairs in the metrics' own units where the ceiling depends on latency; without it a level line.
+    """
+
+    ceiling: float
+    assumption: str
+    curve: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally."""
+
+    points: Sequence[Point]
+    frontier: Frontier
+    decision: Decision | None = None
+    limits: Sequence[Limit] = ()
+    light: Light | None = None
+    gpus: int | None = None
+    x: str | None = None
+
+    @property
+    def mine(self) -> list[Point]:
+        """The points of this deployment and shape, by concurrency."""
+        of = self.frontier
+        chosen = [p for p in self.points if p.deployment == of.deployment and p.shape == of.shape]
+        return sorted(chosen, key=lambda p: p.concurrency)
+
+    @property
+    def sla(self) -> tuple[Limit, ...]:
+        return tuple(self.limits) or (self.decision.limits if self.decision else ())
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """(horizontal, vertical): `x` when given, else the objective that is better low, else the second."""
+        first, second = self.frontier.objectives
+        across = self.x
+        if across is None:
+            across = first if metric(first).better == "lower" and metric(second).better == "higher" else second
+        if across not in (first, second):
+            raise ValueError(f"{across} is not an objective of this frontier: it has {first} and {second}")
+        return across, second if across == first else first
+
+
+def picture(
+    points: Sequence[Point],
+    frontier: Frontier,
+    decision: Decision | None = None,
+    *,
+    limits: Sequence[Limit] = (),
+    footer: Provenance | None = None,
+    light: Light | None = None,
+    gpus: int | None = None,
+    x: str | None = None,
+) -> Picture:
+    """The picture of one frontier. ValueError when `x` is not one of its objectives."""
+    return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)
+
+
+def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
+    """One panel per view, in reading order, under one title and one key. ValueError without a view."""
+    if not views:
+        raise ValueError("a picture needs at least one frontier")
+    one = len(views) == 1
+    columns = 1 if one else 2 if len(views) <= 4 else 3
+    rows = math.ceil(len(views) / columns)
+    width = WIDTH if columns < 3 else 1500
+    title = _title(views)
+    head = wrap(title, TITLE, width - 28, lines=3, bold=True)
+    notes = [line for view in views for line in _notes(view, named=not one)]
+    note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
+    above = 14 + len(head) * line_height(TITLE) + 12
+    key_lines = wrap(_key(views), SUBTITLE, width - 110, lines=2)
+    below = 16 + line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
+    panel_height = 505.0 if one else 300.0
+    row_height = panel_height + 62 + (0 if one else 40)
+    height = math.ceil(above + len(key_lines) * line_height(SUBTITLE) + 8 + rows * row_height + below)
+    key_top = height - above
+    plot_top = key_top - len(key_lines) * line_height(SUBTITLE) - 8
+    boxes = _boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
+    panels = [_panel(view, box, alone=one) for view, box in zip(views, boxes, strict=True)]
+    labels = [
+        *_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
+        *_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
+        *_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
+        *_lines((fit(_foot(views, footer), FOOT, width - 28),), 14, 12 + line_height(FOOT), FOOT, Role.QUIET),
+    ]
+    return Picture(title, width, height, tuple(panels), tuple(labels), _description(views, title))
+
+
+def _boxes(
+    number: int, columns: int, width: int, top: float, panel_height: float, row_height: float, one: bool
+) -> list[Rect]:
+    """Where the panels' axes lie."""
+    left, right = (102.0, 26.0) if one else (86.0, 22.0)
+    cell = width / columns
+    found = []
+    for i in range(number):
+        row, column = divmod(i, columns)
+        y1 = top - row * row_height - (0 if one else 40)
+        found.append(Rect(column * cell + left, y1 - panel_height, (column + 1) * cell - right, y1))
+    return found
+
+
+def _lines(
+    lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False
+) -> list[Label]:
+    """One label per line of text, going down from `top`."""
+    step = line_height(size)
+    return [
+        Label((line,), Rect(x, top - (i + 1) * step, x + text_width(line, size, bold=bold), top - i * step), role, size,
+              bold=bold)
+        for i, line in enumerate(lines)
+    ]  # fmt: skip
+
+
+def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
+    across, up = view.axes
+    points = [p for p in view.mine if across in p.metrics and up in p.metrics]
+    x, y = _axes(view, points, across, up, box)
+    marks = tuple(m for p in points if (m := _mark(p, view.frontier, x, y)) is not None)
+    members = {m.concurrency: m for m in marks if m.role is Role.FRONTIER}
+    chosen = view.decision.concurrency if view.decision else None
+    nearest = view.decision.candidate if view.decision and chosen is None else None
+    healthy = [m for m in marks if m.role is not Role.FLAGGED and not m.beyond]
+    by_concurrency = {m.concurrency: m for m in marks if not m.beyond}
+    star, ring = by_concurrency.get(chosen or -1), by_concurrency.get(nearest or -1)
+    panel = Panel(
+        name=panel_name(view),
+        box=box,
+        x=x,
+        y=y,
+        marks=marks,
+        stairs=tuple(staircase(list(members.values()), x, y)),
+        paths=(tuple((m.x, m.y) for m in healthy),) if len(healthy) > 1 else (),
+        region=_region(view, x, y),
+        rules=_rules(view, x, y),
+        light=_light(view, x, y),
+        star=(star.x, star.y) if star else None,
+        ring=(ring.x, ring.y) if ring else None,
+    )
+    light = (view.light.ceiling, view.light.assumption) if view.light else None
+    title = None if alone else f"{panel.name}:  {view_sentence(view)}"
+    return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
+
+
+def _axes(view: View, points: Sequence[Point], across: str, up: str, box: Rect) -> tuple[Axis, Axis]:
+    """Ranges from healthy points; a flagged one stretches them only as far as three times."""
+    healthy = [p for p in points if p.valid and p.concurrency not in view.frontier.excluded] or list(points)
+    estimates_x = [p.metrics[across] for p in healthy]
+    tops = [p.metrics[up].value for p in healthy]
+    most = max((t for t in tops if math.isfinite(t)), default=0.0)
+    for p in points:
+        tops += [p.metrics[up].value] if p.metrics[up].value <= 3 * most else []
+        if p not in healthy and math.isfinite(v := p.metrics[across].value):
+            values = [e.value for e in estimates_x if math.isfinite(e.value)]
+            if values and min(values) / 3 <= v <= max(values) * 3:
+                estimates_x = [*estimates_x, p.metrics[across]]
+    if view.light and most and view.light.ceiling <= 1.6 * most:
+        tops.append(view.light.ceiling)
+    limits = [limit.promise for limit in view.sla if limit.metric == across]
+    x = horizontal(
+        across, [e.value for e in estimates_x], [b for e in estimates_x for b in (e.low, e.high)], limits, view.gpus
+    )
+    y = vertical(up, tops, view.gpus, head=44 / (box.y1 - box.y0))
+    return x, y
+
+
+def _mark(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
+    """The point on these axes; None when it lies outside them."""
+    across, up = point.metrics[x.metric], point.metrics[y.metric]
+    at_y = up.value * y.scale
+    beyond = math.isinf(across.value)
+    at_x = x.value(0.985) if beyond else across.value * x.scale
+    if not (math.isfinite(at_x) and math.isfinite(at_y) and x.holds(at_x) and y.holds(at_y)):
+        return None
+    c = point.concurrency
+    if not point.valid or c in frontier.excluded:
+        role = Role.FLAGGED
+    else:
+        role = Role.FRONTIER if c in frontier.members else Role.DOMINATED
+    return Mark(
+        c, at_x, at_y, role,
+        None if beyond else _bar(across, x), _bar(up, y),
+        pale=role is Role.FRONTIER and frontier.probability.get(c, 1.0) < SURE, beyond=beyond,
+    )  # fmt: skip
+
+
+def _bar(estimate: Estimate, axis: Axis) -> Bar | None:
+    """The interval clipped to the axis; an infinite end becomes a short arrow; nothing where nothing is known."""
+    low_open, high_open = math.isinf(estimate.low), math.isinf(estimate.high)
+    if (low_open and high_open) or estimate.low == estimate.high:
+        return None
+    middle = axis.fraction(estimate.value * axis.scale)
+    low = axis.value(max(0.0, middle - STUB)) if low_open else max(axis.low, estimate.low * axis.scale)
+    high = axis.value(min(1.0, middle + STUB)) if high_open else min(axis.high, estimate.high * axis.scale)
+    return Bar(low, high, low_open, high_open)
+
+
+def staircase(members: Sequence[Mark], x: Axis, y: Axis, role: Role = Role.FRONTIER) -> list[Stair]:
+    """What is attained at each x: level from a setting to the next worse x, then up to that setting.
+
+    Between settings nothing was measured, so nothing is drawn through them; the last level runs to the worst end.
+    """
+    if not members:
+        return []
+    ordered = sorted(members, key=lambda m: (x.fraction(m.x), y.fraction(m.y)), reverse=x.rising_is_better)
+    corners = [(ordered[0].x, ordered[0].y)]
+    for mark in ordered[1:]:
+        corners += [(mark.x, corners[-1][1]), (mark.x, mark.y)]
+    corners.append((x.worst, corners[-1][1]))
+    return [Stair(tuple(corners), role)]
+
+
+def _region(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
+    """The part of the panel inside the limits that these axes can show."""
+    edges = [x.low, x.high, y.low, y.high]
+    any_limit = False
+    for axis, at in ((x, 0), (y, 2)):
+        for limit in view.sla:
+            if limit.metric != axis.metric:
+                continue
+            any_limit = True
+            value = limit.promise * axis.scale
+            side = at + (0 if axis.rising_is_better else 1)
+            edges[side] = min(max(value, axis.low), axis.high)
+    if not any_limit or edges[0] >= edges[1] or edges[2] >= edges[3]:
+        return None
+    return edges[0], edges[1], edges[2], edges[3]
+
+
+def _rules(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
+    found = []
+    for axis, name in ((x, "x"), (y, "y")):
+        for limit in view.sla:
+            if limit.metric != axis.metric:
+                continue
+            for value, comfort in ((limit.promise, False), (limit.comfort, True)):
+                if value is not None and axis.holds(value * axis.scale):
+                    found.append(Rule("x" if name == "x" else "y", value * axis.scale, comfort))
+    return tuple(found)
+
+
+def _light(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float], ...]:
+    """The speed of light where it fits the picture; a curve is cut to the axes, its level end drawn out to the edge."""
+    light = view.light
+    if light is None or not y.holds(light.ceiling * y.scale):
+        return ()
+    if not light.curve:
+        return ((x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale))
+    inside = [(a * x.scale, b * y.scale) for a, b in light.curve]
+    inside = sorted((a, b) for a, b in inside if x.holds(a) and y.holds(b))
+    end = (x.worst, light.ceiling * y.scale)
+    return tuple([end, *inside] if x.rising_is_better else [*inside, end])
+
+
+def panel_name(view: View) -> str:
+    """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
+    shape, deployment = clean(view.frontier.shape.label, 40), clean(view.frontier.deployment, 40)
+    return shape if deployment in ("", "default") else f"{deployment} · {shape}"
+
+
+def _title(views: Sequence[View]) -> str:
+    if len(views) == 1:
+        return view_sentence(views[0])
+    decided = [v.decision for v in views if v.decision is not None]
+    if not decided:
+        return f"The frontiers of {len(views)} workloads"
+    met = sum(d.verdict is Verdict.MEETS for d in decided)
+    promises = {limits_text(d.limits) for d in decided}
+    promise = promises.pop() if len(promises) == 1 else "its SLA"
+    if met == len(decided):
+        return f"All {met} workloads keep {promise}"
+    return f"{met} of {len(decided)} workloads are proven to keep {promise}"
+
+
+def view_sentence(view: View) -> str:
+    """The decision, or without an SLA the ends of the frontier."""
+    across, up = view.axes
+    if view.decision is not None:
+        return decision_sentence(view.decision, throughput=up, gpus=view.gpus)
+    by_concurrency = {p.concurrency: p for p in view.mine}
+    ends = [by_concurrency[c] for c in view.frontier.members if c in by_concurrency]
+    if not ends:
+        return "No setting gave a valid measurement"
+    best = max(ends, key=lambda p: p.metrics[up].value if metric(up).better == "higher" else -p.metrics[up].value)
+    tail = value_text(across, best.metrics[across].value)
+    most = value_text(up, best.metrics[up].value, view.gpus)
+    return f"Up to {most} at {metric(across).label} {tail} ({setting(best.concurrency)})"
+
+
+def _key(views: Sequence[View]) -> str:
+    """The subtitle: what the signs mean, only those that occur."""
+    roles = {_role_of(p, v.frontier) for v in views for p in v.mine}
+    estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
+    parts = [_shape_words(views[0])] if len(views) == 1 else []
+    if Role.FRONTIER in roles:
+        parts.append("staircase = measured frontier")
+    parts.append("number = concurrency")
+    known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
+    parts.append("bars = 95% CI" if known else "intervals not known")
+    if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
+        parts.append("arrow = no bound")
+    if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
+        parts.append("pale = not sure to be on it")
+    if Role.DOMINATED in roles:
+        parts.append("✕ = dominated")
+    if Role.FLAGGED in roles:
+        parts.append("○ = flagged, never chosen")
+    return " · ".join(parts)
+
+
+def _shape_words(view: View) -> str:
+    shape = view.frontier.shape
+    lengths = f"ISL {shape.isl} / OSL {shape.osl}"
+    return f"{clean(shape.name, 40)} · {lengths}" if shape.name else lengths
+
+
+def _role_of(point: Point, frontier: Frontier) -> Role:
+    if not point.valid or point.concurrency in frontier.excluded:
+        return Role.FLAGGED
+    return Role.FRONTIER if point.concurrency in frontier.members else Role.DOMINATED
+
+
+def _notes(view: View, *, named: bool) -> list[str]:
+    """Under the panel: why points are flagged, and which could not be drawn."""
+    head = f"{panel_name(view)}:  " if named else ""
+    found = []
+    flagged = [p for p in view.mine if _role_of(p, view.frontier) is Role.FLAGGED]
+    reasons = [f"{setting(p.concurrency)} {_reason(p, view.frontier)}" for p in flagged]
+    if reasons:
+        found.append(f"{head}○  " + "  ·  ".join(reasons))
+    absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
+    if absent:
+        missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
+        found.append(f"{head}not drawn: {', '.join(setting(p.concurrency) for p in absent)} (no {', '.join(missing)})")
+    return found
+
+
+def _reason(point: Point, frontier: Frontier) -> str:
+    fatal = [flag for flag in point.flags if flag.fatal]
+    if fatal:
+        return flag_text(fatal[0]) + (f" and {count(len(fatal) - 1, 'flag')} more" if len(fatal) > 1 else "")
+    return clean(frontier.excluded.get(point.concurrency, ""), 80)
+
+
+def _foot(views: Sequence[View], provenance: Provenance | None) -> str:
+    """Model, server, hardware, loop, repeats, n, errors, run."""
+    known = provenance or Provenance(loop=None)
+    points = [p for v in views for p in v.mine]
+    parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
+    if points:
+        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points)
+        parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
+        parts.append(f"n = {_span(n[0], n[-1])} per point")
+    rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
+    if rates and (total := sum(n for _, n in rates)):
+        parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
+    parts.append(f"run {known.run}" if known.run else None)
+    return " · ".join(clean(part) for part in parts if part)
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _description(views: Sequence[View], title: str) -> str:
+    """For a reader who cannot see the picture."""
+    said = [title + "."]
+    for view in views:
+        across, up = view.axes
+        on = ", ".join(str(c) for c in sorted(view.frontier.members)) or "none"
+        axes = f"{metric(up).label} against {metric(across).label}"
+        said.append(f"{panel_name(view)}: {axes}; concurrencies on the frontier: {on}.")
+    return " ".join(said)

@@ -1,0 +1,208 @@
+"""The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
+
+import math
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from frontier.metrics import Unit, metric
+from frontier.model import Decision, Estimate, Flag, Limit, Verdict
+from frontier.units import format_number, format_seconds, format_share
+
+RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the numbers come from, as far as it is known; every text may come from a server and is cleaned on use."""
+
+    run: str | None = None
+    model: str | None = None
+    server: str | None = None
+    hardware: str | None = None
+    loop: str | None = "closed loop, zero think time"
+    tool: str | None = None
+    created: str | None = None
+    remark: str | None = None
+
+
+def clean(text: str, longest: int = 160) -> str:
+    """Outside text made harmless to a terminal, XML and a layout: no control or format characters, one line, cut.
+
+    Escape sequences, bidirectional overrides, surrogates and unassigned code points all are category C and go.
+    """
+    kept = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or unicodedata.category(ch)[0] != "C")
+    line = " ".join(kept.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def per_gpu(name: str, gpus: int | None) -> float:
+    """What a metric is divided by: the number of GPUs for rates, when it was given."""
+    return float(gpus) if gpus and metric(name).unit in RATES else 1.0
+
+
+def unit_text(name: str, gpus: int | None = None) -> str:
+    """'tok/s', 'tok/s/GPU', 'ms' stays open for times (their unit follows the value) and is ''."""
+    unit = metric(name).unit
+    if unit in (Unit.SECONDS, Unit.SHARE):
+        return ""
+    return f"{unit.value}/GPU" if unit in RATES and gpus else unit.value
+
+
+def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
+    """'2,850 tok/s/GPU', '396 ms', '0.2%', '–'."""
+    if value is None or math.isnan(value):
+        return "–"
+    if metric(name).unit in RATES:
+        return f"{format_number(value / per_gpu(name, gpus))} {unit_text(name, gpus)}"
+    return metric(name).format(value)
+
+
+def limit_value_text(name: str, value: float) -> str:
+    """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s', '1.00%'."""
+    unit = metric(name).unit
+    if unit is Unit.SECONDS:
+        number, _, suffix = format_seconds(value).partition(" ")
+        return f"{_trim(number)} {suffix}"
+    if unit is Unit.SHARE:
+        return f"{_trim(format_share(value)[:-1])}%"
+    if unit is Unit.DOLLARS_PER_MILLION_TOKENS:
+        return f"${_trim(format_number(value))}/Mtok"
+    return f"{_trim(format_number(value))} {unit.value}"
+
+
+def _trim(number: str) -> str:
+    return number.rstrip("0").rstrip(".") if "." in number else number
+
+
+def limit_text(limit: Limit, value: float | None = None) -> str:
+    """'p99 TTFT ≤ 500 ms'; `value` replaces the promise (for the comfort mark)."""
+    of = metric(limit.metric)
+    sign = "≤" if of.better == "lower" else "≥"
+    return f"{of.label} {sign} {limit_value_text(limit.metric, limit.promise if value is None else value)}"
+
+
+def limits_text(limits: Iterable[Limit]) -> str:
+    """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
+    return " and ".join(limit_text(limit) for limit in limits)
+
+
+def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
+    """'[373, 438]' in the unit `value_text` gives the value; '' when nothing is known about the doubt."""
+    if math.isinf(estimate.low) and math.isinf(estimate.high):
+        return ""
+    scale = _display_scale(name, estimate.value, gpus)
+    return f"[{format_number(estimate.low * scale)}, {format_number(estimate.high * scale)}]"
+
+
+def _display_scale(name: str, value: float, gpus: int | None) -> float:
+    unit = metric(name).unit
+    if unit is Unit.SECONDS:
+        if math.isinf(value) or abs(value) >= 0.9995:
+            return 1.0
+        return 1e6 if 0 < abs(value) < 1e-3 else 1e3
+    return 100.0 if unit is Unit.SHARE else 1 / per_gpu(name, gpus)
+
+
+def setting(concurrency: int) -> str:
+    """How a table or note names a setting."""
+    return f"c={concurrency}"
+
+
+def flag_text(flag: Flag) -> str:
+    """'errors: 4.2% (limit 1%)'."""
+    name = clean(flag.name).replace("_", " ")
+    limit = f" (limit {clean(flag.limit)})" if flag.limit else ""
+    return f"{name}: {clean(flag.measured)}{limit}" if flag.measured else f"{name}{limit}"
+
+
+def count(number: int, noun: str) -> str:
+    """'1 trial', '1,024 requests'."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
+    """The decision as one sentence, the title of the picture and the head of the page."""
+    promise = limits_text(decision.limits)
+    if decision.verdict is Verdict.MEETS and decision.concurrency is not None:
+        return _met_sentence(decision, throughput, gpus)
+    if decision.verdict is Verdict.INVALID:
+        return "No valid measurement: every point is flagged"
+    if decision.verdict is Verdict.VIOLATES:
+        nearest = _candidate_value(decision)
+        return f"Nothing measured keeps {promise}" + (f": closest is concurrency {nearest}" if nearest else "")
+    return _open_sentence(decision, promise)
+
+
+def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
+    said = f"Run at concurrency {decision.concurrency}"
+    if (speed := decision.metrics.get(throughput)) is not None:
+        said += f": {value_text(throughput, speed.value, gpus)}"
+    limit = binding_limit(decision)
+    held = decision.metrics.get(limit.metric) if limit else None
+    if limit and held:
+        name = metric(limit.metric).label
+        said += (
+            f" with {name} {value_text(limit.metric, held.value)}"
+            f" (limit {limit_value_text(limit.metric, limit.promise)})"
+        )
+    return said
+
+
+def _open_sentence(decision: Decision, promise: str) -> str:
+    nearest = _candidate_value(decision)
+    if nearest is None:
+        return f"Not proven: no setting is shown to keep {promise}"
+    if decision.verdict is Verdict.MARGINAL:
+        return f"Not proven: concurrency {nearest}, but its interval crosses {promise}"
+    need = candidate_need(decision)
+    asked = f"; about {need:,} requests would decide" if need else "; too few requests to bound it"
+    return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
+
+
+def binding_limit(decision: Decision) -> Limit | None:
+    """The limit with the least headroom, else the first."""
+    for limit in decision.limits:
+        if limit.metric == decision.binding:
+            return limit
+    return decision.limits[0] if decision.limits else None
+
+
+def _candidate_value(decision: Decision) -> str | None:
+    """'64 at p99 TTFT 492 ms' for the candidate."""
+    if decision.candidate is None:
+        return None
+    limit = binding_limit(decision)
+    estimate = decision.metrics.get(limit.metric) if limit else None
+    if limit is None or estimate is None:
+        return str(decision.candidate)
+    return f"{decision.candidate} at {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}"
+
+
+def candidate_need(decision: Decision) -> int | None:
+    """How many requests would decide the candidate, when that is known."""
+    for judgement in decision.judgements:
+        if judgement.concurrency == decision.candidate and judgement.need is not None:
+            return judgement.need
+    limit = binding_limit(decision)
+    estimate = decision.metrics.get(limit.metric) if limit else None
+    return estimate.need if estimate else None
+
+
+def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
+    """The next measured setting above the operating point that does not meet the SLA: its verdict, what binds it."""
+    if decision.concurrency is None:
+        return None
+    above = [j for j in decision.judgements if j.concurrency > decision.concurrency]
+    for judgement in sorted(above, key=lambda j: j.concurrency):
+        if judgement.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES):
+            return judgement.concurrency, judgement.verdict, judgement.binding
+    return None
+
+
+_SAID_ABOVE = ("Binding: ", "Nothing measured ", "There is no valid ")
+
+
+def decision_notes(decision: Decision) -> list[str]:
+    """The analysis' notes, less those that only repeat the sentence and the figures they stand under."""
+    return [clean(note, 400) for note in decision.notes if not note.startswith(_SAID_ABOVE)]

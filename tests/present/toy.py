@@ -1,0 +1,112 @@
+"""Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
+
+import math
+from collections.abc import Iterable
+
+from frontier.model import (
+    Decision,
+    Estimate,
+    Flag,
+    Frontier,
+    Judgement,
+    Limit,
+    Point,
+    Shape,
+    Verdict,
+)
+
+SHAPE = Shape.of(1024, 256)
+LIMIT = Limit("p99_ttft", 0.5)
+LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+
+
+def estimate(value: float, spread: float = 0.06, n: int = 900) -> Estimate:
+    low, high = value * (1 - spread), value * (1 + 1.4 * spread)
+    return Estimate(value, low, high, n, lower=low * 1.01, upper=high * 0.99)
+
+
+def toy_point(
+    c: int,
+    *,
+    shape: Shape = SHAPE,
+    peak: float = 3300.0,
+    knee: float = 60.0,
+    base: float = 0.045,
+    flags: tuple[Flag, ...] = (),
+    deployment: str = "default",
+    n: int = 900,
+) -> Point:
+    """Throughput saturates at `peak` and folds back past the knee; the tail grows past it."""
+    over = max(0.0, c / knee - 1.3)
+    speed = peak * (1 - math.exp(-c / (knee * 0.55))) * (1 - 0.05 * over**1.2)
+    tail = base * (1 + c / knee * 3 + (c / knee) ** 3 * 4.2)
+    tpot = 0.008 * (1 + c / knee * 1.4)
+    metrics = {
+        "output_throughput": estimate(speed, 0.012, n),
+        "p50_ttft": estimate(tail * 0.4, 0.03, n),
+        "p99_ttft": estimate(tail, 0.07, n),
+        "p50_tpot": estimate(tpot, 0.02, n),
+        "p99_tpot": estimate(tpot * 1.3, 0.04, n),
+        "p50_e2e": estimate(tail * 0.4 + tpot * 255, 0.03, n),
+        "p99_e2e": estimate(tail + tpot * 255 * 1.2, 0.05, n),
+        "p50_interactivity": estimate(1 / tpot, 0.02, n),
+        "request_throughput": estimate(speed / 256, 0.012, n),
+        "error_rate": Estimate(0.002, 0.0, 0.006, n),
+    }
+    whole = {"output_throughput": speed * 0.93, "p99_ttft": tail * 1.3}
+    return Point(deployment, shape, c, metrics, n, flags, repeats=3, whole_run=whole)
+
+
+def toy_points(ladder: Iterable[int] = LADDER, **how: object) -> list[Point]:
+    return [toy_point(c, **how) for c in ladder]  # type: ignore[arg-type]
+
+
+def toy_frontier(points: list[Point], objectives: tuple[str, str] = ("output_throughput", "p99_ttft")) -> Frontier:
+    """The non-dominated set by brute force."""
+    up, across = objectives
+    lower = across != "p50_interactivity"
+    healthy = [p for p in points if p.valid]
+
+    def beats(a: Point, b: Point) -> bool:
+        ax, bx = a.metrics[across].value, b.metrics[across].value
+        if not lower:
+            ax, bx = -ax, -bx
+        ay, by = a.metrics[up].value, b.metrics[up].value
+        return ax <= bx and ay >= by and (ax < bx or ay > by)
+
+    members = tuple(p.concurrency for p in healthy if not any(beats(o, p) for o in healthy))
+    dominated = tuple(p.concurrency for p in healthy if p.concurrency not in members)
+    excluded = {p.concurrency: p.flags[0].name for p in points if not p.valid}
+    return Frontier(points[0].deployment, points[0].shape, objectives, members, dominated, excluded)
+
+
+def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **changes: object) -> Decision:
+    """The highest setting whose interval is inside every limit, below the first that is not."""
+    judgements = []
+    for p in sorted(points, key=lambda p: p.concurrency):
+        verdicts = {}
+        for limit in limits:
+            e = p.metrics[limit.metric]
+            inside = Verdict.MEETS if e.upper <= limit.promise else Verdict.MARGINAL
+            verdicts[limit.metric] = inside if e.lower <= limit.promise else Verdict.VIOLATES
+        order = (Verdict.VIOLATES, Verdict.MARGINAL, Verdict.MEETS)
+        worst = Verdict.INVALID if not p.valid else next(v for v in order if v in verdicts.values())
+        binding = max(limits, key=lambda it: p.metrics[it.metric].value / it.promise).metric
+        judgements.append(Judgement(p.concurrency, worst, verdicts, binding))
+    passing = []
+    for judgement in judgements:
+        if judgement.verdict is Verdict.VIOLATES:
+            break
+        if judgement.verdict is Verdict.MEETS:
+            passing.append(judgement)
+    if passing:
+        verdict, chosen, about = Verdict.MEETS, passing[-1].concurrency, passing[-1]
+    else:
+        verdict, chosen, about = judgements[0].verdict, None, judgements[0]
+    point = next(p for p in points if p.concurrency == about.concurrency)
+    fields: dict[str, object] = {
+        "deployment": point.deployment, "shape": point.shape, "limits": limits, "verdict": verdict,
+        "concurrency": chosen, "binding": about.binding, "metrics": point.metrics, "judgements": tuple(judgements),
+        "candidate": None if passing else about.concurrency,
+    }  # fmt: skip
+    return Decision(**(fields | changes))  # type: ignore[arg-type]
