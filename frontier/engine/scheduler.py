@@ -21,13 +21,14 @@ from frontier.engine.kv import KvPool
 from frontier.engine.price import kv_blocks, max_len, price_of
 from frontier.engine.spec import EngineSpec
 
-RequestId = Hashable
+RequestId = int
 
 
 class Step(NamedTuple):
     """What one step did. `tokens` got one token each at the step's end, `first` of them by finishing their prompt.
 
-    `first` includes requests that were preempted before and now continue. `prefilled` counts prompt tokens read,
+    `first` includes requests that were preempted before and now continue; `cached` says for each of them how many
+    prompt tokens came from the prefix cache when it was first admitted. `prefilled` counts prompt tokens read,
     `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use.
     """
 
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     duration: float
     tokens: tuple[RequestId, ...]
     first: tuple[RequestId, ...]
+    cached: tuple[int, ...]
     finished: tuple[RequestId, ...]
     preempted: tuple[RequestId, ...]
     prefilled: int
@@ -63,7 +65,7 @@ class _Request:
         self.held: list[Hashable] = []
         self.made = self.read = self.kv = 0
         self.joined = -1
-        self.cached: int | None = None
+        self.cached = -1
 
 
 class Disturbance:
@@ -179,10 +181,6 @@ class Scheduler:
             self._waiting.remove(request)
         return True
 
-    def cached_tokens(self, name: RequestId) -> int:
-        """Prompt tokens of a request in the engine that came from the prefix cache when it was first admitted."""
-        return self._known[name].cached or 0
-
     def step(self, now: float) -> Step | None:
         """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
         if not self._known:
@@ -208,8 +206,10 @@ class Scheduler:
             duration = self.disturbance.apply(now, duration)
         self._context += decodes
         first: tuple[RequestId, ...] = ()
+        cached: tuple[int, ...] = ()
         if ended:
             first = tuple(request.id for request in ended)
+            cached = tuple(request.cached for request in ended)
             tokens += first
             for request in ended:
                 self._join(request, index)
@@ -219,8 +219,9 @@ class Scheduler:
         self.generated_tokens += len(tokens)
         self._index = index + 1
         return Step(
-            index, now, duration, tokens, first, finished, preempted, prefilled, running, len(self._waiting), kv_used
-        )
+            index, now, duration, tokens, first, cached, finished, preempted, prefilled, running, len(self._waiting),
+            kv_used,
+        )  # fmt: skip
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block)
@@ -257,7 +258,7 @@ class Scheduler:
         self.kv.take(self._blocks(target) - len(hits))
         request.held = list(hits)
         request.read = len(hits) * self._block
-        if request.cached is None:
+        if request.cached < 0:
             request.cached = request.read
             self.prompt_tokens += request.prompt
             if self.spec.prefix_cache:
