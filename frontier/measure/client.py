@@ -108,7 +108,11 @@ class Client:
 
     async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question
         """A GET beside the load, with its own total bound in seconds."""
-        return await self._exchange("GET", self.target.url(path), None, timeout)
+        return await self.get_url(self.target.url(path), timeout)
+
+    async def get_url(self, url: str, timeout: float) -> Exchange:  # noqa: ASYNC109 - as get
+        """As get, for a full address."""
+        return await self._exchange("GET", url, None, timeout)
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
         """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""

@@ -29,6 +29,7 @@ class Target:
     """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
+    `metrics_urls` are where the server's metrics are, one per replica; /metrics beside the endpoint when empty.
     """
 
     base_url: str
@@ -45,6 +46,7 @@ class Target:
     trust_env: bool = False
     dialect: str | None = None
     ignore_eos: bool = True
+    metrics_urls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)

@@ -1,0 +1,127 @@
+"""Everything about requests that need not happen at the moment of sending or receiving.
+
+Requests are made ahead of their send; exchanges are read after their end, a slice at a time, so that neither a long
+prompt nor a long answer keeps the event loop from stamping what arrives meanwhile.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from frontier.measure.client import Exchange
+from frontier.measure.dialects import DIALECTS, Ask
+from frontier.measure.prompts import Prompt, PromptSource
+from frontier.measure.reading import Reading, to_record
+from frontier.measure.target import Target
+from frontier.model import Outcome, Record
+
+_SLICE = 32
+"""Reads interpreted before giving way to the network: about 0.1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request made ready: its number, what it asks, its bytes."""
+
+    index: int
+    prompt: Prompt
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A job after its exchange. `scheduled` is the client's clock when it should have been sent (open loop only)."""
+
+    job: Job
+    stream: int
+    exchange: Exchange
+    scheduled: float | None = None
+
+
+class Clerk:
+    """Keeps `stock` requests ready, puts what is done on record. `run()` beside the streams, `finish()` after them."""
+
+    def __init__(self, target: Target, prompts: PromptSource, sink: Callable[[Record], None], stock: int) -> None:
+        self._target = target
+        self._dialect = DIALECTS[target.dialect or "openai"]
+        self._prompts = prompts
+        self._sink = sink
+        self._stock = stock
+        self._ready: deque[Job] = deque()
+        self._made = 0
+        self._unread: deque[Done] = deque()
+        self._wanted = asyncio.Event()
+        self.zero = 0.0
+        self.failed = 0
+        self._e2e_sum, self._succeeded = 0.0, 0
+
+    @property
+    def mean_e2e(self) -> float | None:
+        """Mean end-to-end seconds of the successes so far."""
+        return self._e2e_sum / self._succeeded if self._succeeded else None
+
+    def stock_up(self, count: int) -> None:
+        """Make requests ready before the start."""
+        while len(self._ready) < count:
+            self._ready.append(self._make())
+
+    def next_job(self) -> Job:
+        """A ready request; made on the spot when the stock is out."""
+        self._wanted.set()
+        return self._ready.popleft() if self._ready else self._make()
+
+    def put(self, done: Done) -> None:
+        """Hand in a finished exchange."""
+        self._unread.append(done)
+        self._wanted.set()
+
+    def _make(self) -> Job:
+        prompt, target = self._prompts(self._made), self._target
+        ask = Ask(target.model or "", prompt.content, prompt.osl, target.ignore_eos, extra=target.extra_body)
+        job = Job(self._made, prompt, self._dialect.body(target.api, ask))
+        self._made += 1
+        return job
+
+    async def run(self) -> None:
+        """Work for ever, giving way after every small piece."""
+        while True:
+            while self._unread or len(self._ready) < self._stock:
+                if len(self._ready) < self._stock:
+                    self._ready.append(self._make())
+                    await asyncio.sleep(0)
+                if self._unread:
+                    done = self._unread.popleft()
+                    reading = Reading(done.exchange, self._dialect, self._target.api)
+                    while reading.take(_SLICE):  # noqa: ASYNC110 - gives way between slices, waits for nothing
+                        await asyncio.sleep(0)
+                    self._record(done, reading)
+                    await asyncio.sleep(0)
+            self._wanted.clear()
+            await self._wanted.wait()
+
+    def finish(self) -> None:
+        """Read what is left, at once: nothing is measured any more."""
+        while self._unread:
+            done = self._unread.popleft()
+            reading = Reading(done.exchange, self._dialect, self._target.api)
+            reading.take(len(done.exchange.reads))
+            self._record(done, reading)
+
+    def _record(self, done: Done, reading: Reading) -> None:
+        prompt = done.job.prompt
+        record = to_record(
+            reading,
+            index=done.job.index,
+            stream=done.stream,
+            isl=prompt.isl,
+            osl=prompt.osl,
+            zero=self.zero,
+            scheduled=None if done.scheduled is None else done.scheduled - self.zero,
+        )
+        if record.outcome is Outcome.OK:
+            self._e2e_sum += record.end - record.sent
+            self._succeeded += 1
+        elif record.outcome is not Outcome.CANCELLED:
+            self.failed += 1
+        self._sink(record)

@@ -1,0 +1,148 @@
+"""The server's own metrics over the window: evidence (did the load arrive? was it preempted?), never a latency source.
+
+Read from the Prometheus text the engines export; counters become differences over the window, gauges means of samples
+taken at most once a second. Names of all engines are mapped to vLLM's, without the prefix.
+"""
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.measure.client import Client
+from frontier.measure.target import Target
+
+_GAUGES = {
+    "vllm:num_requests_running": "num_requests_running",
+    "vllm:num_requests_waiting": "num_requests_waiting",
+    "vllm:kv_cache_usage_perc": "kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc": "kv_cache_usage_perc",
+    "sglang:num_running_reqs": "num_requests_running",
+    "sglang:num_queue_reqs": "num_requests_waiting",
+    "sglang:token_usage": "kv_cache_usage_perc",
+    "llamacpp:requests_processing": "num_requests_running",
+    "llamacpp:requests_deferred": "num_requests_waiting",
+}
+_COUNTERS = {
+    "vllm:num_preemptions_total": "num_preemptions_total",
+    "vllm:prefix_cache_queries_total": "prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total": "prefix_cache_hits_total",
+    "vllm:gpu_prefix_cache_queries_total": "prefix_cache_queries_total",
+    "vllm:gpu_prefix_cache_hits_total": "prefix_cache_hits_total",
+    "vllm:generation_tokens_total": "generation_tokens_total",
+    "vllm:prompt_tokens_total": "prompt_tokens_total",
+    "sglang:num_retracted_requests_total": "num_preemptions_total",
+    "sglang:generation_tokens_total": "generation_tokens_total",
+    "sglang:prompt_tokens_total": "prompt_tokens_total",
+    "llamacpp:tokens_predicted_total": "generation_tokens_total",
+    "llamacpp:prompt_tokens_total": "prompt_tokens_total",
+}
+_START = "process_start_time_seconds"
+_WANTED = re.compile(
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$"
+    % b"|".join(re.escape(name.encode()) for name in (*_GAUGES, *_COUNTERS, _START)),
+    re.MULTILINE,
+)
+_EVERY = 1.0
+_SHARES = frozenset({"kv_cache_usage_perc"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scrape:
+    """One reading of the metrics: counters and gauges under common names, and the server process's start."""
+
+    counters: Mapping[str, float]
+    gauges: Mapping[str, float]
+    started: float | None
+
+
+def parse_metrics(text: bytes) -> Scrape:
+    """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts)."""
+    # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
+    lines = b"\n".join(_WANTED.findall(text)).decode(errors="replace") + "\n"
+    counters: dict[str, float] = {}
+    gauges: dict[str, float] = {}
+    started: float | None = None
+    for family in text_string_to_metric_families(lines):
+        for sample in family.samples:
+            name, value = sample.name, float(sample.value)
+            if name in _COUNTERS:
+                counters[_COUNTERS[name]] = counters.get(_COUNTERS[name], 0.0) + value
+            elif name in _GAUGES:
+                common = _GAUGES[name]
+                before = gauges.get(common, 0.0)
+                gauges[common] = max(before, value) if common in _SHARES else before + value
+            elif name == _START:
+                started = value
+    return Scrape(counters, gauges, started)
+
+
+class Evidence:
+    """Scrapes a target beside a trial. `run()` reads at the window's opening and close, and samples between."""
+
+    def __init__(self, target: Target) -> None:
+        self._urls = target.metrics_urls or (target.url("/metrics"),)
+        short = dataclasses.replace(target.timeouts, connect=2.0)
+        self._target = dataclasses.replace(target, timeouts=short)
+        self._first: Scrape | None = None
+        self._last: Scrape | None = None
+        self._samples: list[Scrape] = []
+        self.opened = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def run(self) -> None:
+        """From the opening of the window to its close; ends quietly where the server has no metrics."""
+        async with Client(self._target) as client:
+            if await self._scrape(client) is None:
+                return
+            await self.opened.wait()
+            self._first = await self._scrape(client)
+            while self._first is not None and not self.closed.is_set():
+                try:
+                    await asyncio.wait_for(self.closed.wait(), _EVERY)
+                except TimeoutError:
+                    sample = await self._scrape(client)
+                    self._samples += [] if sample is None else [sample]
+            self._last = await self._scrape(client)
+
+    async def _scrape(self, client: Client) -> Scrape | None:
+        found = []
+        for url in self._urls:
+            exchange = await client.get_url(url, 2.0)
+            if exchange.failure is not None or exchange.status != 200:
+                return None
+            try:
+                found.append(parse_metrics(b"".join(exchange.reads)))
+            except ValueError:
+                return None
+        joined = _join(found)
+        return joined if joined.counters or joined.gauges else None
+
+    def result(self) -> tuple[dict[str, float], str | None]:
+        """The window's metrics, and what tells one life of the server from another (None: it does not say)."""
+        first, last = self._first, self._last
+        if first is None or last is None:
+            return {}, None
+        found = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
+        samples = [first, *self._samples, last]
+        for name in sorted(set().union(*(s.gauges for s in samples))):
+            values = [s.gauges[name] for s in samples if name in s.gauges]
+            found[name] = sum(values) / len(values)
+            found[f"{name}_max"] = max(values)
+        return found, None if last.started is None else f"started {last.started:.0f}"
+
+
+def _join(scrapes: Iterable[Scrape]) -> Scrape:
+    """Several replicas as one: counters and gauges are summed, shares are the fullest one's."""
+    counters: dict[str, float] = {}
+    gauges: dict[str, float] = {}
+    started: float | None = None
+    for scrape in scrapes:
+        for name, value in scrape.counters.items():
+            counters[name] = counters.get(name, 0.0) + value
+        for name, value in scrape.gauges.items():
+            gauges[name] = max(gauges.get(name, 0.0), value) if name in _SHARES else gauges.get(name, 0.0) + value
+        started = max(filter(None, (started, scrape.started)), default=None)
+    return Scrape(counters, gauges, started)

@@ -1,0 +1,41 @@
+"""The asynchronous room seen from outside it: plain functions that run to their end, on uvloop where there is one."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from frontier.measure.loop import Progress, run_trial
+from frontier.measure.prompts import PromptSource
+from frontier.measure.target import Target
+from frontier.model import Measurement, Record, Trial
+
+T = TypeVar("T")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a fresh event loop, the fastest at hand."""
+    if sys.platform == "win32":
+        return asyncio.run(coroutine)
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+def measure(
+    trial: Trial,
+    target: Target,
+    prompts: PromptSource,
+    *,
+    sink: Callable[[Record], None],
+    expected_e2e: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    identity: str | None = None,
+) -> Measurement:
+    """`run_trial`, blocking. A KeyboardInterrupt cancels what is in flight and is raised on."""
+    return run(
+        run_trial(
+            trial, target, prompts, sink=sink, expected_e2e=expected_e2e, on_progress=on_progress, identity=identity
+        )
+    )
