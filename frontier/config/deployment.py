@@ -1,0 +1,261 @@
+"""One deployment as the config describes it: where load is sent, how it is reached, what its numbers are divided by."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
+
+from frontier.config import values
+from frontier.config.redaction import is_secret_name
+from frontier.config.values import SIMULATOR, Fault, Faults, fault
+from frontier.engine.spec import EngineSpec
+from frontier.errors import MisaskedError
+from frontier.measure.target import Target, Timeouts
+from frontier.model import Deployment
+
+_PATIENCE = Timeouts()
+
+
+class Strict(BaseModel):
+    """Frozen; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def duration_in(least: float, most: float) -> PlainValidator:
+    return PlainValidator(lambda value: values.duration(value, least=least, most=most))
+
+
+def whole_in(least: int, most: int) -> PlainValidator:
+    return PlainValidator(lambda value: values.whole(value, least, most))
+
+
+def one_of(*allowed: str) -> PlainValidator:
+    return PlainValidator(lambda value: values.choice(value, allowed))
+
+
+Text = Annotated[str, PlainValidator(values.words)]
+Name = Annotated[str, PlainValidator(values.name)]
+Truth = Annotated[bool, PlainValidator(values.truth)]
+Dollars = Annotated[float, PlainValidator(values.dollars)]
+Wait = Annotated[float, duration_in(0.001, 86_400.0)]
+
+
+class TimeoutsConfig(Strict):
+    """Seconds until a request counts as failed."""
+
+    connect: Wait = _PATIENCE.connect
+    first_byte: Wait = _PATIENCE.first_byte
+    idle: Wait = _PATIENCE.idle
+    total: Wait = _PATIENCE.total
+
+
+class TlsConfig(Strict):
+    """How an https endpoint is trusted, and the certificate shown to it (paths of PEM files)."""
+
+    verify: Truth = True
+    ca: Text | None = None
+    cert: Text | None = None
+    key: Text | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.key is not None and self.cert is None:
+            raise Faults(Fault("tls has a key without its certificate", "add  cert: client.pem", ("key",)))
+        if not self.verify and self.ca is not None:
+            raise Faults(Fault("tls names a ca and then does not verify", "remove  verify: false", ("verify",)))
+        return self
+
+
+class HardwareConfig(Strict):
+    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the speed of light.
+
+    `weights` are the bytes of all weights read per step over all GPUs; `kv_per_token` the bytes of KV per token.
+    """
+
+    name: Text | None = None
+    gpus: Annotated[int, whole_in(1, 100_000)] | None = None
+    memory_bandwidth: Annotated[float, PlainValidator(values.bandwidth)] | None = None
+    memory: Annotated[float, PlainValidator(values.size)] | None = None
+    tflops: Annotated[float, PlainValidator(lambda v: values.number(v, 0.001, 1e7))] | None = None
+    weights: Annotated[float, PlainValidator(values.size)] | None = None
+    kv_per_token: Annotated[float, PlainValidator(values.small_size)] | None = None
+
+
+_VARIABLE_VALUE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
+_OWN_BODY = {
+    "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
+    "ignore_eos", "n", "best_of", "echo",
+}  # fmt: skip
+
+
+def _headers(value: Any) -> dict[str, str]:
+    """Header names and values; a secret one is '${VARIABLE}'."""
+    if not isinstance(value, dict):
+        raise fault("{key} are names with values", "write {X-Tenant: blue}")
+    faults: list[Fault] = []
+    for key, item in value.items():
+        try:
+            text = values.words(item, most=4_000)
+        except Faults as wrong:
+            faults += [Fault(f.what.replace("{key}", key), f.way_out, (key,)) for f in wrong.faults]
+            continue
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
+            faults.append(Fault(f"{values.shown(key)} is not the name of a header", None, (key,), at_key=True))
+        elif key.lower() in _OWN_HEADERS:
+            faults.append(Fault(f"the header {key} is set by the measurement", "remove it", (key,), at_key=True))
+        elif is_secret_name(key) and not _VARIABLE_VALUE.fullmatch(text):
+            way_out = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
+            faults.append(Fault(f"the header {key} holds a secret; secrets come from the environment", way_out, (key,)))
+    if faults:
+        raise Faults(*faults)
+    return {key: str(item).strip() for key, item in value.items()}
+
+
+def _extra_body(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise fault("{key} is a mapping sent with every request", "write {temperature: 0}")
+    own = [key for key in value if key in _OWN_BODY]
+    if own:
+        raise Faults(
+            *(Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own)
+        )
+    return value
+
+
+def _simulator(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise fault("{key} is a mapping of the engine's parameters", "write {max_num_seqs: 64}")
+    try:
+        EngineSpec.from_mapping(value)
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        path, _, what = str(error).partition(": ")
+        keys = tuple(path.split("."))
+        known = keys[0] in value
+        what, _, way_out = (what if known else str(error)).partition("; ")
+        raise fault(f"simulator: {keys[-1]}: {what}", way_out or None, *(keys if known else ())) from None
+    return value
+
+
+def _gpus(value: Any, info: ValidationInfo) -> int | None:
+    """The key `gpus`, else the hardware's."""
+    hardware = info.data.get("hardware")
+    within = hardware.gpus if hardware is not None else None
+    if value is None:
+        return within
+    count = values.whole(value, 1, 100_000)
+    if within is not None and within != count:
+        raise fault(f"gpus is {count} here and {within} under hardware", "keep one of the two")
+    return count
+
+
+def _price(value: Any, info: ValidationInfo) -> float | None:
+    return None if value is None else values.price(value, info.data.get("gpus"))
+
+
+_MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator"}
+Dialect = Literal["auto", "openai", "vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama"]
+Api = Literal["auto", "completions", "chat"]
+
+
+class DeploymentConfig(Strict):
+    """Where load is sent, and what the numbers are divided by. `price` is dollars per hour for the whole deployment."""
+
+    name: Name = "default"
+    endpoint: Annotated[str, PlainValidator(values.endpoint)]
+    model: Text | None = None
+    api: Annotated[Api, one_of("auto", "completions", "chat")] = "auto"
+    dialect: Annotated[Dialect, one_of("auto", "openai", "vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama")] = (
+        "auto"
+    )
+    api_key_env: Annotated[str, PlainValidator(values.variable)] | None = None
+    headers: Annotated[Mapping[str, str], PlainValidator(_headers)] = Field(default_factory=dict)
+    extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body)] = Field(default_factory=dict)
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    tls: TlsConfig | None = None
+    proxy: Annotated[Literal["none", "env"], one_of("none", "env")] = "none"
+    hardware: HardwareConfig | None = None
+    gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
+    price: Annotated[float | None, PlainValidator(_price)] = None
+    quality: Annotated[float, PlainValidator(lambda v: values.number(v, -1e9, 1e9))] | None = None
+    simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        faults = []
+        if self.simulator is not None and not self.is_simulator:
+            way_out = "write  endpoint: simulator,  or remove the key"
+            faults.append(Fault("simulator is set, and the endpoint is another", way_out, ("simulator",), at_key=True))
+        if self.tls is not None and not self.endpoint.startswith("https://"):
+            faults.append(Fault("tls is set, and the endpoint is not https", "remove the key", ("tls",), at_key=True))
+        if self.is_simulator and self.api_key_env is not None:
+            faults.append(Fault("the simulator takes no key", "remove the key", ("api_key_env",), at_key=True))
+        if faults:
+            raise Faults(*faults)
+        return self
+
+    @property
+    def is_simulator(self) -> bool:
+        """The embedded engine is to be started; `base_url` is known only then."""
+        return self.endpoint == SIMULATOR
+
+    @property
+    def base_url(self) -> str:
+        """The address without a trailing /v1, to which '/v1/completions' or '/metrics' is appended.
+
+        ValueError for the simulator, whose address is known once it runs (see `target`).
+        """
+        if self.is_simulator:
+            raise ValueError("the simulator has no address before it is started")
+        return self.endpoint.removesuffix("/v1").rstrip("/")
+
+    def engine_spec(self) -> EngineSpec:
+        """The embedded engine's parameters (its defaults where the config has none)."""
+        return EngineSpec.from_mapping(self.simulator or {})
+
+    def as_deployment(self) -> Deployment:
+        """The same in the analysis' words."""
+        return Deployment(self.name, self.endpoint, self.model, self.gpus, self.price, self.quality)
+
+    def target(self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None) -> Target:
+        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's address.
+
+        MisaskedError when a variable the config names is not set.
+        """
+        tls = self.tls or TlsConfig()
+        return Target(
+            url or self.base_url,
+            model=self.model,
+            api=self.api,
+            api_key=None if self.api_key_env is None else _from_environment(self.api_key_env, environ),
+            headers={key: _header(value, environ) for key, value in self.headers.items()},
+            extra_body=self.extra_body,
+            timeouts=Timeouts(**self.timeouts.model_dump()),
+            verify_tls=tls.verify,
+            ca_file=tls.ca,
+            cert_file=tls.cert,
+            key_file=tls.key,
+            trust_env=self.proxy == "env",
+            dialect=None if self.dialect == "auto" else self.dialect,
+            ignore_eos=ignore_eos,
+        )
+
+    def canonical(self) -> dict[str, Any]:
+        """JSON-able: everything of it that decides what is measured; no price, no key, no certificate."""
+        found = self.model_dump(include=_MEASURED)
+        found["endpoint"] = self.endpoint if self.is_simulator else self.base_url
+        return {key: item for key, item in found.items() if item not in (None, {})}
+
+
+def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
+    value = environ.get(variable, "").strip()
+    if not value:
+        raise MisaskedError(f"the environment variable {variable} is not set", f"export {variable}=...")
+    return value
+
+
+def _header(value: str, environ: Mapping[str, str]) -> str:
+    found = _VARIABLE_VALUE.fullmatch(value)
+    return value if found is None else _from_environment(found[1], environ)
