@@ -27,6 +27,9 @@ class Sample:
     `tpot` is NaN where it is not defined (a success of one token). Token counts are NaN where the server gave none.
     Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
 
+    `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
+    expected of how many requests are in flight.
+
     Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
     that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
     """
@@ -62,6 +65,7 @@ class Sample:
     client_failures: int
     outcomes: dict[str, int]
     whole_run: dict[str, float]
+    open_loop: bool = False
 
     @property
     def n(self) -> int:

@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as dist
 
+from frontier.metrics import claim_floor
+
 Floats = NDArray[np.float64]
 
 BATCHES = 20
 """Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
 TUNING = 1.1
 """n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
+WINDOW_IN_E2E = 20
+"""A tail is claimed from a window of this many mean E2E: in closed loop that is n >= 20 N."""
 _SLACK = 1e-9
 
 
@@ -58,6 +62,13 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
         else:
             high = middle
     return high
+
+
+def floor(p: float, concurrency: int) -> int:
+    """Fewest requests before percentile p is claimed at this concurrency: `metrics.claim_floor`; for a tail (above p95)
+    also WINDOW_IN_E2E requests per slot, so that each block outlasts a request.
+    """
+    return max(claim_floor(p), WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 
 def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:

@@ -21,8 +21,6 @@ TWO_SIDED = 0.95
 """Of the interval that is shown, low..high."""
 MEAN_FLOOR = claim_floor(0.5)
 """Fewest requests before a claim about a mean, a rate or a share."""
-WINDOW_IN_E2E = 20
-"""A tail is claimed from this many mean E2E, so that a block outlasts a request: n >= 20 N in closed loop."""
 DEPENDENT_BLOCKS = 0.4
 """Correlation of successive blocks above which a batch-means interval is too narrow."""
 UNCOUNTED = 0.01
@@ -94,13 +92,6 @@ def estimate(
     return None if totals is None else _rate(sample, totals, confidence)
 
 
-def floor(p: float, concurrency: int) -> int:
-    """Fewest requests before percentile p is claimed at this concurrency: `metrics.claim_floor`, for a tail also
-    WINDOW_IN_E2E requests per slot.
-    """
-    return max(claim_floor(p), WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
-
-
 def need(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
     """How many requests would give the percentile p a finite upper bound, a share `failed` of them being +inf.
 
@@ -158,7 +149,7 @@ def _percentile(x: Floats, p: float, concurrency: int, confidence: float) -> Est
     failed = float(np.isinf(x).mean())
     return _tail(
         p, len(x), stats.n_eff(x, p), lambda rank: float(ordered[rank - 1]), confidence,
-        requests=len(x), least=floor(p, concurrency), failed=failed,
+        requests=len(x), least=stats.floor(p, concurrency), failed=failed,
     )  # fmt: skip
 
 
@@ -219,7 +210,7 @@ def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
         return stats.vif_of_blocks(stats.regroup(above), stats.regroup(counts))
 
     effective = n / stats.inflation(inflation(p), inflation(stats.steadier(p)))
-    least = floor(p, sample.concurrency)
+    least = stats.floor(p, sample.concurrency)
     return _tail(p, n, effective, at, confidence, requests=sample.n, least=least, failed=failed)
 
 

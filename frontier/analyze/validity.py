@@ -1,9 +1,374 @@
-"""What makes a point's numbers meaningless or doubtful, found in the sample itself."""
+"""What makes a point's numbers meaningless or doubtful, found in the sample itself.
 
-from frontier.analyze.sample import Sample
+Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it is drawn hollow and
+never chosen. Failing requests are not fatal by themselves: they count as infinite latency, and an overloaded server is
+a "no", not a failed measurement.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from frontier.analyze import stats, steady
+from frontier.analyze.histogram import LogHistogram
+from frontier.analyze.sample import BLOCKS, Floats, Sample
+from frontier.metrics import metric
 from frontier.model import Flag, Limit
+from frontier.units import format_number, format_seconds, format_share
+
+ERRORS = 0.01
+SHORT_OUTPUT = 0.01
+INPUT_OFF = 0.02
+CACHED = 0.02
+LOOP_LAG = (0.005, 0.10)
+"""Seconds, or this share of the median TPOT if that is more."""
+SEND_LATE = (0.005, 0.01, 0.001)
+"""Seconds, or this share of the median E2E if that is less, but no less than the last."""
+CLIENT_CPU = 0.80
+GC_PAUSE = 0.020
+CLIENT_FAILURES = 0.005
+SHARED_READS = 0.50
+WAIT_SHARE = 0.90
+MANY_EVENTS = 8
+IMPLAUSIBLE_TPOT = 0.001
+DISPERSION = 2.0
+DRIFT = 0.05
+TRANSIENT = 0.25
+OCCUPANCY = 0.02
+LITTLE = 3.0
+TOKENS_PER_CHUNK = 1.05
+IDENTITY = 0.05
+FASTER_THAN_LIGHT = 0.05
+
+Check = Callable[[Sample], Iterator[Flag]]
 
 
-def flags(sample: Sample, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
-    """Everything that is wrong with this sample."""
-    return ()
+def flags(
+    sample: Sample, limits: tuple[Limit, ...] = (), *, light: Mapping[str, float] | None = None
+) -> tuple[Flag, ...]:
+    """Everything that is wrong with this sample, the fatal first.
+
+    `limits` say which percentiles have to be claimed. `light` optionally gives what physics allows: least seconds of
+    'ttft', 'tpot', 'e2e', most tokens per second of 'output_throughput'.
+    """
+    if not sample.n:
+        found = [*_server(sample), _nothing(sample)]
+    else:
+        found = [flag for check in _CHECKS for flag in check(sample)]
+        found += [*_too_few(sample, limits), *_light(sample, light or {})]
+    return tuple(sorted(found, key=lambda flag: not flag.fatal))
+
+
+def _nothing(sample: Sample) -> Flag:
+    sent = sum(sample.outcomes.values())
+    return Flag(
+        "no_requests", f"0 of {sent} requests count", "1", "give the trial more time, or look at the client's errors"
+    )
+
+
+def _share_above(hits: int, n: int, limit: float) -> bool:
+    """The share is above the limit by more than chance explains (one-sided 95 %)."""
+    return n > 0 and stats.clopper_pearson(hits, n)[0] > limit
+
+
+def _median(values: Floats) -> float | None:
+    """None when nothing is left of it."""
+    kept = values[np.isfinite(values)]
+    return float(np.median(kept)) if len(kept) else None
+
+
+def _windows(sample: Sample) -> Iterator[tuple[int, slice]]:
+    """The number of each window that lasted, and where its blocks are."""
+    for w in range(len(sample.starts)):
+        if sample.ends[w] > sample.starts[w]:
+            yield w, slice(w * BLOCKS, (w + 1) * BLOCKS)
+
+
+def _failing(sample: Sample) -> bool:
+    """So many fail that the load is no longer what was asked: that is the server's doing, not the measurement's."""
+    return bool((~sample.ok).mean() > ERRORS)
+
+
+# --- what the server answered
+
+
+def _errors(sample: Sample) -> Iterator[Flag]:
+    failed = int((~sample.ok).sum())
+    if failed > ERRORS * sample.n:
+        kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}
+        most = max(kinds, key=lambda name: kinds[name], default="failed")
+        yield Flag(
+            "errors", f"{format_share(failed / sample.n)} failed, mostly {most}", format_share(ERRORS),
+            "look at the records' errors and the server's log; the setting may be beyond what the server takes",
+            fatal=False,
+        )  # fmt: skip
+
+
+def _short_output(sample: Sample) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.asked_osl > 0)
+    got, asked = sample.completion_tokens[known], sample.asked_osl[known]
+    off = np.abs(got - asked)
+    wrong = int(((off > 1) & (off > SHORT_OUTPUT * asked)).sum())
+    if _share_above(wrong, len(got), SHORT_OUTPUT):
+        yield Flag(
+            "short_output",
+            f"{format_share(wrong / len(got))} of answers are not of the asked length "
+            f"(median {np.median(got):g} of {np.median(asked):g} tokens)",
+            format_share(SHORT_OUTPUT),
+            "let the server ignore the end of text (ignore_eos), or raise its max_model_len",
+        )
+
+
+def _wrong_input(sample: Sample) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.prompt_tokens) & (sample.asked_isl > 0)
+    off = sample.prompt_tokens[known] - sample.asked_isl[known]
+    if not len(off):
+        return
+    middle, share = float(np.median(off)), float(np.median(off / sample.asked_isl[known]))
+    if abs(middle) > 2 and abs(share) > INPUT_OFF:
+        yield Flag(
+            "wrong_input_length", f"{middle:+g} tokens ({share:+.1%}) at the median", f"±{format_share(INPUT_OFF)}",
+            "the prompts are not as long as asked by the server's count: let preflight calibrate them anew",
+        )  # fmt: skip
+
+
+def _cache(sample: Sample) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
+    if known.any():
+        cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
+    else:
+        hits, queries = (
+            sum(_counter(s, f"prefix_cache_{kind}") for s in sample.server) for kind in ("hits", "queries")
+        )
+        cached = hits / queries if queries > 0 else 0.0
+    if cached - sample.shape.prefix > CACHED:
+        yield Flag(
+            "cache_contaminated", f"{format_share(cached)} of prompt tokens came from the cache",
+            f"{format_share(sample.shape.prefix + CACHED)}",
+            "restart the server or reset its prefix cache, and let each trial have fresh prompts",
+        )  # fmt: skip
+
+
+def _counter(server: Mapping[str, float], name: str) -> float:
+    """A server counter under its old or new name (Prometheus clients append _total)."""
+    return server.get(f"{name}_total", server.get(name, 0.0))
+
+
+def _server(sample: Sample) -> Iterator[Flag]:
+    lost = sum(ended == "server_lost" for ended in sample.ended)
+    if lost:
+        yield Flag(
+            "server_lost", f"in {lost} of {len(sample.ended)} windows", "0",
+            "see why the server went away (out of memory?); run the sweep again to measure the rest",
+        )  # fmt: skip
+    known = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
+    if len(known) > 1:
+        yield Flag(
+            "server_changed", " then ".join(known), "one server",
+            "the windows are of different servers or server lives: measure the setting again",
+        )  # fmt: skip
+
+
+# --- how the tokens came
+
+
+def _stream(sample: Sample) -> Iterator[Flag]:
+    events = sample.events[sample.ok]
+    many = events >= MANY_EVENTS
+    if not many.any():
+        return
+    pooled = LogHistogram.merged(sample.block_itl)
+    if pooled.count:
+        shared = 1 - pooled.fraction_above(0.0)
+    else:
+        shared = float(np.clip(1 - sample.reads[sample.ok][many].sum() / events[many].sum(), 0, 1))
+    waiting = _median(sample.ttft[sample.ok][many] / sample.e2e[sample.ok][many]) or 0.0
+    tpot = _median(sample.tpot)
+    burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
+    if shared >= SHARED_READS or burst:
+        said = f"{format_share(shared)} of chunks came together with the one before"
+        if burst:
+            said += f", {format_share(waiting)} of the time passed before the first"
+        yield Flag(
+            "buffered_stream", said, f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
+            "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
+        )  # fmt: skip
+
+
+def _chunks(sample: Sample) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.events > 0)
+    tokens, events = float(sample.completion_tokens[known].sum()), float(sample.events[known].sum())
+    if not events:
+        return
+    if tokens / events > TOKENS_PER_CHUNK:
+        yield Flag(
+            "coalesced", f"{tokens / events:.2f} tokens per chunk", f"{TOKENS_PER_CHUNK}",
+            "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
+            fatal=False,
+        )  # fmt: skip
+    long = known & (sample.events >= MANY_EVENTS)
+    ratio = _median(sample.events[long] / np.maximum(sample.completion_tokens[long], 1))
+    if ratio is not None and ratio > TOKENS_PER_CHUNK:
+        yield Flag(
+            "token_mismatch", f"{ratio:.2f} chunks per token the server counts", f"{TOKENS_PER_CHUNK}",
+            "the server's usage does not count what it streamed: TPOT and throughput would be wrong",
+        )  # fmt: skip
+
+
+def _identity(sample: Sample) -> Iterator[Flag]:
+    known = sample.ok & ~np.isnan(sample.tpot) & ~np.isnan(sample.completion_tokens)
+    e2e = sample.e2e[known]
+    told = sample.ttft[known] + sample.tpot[known] * (sample.completion_tokens[known] - 1)
+    wrong = int((np.abs(told - e2e) > IDENTITY * e2e).sum())
+    if _share_above(wrong, len(e2e), 0.01):
+        yield Flag(
+            "identity", f"E2E is not TTFT + TPOT x (tokens - 1) in {format_share(wrong / len(e2e))} of requests",
+            f"±{format_share(IDENTITY)}", "the definitions of these figures differ: do not compare them with others",
+        )  # fmt: skip
+
+
+# --- whether the client was in the way
+
+
+def _client(sample: Sample) -> Iterator[Flag]:
+    tpot, e2e = _median(sample.tpot), _median(sample.e2e)
+    lag_limit = max(LOOP_LAG[0], LOOP_LAG[1] * (tpot or 0.0))
+    late_limit = min(SEND_LATE[0], max(SEND_LATE[1] * e2e, SEND_LATE[2])) if e2e is not None else SEND_LATE[0]
+    measures: tuple[tuple[str, str, float, Callable[[float], str]], ...] = (
+        ("loop_lag_p99", "event loop late (p99)", lag_limit, format_seconds),
+        ("send_late_p99", "sends late (p99)", late_limit, format_seconds),
+        ("cpu_share", "CPU", CLIENT_CPU, format_share),
+        ("gc_pause_max", "garbage collection", GC_PAUSE, format_seconds),
+    )
+    said, bounds = [], []
+    for name, label, limit, spell in measures:
+        worst = max((v for health in sample.health if (v := getattr(health, name)) is not None), default=None)
+        if worst is not None and worst > limit:
+            said.append(f"{label} {spell(worst)}")
+            bounds.append(spell(limit))
+    ours = sample.client_failures / (sample.n + sample.client_failures)
+    if ours > CLIENT_FAILURES:
+        said.append(f"{format_share(ours)} of requests failed or were cut off by the client")
+        bounds.append(format_share(CLIENT_FAILURES))
+    if said:
+        yield Flag(
+            "client_bound", "; ".join(said), ", ".join(bounds),
+            "the load generator is the limit: give it an idle machine or core, or more processes",
+        )  # fmt: skip
+
+
+# --- whether the load was what it should be
+
+
+def _lockstep(sample: Sample) -> Iterator[Flag]:
+    if sample.open_loop:
+        return
+    for w, _ in _windows(sample):
+        here = sample.window == w
+        e2e = sample.e2e[here & sample.ok]
+        if not len(e2e):
+            continue
+        found = steady.dispersion(sample.sent[here], sample.starts[w], sample.ends[w], float(e2e.mean()))
+        if found is not None and found.value - 2 * found.error > DISPERSION:
+            yield Flag(
+                "lockstep", f"dispersion of sends {found.value:.1f}", f"{DISPERSION:g}",
+                "requests run in step and wait for each other: vary the output length a little, or stagger the start",
+                fatal=not _failing(sample),
+            )  # fmt: skip
+            return
+
+
+def _stationary(sample: Sample) -> Iterator[Flag]:
+    for w, blocks in _windows(sample):
+        said: list[str] = []
+        drift = steady.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks])
+        if drift.sure and abs(drift.change) > DRIFT:
+            said.append(f"throughput changed by {math.expm1(drift.change):+.0%}")
+        for name, values in (("TTFT", sample.ttft), ("TPOT", sample.tpot), ("E2E", sample.e2e)):
+            kept = values[sample.window == w]
+            kept = kept[np.isfinite(kept)]
+            shift = steady.median_drift(kept)
+            if shift is not None and shift.sure and abs(shift.change) > DRIFT:
+                said.append(f"{name} changed by {math.expm1(shift.change):+.0%}")
+            if name == "TTFT" and (cut := steady.transient(kept)) > TRANSIENT:
+                said.append(f"TTFT was settling for {format_share(cut)} of the window")
+        if said:
+            yield Flag(
+                "non_stationary", ", ".join(said) + " from the window's first half to its second",
+                f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}",
+                "let it warm up longer, and look for throttling, other load on the machine, or a filling cache",
+            )  # fmt: skip
+            return
+
+
+def _occupancy(sample: Sample) -> Iterator[Flag]:
+    if sample.open_loop:
+        return
+    means = [float(sample.in_flight[blocks].mean()) for _, blocks in _windows(sample)]
+    worst = max(means, key=lambda mean: abs(mean / sample.concurrency - 1), default=float(sample.concurrency))
+    if abs(worst / sample.concurrency - 1) > OCCUPANCY:
+        failing = _failing(sample)
+        yield Flag(
+            "under_concurrency" if worst < sample.concurrency else "over_concurrency",
+            f"{format_number(worst)} in flight on average", f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
+            "failing requests end early and pause their stream" if failing
+            else "the client does not keep its streams busy: it is too slow, or requests are too short for it",
+            fatal=not failing,
+        )  # fmt: skip
+
+
+def _little(sample: Sample) -> Iterator[Flag]:
+    if sample.open_loop or not sample.ok.all():
+        return
+    seconds = float(sample.block_seconds.sum())
+    e2e = float(sample.e2e.mean())
+    product = float(sample.block_finished.sum()) / seconds * e2e if seconds > 0 else math.nan
+    room = max(OCCUPANCY, LITTLE * len(sample.starts) * e2e / seconds) if seconds > 0 else math.inf
+    if abs(product / sample.concurrency - 1) > room:
+        yield Flag(
+            "littles_law", f"rate x E2E is {format_number(product)}", f"{sample.concurrency} ±{format_share(room)}",
+            "requests in flight, their rate and their time do not fit together: the window is too short or unsteady",
+            fatal=False,
+        )  # fmt: skip
+
+
+# --- what the sample can carry
+
+
+def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    shares = [read.p for read in map(metric, (limit.metric for limit in limits)) if read.p is not None]
+    hardest = max(shares, default=0.5)
+    least = stats.floor(hardest, sample.concurrency)
+    if sample.n < least:
+        label = f"p{hardest * 100:g}"
+        yield Flag(
+            "too_few_samples", f"{sample.n} requests", f"{least} for a {label}",
+            f"no {label} can be claimed: ask for more requests, more repeats or a longer max_time", fatal=False,
+        )  # fmt: skip
+
+
+def _light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
+    for quantity, least in light.items():
+        if quantity == "output_throughput":
+            seconds = float(sample.block_seconds.sum())
+            got = float(sample.block_output_tokens.sum()) / seconds if seconds > 0 else 0.0
+            if got > least * (1 + FASTER_THAN_LIGHT):
+                yield _impossible(f"{format_number(got)} tok/s", f"{format_number(least)} tok/s")
+        else:
+            middle = _median(getattr(sample, quantity))
+            if middle is not None and middle < least * (1 - FASTER_THAN_LIGHT):
+                yield _impossible(f"{quantity.upper()} {format_seconds(middle)}", format_seconds(least))
+
+
+def _impossible(measured: str, limit: str) -> Flag:
+    return Flag(
+        "faster_than_light", measured, limit,
+        "no hardware of this description does that: check hardware, model, precision, and whether a cache answered",
+    )  # fmt: skip
+
+
+_CHECKS: tuple[Check, ...] = (
+    _server, _errors, _client, _occupancy, _lockstep, _stationary, _stream, _short_output, _wrong_input, _cache,
+    _chunks, _identity, _little,
+)  # fmt: skip

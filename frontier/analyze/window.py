@@ -82,6 +82,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         client_failures=int(ours[inside].sum()),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
+        open_loop=open_loop,
     )
 
 
@@ -125,6 +126,7 @@ def join(samples: Sequence[Sample]) -> Sample:
         server=tuple(chain.from_iterable(part.server for part in parts)),
         ended=tuple(chain.from_iterable(part.ended for part in parts)),
         client_failures=sum(part.client_failures for part in parts),
+        open_loop=first.open_loop,
         outcomes=outcomes,
         whole_run={
             name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
