@@ -103,11 +103,9 @@ def _nameless(doc: Document) -> list[Complaint]:
 def _at(tree: Any, path: Path) -> Any:
     """The value at a path; "" when the path leads nowhere (a duplicate, an alias)."""
     for part in path:
-        if (isinstance(tree, dict) and part in tree) or (
-            isinstance(tree, list) and isinstance(part, int) and part < len(tree)
-        ):
+        try:
             tree = tree[part]
-        else:
+        except (KeyError, IndexError, TypeError):
             return ""
     return tree
 

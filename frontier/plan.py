@@ -1,0 +1,178 @@
+"""Config to plan: every trial of the grid in the order it is run, with what it may cost. Pure; `--dry-run` ends here.
+
+Repeats are blocks, each with every setting once in an order of its own, so that a drift of the machine over the night
+cannot look like an effect of concurrency. Deployments take turns inside a block, setting by setting, for the same
+reason. Before all, each shape is run once at its lowest concurrency: that is cheap, and it tells how long a request
+takes.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from frontier.config import Config, DeploymentConfig, digest
+from frontier.config.models import described
+from frontier.model import Phase, Shape, Trial
+
+TURNS = 5
+"""A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
+RECORD_BYTES = 420
+TOKEN_BYTES = 6
+"""A record takes about this on disk, and this more per output token for its gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCost:
+    """What one trial may take. `expected` seconds are None while nobody knows how long a request takes."""
+
+    trial: Trial
+    longest: float
+    expected: float | None
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The grid in order, and room for refinement.
+
+    `longest` and `refine_longest` are seconds; refinement comes on top and is a budget, used only where the SLA is
+    crossed. The time for the last requests of a trial to end, after its window, is not counted.
+    """
+
+    trials: tuple[Trial, ...]
+    deployments: tuple[str, ...]
+    shapes: tuple[str, ...]
+    concurrency: tuple[int, ...]
+    repeats: int
+    refine: int
+    longest: float
+    refine_longest: float
+    expected_bytes: float
+    requests: int
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able, for `--dry-run --json`."""
+        return {
+            "deployments": list(self.deployments),
+            "shapes": list(self.shapes),
+            "concurrency": list(self.concurrency),
+            "repeats": self.repeats,
+            "trials": [
+                {
+                    "key": t.key,
+                    "deployment": t.deployment,
+                    "shape": t.shape.label,
+                    "concurrency": t.concurrency,
+                    "repeat": t.repeat,
+                    "requests": t.requests,
+                    "max_time": t.max_time,
+                }
+                for t in self.trials
+            ],
+            "requests_at_least": self.requests,
+            "longest_seconds": self.longest,
+            "refine": {"settings_per_shape": self.refine, "longest_seconds": self.refine_longest},
+            "expected_bytes": round(self.expected_bytes),
+        }
+
+
+def make_plan(config: Config) -> Plan:
+    """The plan of a config; the same config gives the same plan everywhere."""
+    trials = tuple(_in_order(config))
+    costs = estimate(trials, config)
+    pairs = len(config.deployments) * len(config.shapes)
+    refine = config.refine if config.limits else 0
+    biggest = max(cost.bytes for cost in costs)
+    return Plan(
+        trials=trials,
+        deployments=tuple(d.name for d in config.deployments),
+        shapes=tuple(shape.label for shape in config.shapes),
+        concurrency=config.concurrency,
+        repeats=config.repeats,
+        refine=refine,
+        longest=sum(cost.longest for cost in costs),
+        refine_longest=refine * pairs * config.repeats * config.max_time,
+        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * config.repeats * biggest,
+        requests=sum(trial.requests for trial in trials),
+    )
+
+
+def make_trial(
+    config: Config,
+    deployment: DeploymentConfig,
+    shape: Shape,
+    concurrency: int,
+    phase: Phase,
+    repeat: int,
+    requests: int,
+) -> Trial:
+    """One trial, planned or asked for by the search. Its seed and fingerprint follow from the arguments alone.
+
+    Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
+    """
+    identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
+    seed = int(digest(identity)[:15], 16)
+    print_of = [config.load(), deployment.canonical(), identity, requests]
+    return Trial(
+        deployment=deployment.name,
+        shape=shape,
+        concurrency=concurrency,
+        repeat=repeat,
+        phase=phase,
+        requests=requests,
+        seed=seed,
+        warmup=config.warmup,
+        min_time=config.min_time,
+        max_time=config.max_time,
+        fingerprint=digest(print_of)[:16],
+    )
+
+
+def window_requests(config: Config, concurrency: int) -> int:
+    """Requests a window holds: as many as the config asks, and several turns of every stream at least."""
+    return max(config.requests, TURNS * concurrency)
+
+
+def _in_order(config: Config) -> list[Trial]:
+    """The first cheap trials, then block after block."""
+
+    def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
+        requests = window_requests(config, concurrency)
+        return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests)
+
+    rng = random.Random(int(digest(["order", config.seed])[:15], 16))
+    lowest = config.concurrency[0]
+    trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in config.deployments]
+    first = {trial.key for trial in trials}
+    for repeat in range(1, config.repeats + 1):
+        settings = [(shape, concurrency) for shape in config.shapes for concurrency in config.concurrency]
+        rng.shuffle(settings)
+        for shape, concurrency in settings:
+            turn = list(config.deployments)
+            rng.shuffle(turn)
+            trials += [t for d in turn if (t := grid(d, shape, concurrency, repeat)).key not in first]
+    return trials
+
+
+def estimate(
+    trials: tuple[Trial, ...], config: Config, e2e: Callable[[Trial], float | None] = lambda _: None
+) -> tuple[TrialCost, ...]:
+    """What each trial may cost; `e2e` gives the seconds one request of a trial takes, as far as they are known.
+
+    A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its warm-up) at the latest;
+    the requests in flight then are awaited.
+    """
+    return tuple(_cost(trial, config, e2e(trial)) for trial in trials)
+
+
+def _cost(trial: Trial, config: Config, e2e: float | None) -> TrialCost:
+    sent = trial.requests + 3 * trial.concurrency
+    expected = None
+    if e2e is not None:
+        warm = min(max(trial.warmup, 3 * e2e), config.max_time / 2)
+        window = max(trial.min_time, trial.requests * e2e / trial.concurrency)
+        expected = min(warm + window, config.max_time) + e2e
+        sent = min(sent, round(expected / e2e * trial.concurrency) + 1)
+    longest = trial.max_time + (e2e or 0.0)
+    return TrialCost(trial, longest, expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean))

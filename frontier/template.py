@@ -1,0 +1,83 @@
+"""The commented config that `frontier init` prints: what is needed is active, everything else is there to be found."""
+
+import json
+
+_TEMPLATE = """\
+# A sweep: which load is sent where, and what counts. Run it with   frontier sweep sweep.yaml
+# See what it would do, without sending anything, with              frontier sweep sweep.yaml --dry-run
+
+# Where
+endpoint: {endpoint}
+{model}
+# api: auto                          # auto | completions | chat
+# dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
+{key}
+# What load
+shapes: [1024/256]                   # input tokens / output tokens; several are swept one by one
+# shapes:                            # the same, in full
+#   - {{isl: 1024, osl: 256, name: chat}}
+#   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
+#   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
+concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
+# requests: 300                      # sent per trial, at least
+# repeats: 3                         # in shuffled blocks, so drift cannot look like concurrency
+# warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
+# max_time: 5min                     # per trial, warm-up included
+# min_time: 0s                       # of the counted window
+# refine: 3                          # extra settings measured where the SLA is crossed; 0 = never
+# prompts: random                    # random (defeats prefix caching) | path.jsonl
+# ignore_eos: true                   # force the output length; false = natural lengths
+# seed: 1
+# budget: {{time: 8h}}                 # the sweep as a whole stops here
+
+# What counts. Only the refinement looks at it while measuring: changing it never needs a new sweep.
+sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
+# sla: {{p99_ttft: [300ms, 500ms]}}    # a range: comfort, promise
+# sla:                               # tiers; the first is the default
+#   gold: {{p99_ttft: 200ms, p99_tpot: 20ms}}
+#   silver: {{p99_ttft: 1s, p99_tpot: 50ms}}
+# objectives: [output_throughput, p99_ttft]          # the axes of the frontier
+# marginal_gain: true                # do not take a step that costs much tail for little throughput
+
+# What to divide by, and the speed of light (without it neither is drawn)
+# gpus: 1
+# price: $3/gpu/h                    # or $12/h for the whole deployment
+# hardware: {{name: H200, memory_bandwidth: 4.8TB/s, memory: 141GB, weights: 16GB, kv_per_token: 131kB}}
+
+# How it is reached
+# timeouts: {{connect: 10s, first_byte: 5min, idle: 2min, total: 30min}}
+# tls: {{ca: ca.pem}}                  # for https: verify, ca, cert, key
+# proxy: none                        # none | env (HTTP_PROXY and the like; a proxy that buffers spoils TTFT)
+# headers: {{X-Tenant: blue}}          # a secret one comes from the environment: {{X-Token: "${{MY_TOKEN}}"}}
+# extra_body: {{temperature: 0}}       # added to every request
+
+# Several deployments, compared; each takes what it does not say from the keys above
+# deployments:
+#   - {{name: bf16, endpoint: http://localhost:8000/v1}}
+#   - {{name: fp8, endpoint: http://localhost:8001/v1, quality: 0.98}}
+"""
+
+_SIMULATOR = """\
+simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is needed"""
+
+
+def commented_config(endpoint: str, model: str | None = None) -> str:
+    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out."""
+    simulator = endpoint == "simulator"
+    if simulator:
+        named = _SIMULATOR
+    elif model is None:
+        named = "# model: meta-llama/Llama-3.1-8B-Instruct    # left out: the one that the server lists"
+    else:
+        named = f"model: {_scalar(model)}"
+    key = "" if simulator else "# api_key_env: OPENAI_API_KEY        # the variable's name; the key is never stored\n"
+    return _TEMPLATE.format(endpoint=_scalar(endpoint), model=named, key=key)
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML: plain where every reader agrees on it, else in double quotes (JSON's are YAML's)."""
+    plain = text[:1].isalpha() and all(ch.isalnum() or ch in "-_./:" for ch in text) and text.isascii()
+    words = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+    if plain and not text.endswith(":") and text.lower() not in words:
+        return text
+    return json.dumps(text)
