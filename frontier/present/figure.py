@@ -193,7 +193,8 @@ def _label(figure: Figure, picture: Picture, label: Label, colours: dict[str, st
 
 
 def _arrow(figure: Figure, picture: Picture, arrow: Segment, colour: str) -> None:
-    tail, tip = (arrow.x0 / picture.width, arrow.y0 / picture.height), (arrow.x1 / picture.width, arrow.y1 / picture.height)
+    w, h = picture.width, picture.height
+    tail, tip = (arrow.x0 / w, arrow.y0 / h), (arrow.x1 / w, arrow.y1 / h)
     figure.add_artist(
         FancyArrowPatch(
             tail, tip, transform=figure.transFigure, arrowstyle="->", mutation_scale=13, lw=1.3, color=colour,

@@ -55,6 +55,8 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
         return "–"
     if metric(name).unit in RATES:
         return f"{format_number(value / per_gpu(name, gpus))} {unit_text(name, gpus)}"
+    if metric(name).unit is Unit.SHARE:
+        return f"{_trim(format_share(value)[:-1])}%"
     return metric(name).format(value)
 
 

@@ -1,0 +1,129 @@
+"""The answers as JSON-ready trees. Every one has a `schema`; changes only add keys. Infinite and NaN become null.
+
+Numbers are in the metric's own unit: seconds, tokens per second, shares.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point
+
+SOLVE_SCHEMA = "frontier.solve/1"
+SHOW_SCHEMA = "frontier.show/1"
+
+Tree = dict[str, Any]
+
+
+def number(value: float | None) -> float | None:
+    """A number JSON can hold, else None."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def estimate_tree(estimate: Estimate) -> Tree:
+    """`infinite` is there only when the value is: too many requests failed for the percentile to exist."""
+    tree: Tree = {
+        "value": number(estimate.value),
+        "low": number(estimate.low),
+        "high": number(estimate.high),
+        "n": estimate.n,
+    }
+    if math.isinf(estimate.value):
+        tree["infinite"] = True
+    return tree
+
+
+def _metrics(metrics: Mapping[str, Estimate]) -> Tree:
+    return {name: estimate_tree(estimate) for name, estimate in sorted(metrics.items())}
+
+
+def _limit(limit: Limit) -> Tree:
+    return {
+        "metric": limit.metric,
+        "better": metric(limit.metric).better,
+        "promise": number(limit.promise),
+        "comfort": number(limit.comfort),
+    }
+
+
+def decisions_json(decisions: Sequence[Decision]) -> Tree:
+    """The answer of `frontier solve --json`. `shapes` has one entry per (deployment, shape), in order."""
+    return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
+
+
+def decision_json(decision: Decision) -> Tree:
+    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`."""
+    step = decision.rejected
+    return {
+        "deployment": decision.deployment,
+        "shape": decision.shape.label,
+        "verdict": decision.verdict.value,
+        "concurrency": decision.concurrency,
+        "binding": decision.binding,
+        "metrics": _metrics(decision.metrics),
+        "notes": list(decision.notes),
+        "limits": [_limit(limit) for limit in decision.limits],
+        "candidate": decision.candidate,
+        "last_pass": decision.last_pass,
+        "first_fail": decision.first_fail,
+        "holes": list(decision.holes),
+        "throughput_optimum": decision.throughput_optimum,
+        "goodput_optimum": decision.goodput_optimum,
+        "rejected_step": step
+        and {
+            "concurrency": step.concurrency,
+            "gain": number(step.gain),
+            "metric": step.metric,
+            "cost": number(step.cost),
+            "tie": step.tie,
+        },
+        "judgements": [
+            {
+                "concurrency": j.concurrency,
+                "verdict": j.verdict.value,
+                "per_metric": {name: verdict.value for name, verdict in j.per_metric.items()},
+                "binding": j.binding,
+                "headroom": number(j.headroom),
+                "need": j.need,
+            }
+            for j in decision.judgements
+        ],
+    }
+
+
+def points_json(points: Sequence[Point], frontiers: Sequence[Frontier]) -> Tree:
+    """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`."""
+    by_setting = {(f.deployment, f.shape): f for f in frontiers}
+    objectives = sorted({f.objectives for f in frontiers})
+    return {
+        "schema": SHOW_SCHEMA,
+        "objectives": list(objectives[0]) if len(objectives) == 1 else None,
+        "points": [_point(point, by_setting.get((point.deployment, point.shape))) for point in points],
+    }
+
+
+def _point(point: Point, frontier: Frontier | None) -> Tree:
+    c = point.concurrency
+    return {
+        "deployment": point.deployment,
+        "shape": point.shape.label,
+        "concurrency": c,
+        "valid": point.valid,
+        "flags": [flag.name for flag in point.flags],
+        "on_frontier": frontier is not None and c in frontier.members,
+        "metrics": _metrics(point.metrics),
+        "n": point.n,
+        "repeats": point.repeats,
+        "flag_details": [_flag(flag) for flag in point.flags],
+        "excluded": frontier.excluded.get(c) if frontier else None,
+        "probability": number(frontier.probability.get(c)) if frontier else None,
+        "notes": list(point.notes),
+        "whole_run": {name: number(value) for name, value in sorted(point.whole_run.items())},
+    }
+
+
+def _flag(flag: Flag) -> Tree:
+    return {
+        "name": flag.name, "measured": flag.measured, "limit": flag.limit, "advice": flag.advice, "fatal": flag.fatal,
+    }  # fmt: skip

@@ -1,0 +1,222 @@
+"""How a sweep stands while it runs: a live line on a terminal, one plain timestamped line per trial anywhere else.
+
+Drawing happens only when the conductor calls, never from a thread of its own: the client being timed shares the
+process. Everything that came from a server is cleaned and never read as markup.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from frontier.metrics import metric
+from frontier.model import Trial
+from frontier.present.wording import clean, count, setting, value_text
+from frontier.units import format_elapsed
+
+_STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
+_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
+_DRAW_EVERY = 0.4
+
+
+class Tick(Protocol):
+    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds."""
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def elapsed(self) -> float: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def window_sent(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+
+
+class Progress(Protocol):
+    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none."""
+
+    def plan(self, total: int, done: int) -> None: ...
+    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
+    def tick(self, tick: Tick) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
+    """The live view where the stream is a terminal that can redraw a line, else the plain one."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveProgress(console)
+    return PlainProgress(stream)
+
+
+def trial_name(trial: Trial) -> str:
+    """'1024/256  c=128 r3', after the deployment's name where it has one."""
+    name = clean(trial.deployment, 30)
+    head = "" if name in ("", "default") else f"{name}  "
+    return f"{head}{clean(trial.shape.label, 30)}  {setting(trial.concurrency)} r{trial.repeat}"
+
+
+def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
+    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
+    parts = []
+    for name in _FIGURES:
+        if (value := figures.get(name)) is not None:
+            label = "" if name == "output_throughput" else metric(name).label + " "
+            parts.append(label + value_text(name, value, gpus))
+    if errors := figures.get("error_rate"):
+        parts.append(f"{value_text('error_rate', errors)} errors")
+    return "   ".join(parts)
+
+
+class _Count:
+    """Trials done and the time left, from how long the trials of this session took."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.begun = clock()
+        self.total = self.number = self.ran = 0
+
+    def plan(self, total: int, done: int) -> None:
+        self.total, self.number = total, done
+
+    def started(self, number: int, total: int) -> None:
+        self.number, self.total = number, max(total, number)
+
+    @property
+    def elapsed(self) -> float:
+        return self.clock() - self.begun
+
+    def left(self) -> str:
+        """'about 12 min 0 s left' once two trials have shown how long one takes."""
+        if self.ran < 2 or self.number > self.total:
+            return ""
+        return f"about {format_elapsed(self.elapsed / self.ran * (self.total - self.number))} left"
+
+    def head(self) -> str:
+        wide = len(str(self.total))
+        return f"[{self.number:>{wide}}/{self.total}]"
+
+
+class PlainProgress:
+    """One line per event, each with the wall-clock time: for logs, nohup and CI."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
+    ) -> None:
+        self._stream, self._stamp = stream, stamp
+        self._count = _Count(clock)
+
+    def _say(self, text: str) -> None:
+        self._stream.write(f"{self._stamp()}  {text}\n")
+        self._stream.flush()
+
+    def plan(self, total: int, done: int) -> None:
+        """The first line."""
+        self._count.plan(total, done)
+        self._say(_plan_text(total, done))
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # said when it has ended
+        """Nothing is written until it has ended."""
+        self._count.started(number, total)
+
+    def tick(self, tick: Tick) -> None:
+        """Nothing: a log is not a screen."""
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+        """The trial's line."""
+        self._count.ran += 1
+        parts = [f"{self._count.head()}  {trial_name(trial)}", figures_text(figures), self._count.left()]
+        self._say("   ".join(part for part in parts if part))
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._say(clean(text, 400))
+
+    def close(self) -> None:
+        """The last line."""
+        self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
+
+
+class LiveProgress:
+    """Two lines that are redrawn, finished trials scrolling by above them."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._count = _Count(clock)
+        self._trial: Trial | None = None
+        self._tick: Tick | None = None
+        self._drawn = 0.0
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def plan(self, total: int, done: int) -> None:
+        """What lies ahead."""
+        self._count.plan(total, done)
+        self._console.print(Text(_plan_text(total, done), style="dim"))
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """The live line now speaks of this trial."""
+        self._count.started(number, total)
+        self._trial, self._tick = trial, None
+        self._draw(always=True)
+
+    def tick(self, tick: Tick) -> None:
+        """Redraw, at most about twice a second."""
+        self._tick = tick
+        self._draw()
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+        """The trial's line scrolls by above."""
+        self._count.ran += 1
+        line = Text.assemble((self._count.head(), "dim"), f"  {trial_name(trial)}   ", figures_text(figures))
+        self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+        self._draw(always=True)
+
+    def note(self, text: str) -> None:
+        """A line above."""
+        self._console.print(Text(clean(text, 400), style="yellow"))
+
+    def close(self) -> None:
+        """The live line goes, what scrolled by stays."""
+        self._live.stop()
+        if self._count.ran:
+            done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
+            self._console.print(Text(done, style="dim"))
+
+    def _draw(self, *, always: bool = False) -> None:
+        now = self._clock()
+        if always or now - self._drawn >= _DRAW_EVERY:
+            self._drawn = now
+            self._live.update(self.line(), refresh=True)
+
+    def line(self) -> Text:
+        """What the live line says now."""
+        if self._trial is None:
+            return Text("")
+        text = Text.assemble((self._count.head(), "bold"), f"  {trial_name(self._trial)}")
+        if (tick := self._tick) is not None:
+            text.append(f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", style="cyan")
+            text.append(f"   {tick.in_flight} in flight")
+            if tick.stage in ("window", "hold"):
+                text.append(f"   {tick.window_sent:,}/{self._trial.requests:,} sent")
+            if tick.failed:
+                text.append(f"   {tick.failed:,} failed", style="red")
+            text.append(f"   {format_elapsed(tick.elapsed)}", style="dim")
+        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
+        text.append("\n" + "   ".join(part for part in spent if part), style="dim")
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
+def _plan_text(total: int, done: int) -> str:
+    return count(total, "trial") + (f", {done:,} of them finished before" if done else "")

@@ -1,0 +1,379 @@
+"""Points, decisions and plans as text for a terminal, a pipe or a log: at home in 80 columns, fuller in more.
+
+Colour only repeats what a sign or a word says. Text from outside is cleaned and never read as markup.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Shape, Trial, Verdict
+from frontier.present.wording import (
+    clean,
+    count,
+    decision_notes,
+    interval_text,
+    limit_text,
+    limit_value_text,
+    limits_text,
+    setting,
+    value_text,
+)
+from frontier.units import format_bytes, format_elapsed
+
+Gpus = int | Mapping[str, int | None] | None
+"""By how many GPUs rates are divided: for all deployments, or for each by name."""
+
+_GAP = 2
+_HEADS = {
+    Verdict.MEETS: ("met", "green"),
+    Verdict.VIOLATES: ("no", "red"),
+    Verdict.MARGINAL: ("marginal", "yellow"),
+    Verdict.UNPROVEN: ("unproven", "yellow"),
+    Verdict.INVALID: ("invalid", "red"),
+}
+_SIGNS = {
+    "chosen": ("★", "bold", "operating point"),
+    "frontier": ("●", "blue", "on the frontier"),
+    "dominated": ("✕", "dim", "dominated"),
+    "flagged": ("○", "dim", "flagged, never chosen"),
+}
+
+
+def to_text(renderable: RenderableType, *, width: int = 80, colour: bool = False) -> str:
+    """What a rich renderable looks like in so many columns; the same everywhere, whatever the environment says."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=colour, no_color=not colour, legacy_windows=False, highlight=False,
+        markup=False, emoji=False, color_system="standard" if colour else None, _environ={},
+    )  # fmt: skip
+    console.print(renderable)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def gpus_of(gpus: Gpus, deployment: str) -> int | None:
+    """The number of GPUs to divide a deployment's rates by."""
+    return gpus.get(deployment) if isinstance(gpus, Mapping) else gpus
+
+
+# --- points
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One column: lower `rank` is given up later when there is no room."""
+
+    head: str
+    cells: tuple[Text, ...]
+    rank: int
+    left: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(len(self.head), *(cell.cell_len for cell in self.cells)) + _GAP
+
+
+def points_table(
+    points: Sequence[Point],
+    frontiers: Sequence[Frontier],
+    limits: Sequence[Limit] = (),
+    *,
+    decisions: Sequence[Decision] = (),
+    gpus: Gpus = None,
+    width: int = 80,
+    colour: bool = False,
+) -> str:
+    """One table per (deployment, shape), with what is flagged and why below it."""
+    by_setting = {(f.deployment, f.shape): f for f in frontiers}
+    chosen = {(d.deployment, d.shape): d.concurrency for d in decisions}
+    groups: dict[tuple[str, Shape], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.deployment, point.shape), []).append(point)
+    if not groups:
+        return "no points"
+    blocks: list[RenderableType] = []
+    for key, group in groups.items():
+        frontier = by_setting.get(key)
+        blocks += [Text("")] if blocks else []
+        ordered = sorted(group, key=lambda p: p.concurrency)
+        blocks += _point_group(ordered, frontier, limits, chosen.get(key), gpus_of(gpus, key[0]), width)
+    return to_text(Group(*blocks), width=width, colour=colour)
+
+
+def _point_group(
+    points: list[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None, gpus: int | None,
+    width: int,
+) -> list[RenderableType]:  # fmt: skip
+    shape, deployment = clean(points[0].shape.label, 60), clean(points[0].deployment, 60)
+    head = shape if deployment in ("", "default") else f"{deployment} · {shape}"
+    promise = f"   SLA {limits_text(limits)}" if limits else ""
+    roles = [_role(p, frontier, chosen) for p in points]
+    signs = "   ".join(f"{_SIGNS[r][0]} {_SIGNS[r][2]}" for r in _SIGNS if r in roles)
+    return [
+        Text.assemble((head, "bold"), promise),
+        _columns_table(_columns(points, roles, frontier, limits, gpus), width),
+        Text(signs, style="dim"),
+        *_flag_lines(points),
+        *_whole_run_line(points, chosen, gpus),
+    ]
+
+
+def _role(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
+    if not point.valid:
+        return "flagged"
+    if point.concurrency == chosen:
+        return "chosen"
+    if frontier is None or point.concurrency in frontier.excluded:
+        return "flagged" if frontier else "dominated"
+    return "frontier" if point.concurrency in frontier.members else "dominated"
+
+
+def _columns(
+    points: Sequence[Point], roles: Sequence[str], frontier: Frontier | None, limits: Sequence[Limit], gpus: int | None
+) -> list[_Column]:
+    """Every column that could be shown, in order. The frontier's and the SLA's metrics are given up last."""
+    asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
+    usual = ["output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "p99_e2e"]
+    names = [*usual, *(n for n in dict.fromkeys(asked) if n not in usual and n != "error_rate")]
+    names = [n for n in names if any(n in p.metrics for p in points)]
+    styles = [_SIGNS[role][1] for role in roles]
+    columns = [
+        _Column("", tuple(Text(_SIGNS[role][0], style=_SIGNS[role][1]) for role in roles), 0),
+        _Column("c", tuple(Text(str(p.concurrency), style=style) for p, style in zip(points, styles, strict=True)), 0),
+        _Column("n", tuple(Text(f"{p.n:,}") for p in points), 3),
+    ]
+    of_limit = {limit.metric: limit for limit in limits}
+    for name in names:
+        found = [p.metrics.get(name) for p in points]
+        rank = 1 if name in asked or name == "output_throughput" else 5 if name == "p50_ttft" else 4
+        value = _value_cell(name, of_limit.get(name), gpus)
+        columns.append(_Column(_head(name, gpus), tuple(value(e) for e in found), rank))
+        intervals = [interval_text(name, e, gpus) if e else "" for e in found]
+        if any(intervals):
+            cells = tuple(Text(text, style="dim") for text in intervals)
+            columns.append(_Column("95% CI", cells, rank + 5, left=True))
+    rates = [p.metrics.get("error_rate") for p in points]
+    if any(rates):
+        value = _value_cell("error_rate", of_limit.get("error_rate"), gpus)
+        columns.append(_Column("errors", tuple(value(e) for e in rates), 2))
+    return columns
+
+
+def _head(name: str, gpus: int | None) -> str:
+    of = metric(name)
+    short = {"output_throughput": "tok/s", "total_throughput": "in+out tok/s", "request_throughput": "req/s"}
+    if name in short:
+        return short[name] + ("/GPU" if gpus else "")
+    return of.label.partition(" (")[0]
+
+
+def _value_cell(name: str, limit: Limit | None, gpus: int | None) -> Callable[[Estimate | None], Text]:
+    """A cell of this metric; a value beyond its limit is red."""
+    plain_rates = name in ("output_throughput", "total_throughput", "request_throughput")
+
+    def cell(estimate: Estimate | None) -> Text:
+        if estimate is None:
+            return Text("–", style="dim")
+        text = value_text(name, estimate.value, gpus)
+        over = limit is not None and (
+            estimate.value > limit.promise if metric(name).better == "lower" else estimate.value < limit.promise
+        )
+        return Text(text.partition(" ")[0] if plain_rates else text, style="red" if over else "")
+
+    return cell
+
+
+def _columns_table(columns: list[_Column], width: int) -> Table:
+    """As many columns as fit, the more important first, shown in their order."""
+    kept: list[int] = []
+    room = width + _GAP
+    for i, column in sorted(enumerate(columns), key=lambda pair: (pair[1].rank, pair[0])):
+        is_interval = column.head == "95% CI"
+        if column.width <= room and not (is_interval and i - 1 not in kept):
+            kept.append(i)
+            room -= column.width
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_edge=False, header_style="dim")
+    shown = [columns[i] for i in sorted(kept)]
+    for column in shown:
+        table.add_column(column.head, justify="left" if column.left else "right", no_wrap=True)
+    for row in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
+    """Each kind of flag once: its limit, the settings that have it with their figures, and what to do."""
+    kinds: dict[tuple[bool, str], list[tuple[Point, Flag]]] = {}
+    for point in points:
+        for flag in point.flags:
+            kinds.setdefault((not flag.fatal, flag.name), []).append((point, flag))
+    lines: list[RenderableType] = []
+    for (remark, name), found in sorted(kinds.items(), key=lambda kind: kind[0][0]):
+        limit = f" (limit {clean(found[0][1].limit)})" if found[0][1].limit else ""
+        where = ", ".join(f"{setting(p.concurrency)} {clean(flag.measured, 60)}".rstrip() for p, flag in found)
+        said = f"{'!' if remark else '○'} {clean(name).replace('_', ' ')}{limit}: {where}"
+        lines.append(Padding(Text(said, style="dim" if remark else ""), (0, 0, 0, 2)))
+        if found[0][1].advice:
+            lines.append(Padding(Text(clean(found[0][1].advice, 240), style="dim"), (0, 0, 0, 4)))
+    return lines
+
+
+def _whole_run_line(points: Sequence[Point], chosen: int | None, gpus: int | None) -> list[RenderableType]:
+    """Once per table: what the same trial looks like counted over its whole run, ramp and drain included."""
+    candidates = [p for p in points if p.whole_run and p.valid]
+    if not candidates:
+        return []
+    point = next((p for p in candidates if p.concurrency == chosen), candidates[-1])
+    names = [n for n in ("output_throughput", "p99_ttft") if n in point.whole_run and n in point.metrics]
+    if not names:
+        return []
+    whole = " and ".join(f"{_short(n)} {value_text(n, point.whole_run[n], gpus)}".strip() for n in names)
+    return [Text(f"over the whole run, ramp and drain included, {setting(point.concurrency)} has {whole}: what tools "
+                 f"without a window would report", style="dim")]  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return "" if name == "output_throughput" else metric(name).label
+
+
+# --- decisions
+
+
+def decision_table(
+    decisions: Sequence[Decision], *, gpus: Gpus = None, width: int = 80, colour: bool = False
+) -> str:
+    """Each decision: the verdict, the figures it stands on with interval and limit, and what to know beside."""
+    blocks: list[RenderableType] = []
+    several = len({d.deployment for d in decisions}) > 1
+    for decision in decisions:
+        blocks += [Text("")] if blocks else []
+        blocks += _decision(decision, gpus_of(gpus, decision.deployment), width, several)
+    return to_text(Group(*blocks), width=width, colour=colour) if blocks else "no decision"
+
+
+def _decision(decision: Decision, gpus: int | None, width: int, several: bool) -> list[RenderableType]:
+    word, style = _HEADS[decision.verdict]
+    indent, first = 6, max(6, len(word) + 2)
+    shape = clean(decision.shape.label, 40)
+    where = f"{clean(decision.deployment, 40)} · {shape}" if several else shape
+    said = _headline(decision)
+    head = Table.grid(padding=(0, 2, 0, 0))
+    head.add_column(width=first - 2, no_wrap=True)
+    head.add_column(width=max(20, min(width, 96) - first - len(where) - 2))
+    head.add_column(justify="right", no_wrap=True)
+    head.add_row(Text(word, style=f"bold {style}"), Text(said, style="bold"), Text(where))
+    rows = _figures(decision, gpus)
+    notes = [Padding(Text(note), (0, 0, 0, indent)) for note in decision_notes(decision)]
+    return [head, *([Padding(rows, (0, 0, 0, indent))] if rows else []), *notes]
+
+
+def _headline(decision: Decision) -> str:
+    promise = limits_text(decision.limits)
+    if decision.concurrency is not None:
+        return f"run at concurrency {decision.concurrency}"
+    nearest = f"closest: {setting(decision.candidate)}" if decision.candidate is not None else ""
+    if decision.verdict is Verdict.VIOLATES:
+        return f"nothing measured keeps {promise}   {nearest}".rstrip()
+    if decision.verdict is Verdict.INVALID:
+        return "no valid measurement"
+    return f"nothing is proven to keep {promise}   {nearest}".rstrip()
+
+
+def _figures(decision: Decision, gpus: int | None) -> Table | None:
+    """The throughput and every metric of the SLA: value, interval, limit and which binds."""
+    of_limit = {limit.metric: limit for limit in decision.limits}
+    names = [n for n in dict.fromkeys(["output_throughput", *of_limit]) if n in decision.metrics]
+    if not names:
+        return None
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for justify, fixed in (("left", True), ("right", True), ("left", True), ("left", False)):
+        table.add_column(justify="right" if justify == "right" else "left", no_wrap=fixed)
+    for name in names:
+        estimate = decision.metrics[name]
+        doubt = interval_text(name, estimate, gpus) or "interval not known"
+        limit = _limit_words(decision, of_limit.get(name))
+        label = metric(name).label.partition(" (")[0]
+        table.add_row(label, value_text(name, estimate.value, gpus), doubt, limit)
+    return table
+
+
+def _limit_words(decision: Decision, limit: Limit | None) -> str:
+    if limit is None:
+        return ""
+    words = f"limit {limit_value_text(limit.metric, limit.promise)}"
+    verdicts = next(
+        (j.per_metric for j in decision.judgements if j.concurrency == (decision.concurrency or decision.candidate)), {}
+    )
+    verdict = verdicts.get(limit.metric)
+    if verdict is not None and verdict is not Verdict.MEETS:
+        return f"{words}, {'over' if verdict is Verdict.VIOLATES else verdict.value}"
+    return f"{words}, binding" if limit.metric == decision.binding else words
+
+
+# --- plans
+
+
+class PlanLike(Protocol):
+    """What the table needs to know of a plan."""
+
+    @property
+    def trials(self) -> Sequence[Trial]: ...
+    @property
+    def expected_bytes(self) -> float: ...
+
+
+class ConfigLike(Protocol):
+    """What the table needs to know of a config."""
+
+    @property
+    def limits(self) -> Sequence[Limit]: ...
+    @property
+    def refine(self) -> int: ...
+
+
+def plan_table(config: ConfigLike, plan: PlanLike, *, width: int = 80, colour: bool = False) -> str:
+    """What a sweep would run and the longest it can take; nothing has been sent."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in plan.trials:
+        groups.setdefault((trial.deployment, trial.shape.label), []).append(trial)
+    several = len({deployment for deployment, _ in groups}) > 1
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for head in (*(["deployment"] if several else []), "shape", "concurrency"):
+        table.add_column(head)
+    for head in ("repeats", "trials", "requests", "at most"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for (deployment, shape), trials in groups.items():
+        settings = sorted({t.concurrency for t in trials})
+        table.add_row(
+            *([Text(clean(deployment, 30))] if several else []), Text(clean(shape, 30)),
+            Text(" ".join(map(str, settings))), str(max(t.repeat for t in trials)), f"{len(trials):,}",
+            f"{sum(t.requests for t in trials):,}", format_elapsed(sum(t.max_time for t in trials)),
+        )  # fmt: skip
+    lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
+    if config.limits and config.refine:
+        promise = " and ".join(limit_text(limit) for limit in config.limits)
+        lines.append(Text(f"then up to {count(config.refine, 'setting')} more where {promise} is decided"))
+    return to_text(Group(*lines), width=width, colour=colour)
+
+
+def _plan_sentence(plan: PlanLike, groups: Mapping[tuple[str, str], Sequence[Trial]]) -> str:
+    trials = plan.trials
+    shapes, settings = {t.shape.label for t in trials}, {t.concurrency for t in trials}
+    repeats, deployments = max((t.repeat for t in trials), default=0), {d for d, _ in groups}
+    factors = [(len(deployments), "deployment")] if len(deployments) > 1 else []
+    factors += [(len(shapes), "shape")]
+    said = " × ".join(count(n, noun) for n, noun in factors)
+    concurrencies = "concurrency" if len(settings) == 1 else "concurrencies"
+    said += f" × {len(settings)} {concurrencies} × {count(repeats, 'repeat')}"
+    product = len(deployments) * len(shapes) * len(settings) * repeats
+    equals = f"{said} = " if product == len(trials) else ""
+    longest = format_elapsed(sum(t.max_time for t in trials))
+    disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
+    return f"{equals}{count(len(trials), 'trial')}, at most {longest}{disk}; nothing sent"
