@@ -229,7 +229,7 @@ def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
         for key in dict.fromkeys((*there, *here)):
             # The word 'deployments' says nothing, and neither does the name of the only one.
             lone = name == "deployments" and len({*there, *here}) == 1
-            inner = [part for part in (name, key) if part != "deployments"]
+            inner = [part for part in (name, key) if part not in ("", "deployments")]
             _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
     elif there != here:
         parts.append(f"{name} {_said(there)} there, {_said(here)} here")
