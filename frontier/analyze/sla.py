@@ -179,7 +179,7 @@ def solve(
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
     meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     rate = _rate_name(feasible)
-    chosen = _choose(feasible, limits, rate, marginal_gain)
+    chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
     verdict, candidate = (
         (judged[chosen.concurrency].verdict, None) if chosen else _nothing(by_concurrency, judged, limits)
     )
@@ -197,7 +197,7 @@ def solve(
         last_pass=max((p.concurrency for p in feasible), default=None),
         first_fail=first_fail,
         holes=tuple(c for c in violating if any(m > c for m in meeting)),
-        rejected=_rejected(chosen, feasible, limits, rate) if chosen and marginal_gain else None,
+        rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
         throughput_optimum=_best(feasible, rate),
         goodput_optimum=_best(feasible, "goodput", sure=True),
     )
@@ -259,7 +259,9 @@ def _best(points: Sequence[Point], name: str | None, *, sure: bool = False) -> i
     return max(points, key=lambda p: (worth(p), -p.concurrency)).concurrency
 
 
-def _choose(feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool) -> Point | None:
+def _choose(
+    feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool, point_estimates: bool
+) -> Point | None:
     if not feasible:
         return None
     if rate is None:  # throughput unknown: more users served is all there is to prefer
@@ -268,7 +270,7 @@ def _choose(feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
     current = feasible[0]
     for further in feasible[1:]:
-        if _step(current, further, limits, rate).worth > 0:
+        if _step(current, further, limits, rate, point_estimates).worth > 0:
             current = further
     return current
 
@@ -286,13 +288,13 @@ class _Step:
     worth: int
 
 
-def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str) -> _Step:
+def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool) -> _Step:
     a, b = current.metrics[rate], further.metrics[rate]
     if a.value <= 0 or b.value <= 0:
         gain, reach = (math.inf, 0.0) if b.value > a.value else (-math.inf, 0.0)
     else:
         gain = math.log(b.value / a.value)
-        reach = math.hypot(_log_reach(a, upwards=True), _log_reach(b, upwards=False))
+        reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=True), _log_reach(b, upwards=False))
     name, cost = _worst_tail(current, further, limits)
     doublings = math.log2(cost) if cost > 0 else 0.0
     bar = max(NOISE, doublings * TAIL_PRICE)
@@ -324,12 +326,12 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
 
 
 def _rejected(
-    chosen: Point, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None
+    chosen: Point, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
 ) -> RejectedStep | None:
     above = [p for p in feasible if p.concurrency > chosen.concurrency]
     if not above or rate is None:
         return None
-    step = _step(chosen, above[0], limits, rate)
+    step = _step(chosen, above[0], limits, rate, point_estimates)
     return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.worth == 0)
 
 

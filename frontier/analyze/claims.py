@@ -1,0 +1,116 @@
+"""What of a setting's history may be claimed, how far it is from an SLA, and which settings are not worth running."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+from frontier.analyze import summarize, window
+from frontier.analyze.sample import Sample
+from frontier.metrics import DEFAULT_METRICS, metric
+from frontier.model import Limit, Phase, Point, Trial
+
+History = Sequence[tuple[Trial, Sample]]
+
+ALPHA = 0.05
+"""One-sided error of a claim."""
+LOOKS = 3
+"""Looks at one rung: its requests come in at most this many equal trials, which share ALPHA equally."""
+HOPELESS_ERRORS = 0.05
+HOPELESS_TAIL = 10.0
+HOPELESS_FALL = 0.05
+
+
+def excess(point: Point, limits: Iterable[Limit]) -> float | None:
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured."""
+    if not point.valid:
+        return None
+    worst = -math.inf
+    for limit in limits:
+        e = point.metrics.get(limit.metric)
+        if e is None or math.isnan(e.value):
+            return None
+        value, bar = (e.value, limit.promise) if metric(limit.metric).better == "lower" else (limit.promise, e.value)
+        if value <= 0:
+            continue
+        worst = max(worst, math.inf if bar <= 0 or math.isinf(value) else math.log(value / bar))
+    return worst
+
+
+def in_order(history: History, *phases: Phase) -> list[tuple[Trial, Sample]]:
+    """The trials of these phases by concurrency and repeat, whatever order they were finished in."""
+    return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
+
+
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, Sample]:
+    """Per concurrency the data of these phases, joined."""
+    groups: dict[int, list[Sample]] = {}
+    for trial, sample in in_order(history, *phases):
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return {c: window.join(parts) for c, parts in groups.items()}
+
+
+def claim_samples(history: History) -> dict[int, Sample]:
+    """Per concurrency the data a claim stands on: the confirming trials where there are any, the grid's otherwise.
+
+    Locating and frontier trials are left out: the former chose where to look, neither was sized for a claim.
+    """
+    return {**joined(history, (Phase.GRID,)), **joined(history, (Phase.CONFIRM,))}
+
+
+def claim_points(
+    history: History,
+    limits: Sequence[Limit] = (),
+    *,
+    names: Sequence[str] = DEFAULT_METRICS,
+    price: float | None = None,
+) -> tuple[Point, ...]:
+    """The points that `sla.solve` may decide on, by concurrency.
+
+    A confirmed setting was looked at up to LOOKS times, so the one-sided bounds of its limited metrics are those at
+    alpha / LOOKS; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
+    """
+    confirmed = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
+    return tuple(
+        claim_point(sample, tuple(limits), names=names, price=price)
+        if c in confirmed
+        else summarize.point(sample, names=names, limits=tuple(limits), price=price)
+        for c, sample in sorted(claim_samples(history).items())
+    )
+
+
+def claim_point(
+    sample: Sample, limits: tuple[Limit, ...], *, names: Sequence[str], price: float | None = None
+) -> Point:
+    """A point whose limited metrics carry one-sided bounds at ALPHA / LOOKS."""
+    point = summarize.point(sample, names=names, limits=limits, price=price)
+    metrics = dict(point.metrics)
+    for limit in limits:
+        strict = summarize.estimate(sample, limit.metric, limits=limits, confidence=1 - ALPHA / LOOKS, price=price)
+        if strict is not None:
+            metrics[limit.metric] = strict
+    return dataclasses.replace(point, metrics=metrics)
+
+
+def skip_reason(trial: Trial, history: History, limits: Sequence[Limit]) -> str | None:
+    """Why a grid trial need not be run, given what lower concurrencies of its shape showed; None: run it.
+
+    A setting is skipped, and said to be, when the highest lower one failed more than 5 % of its requests or was more
+    than ten times over a latency limit, or when throughput fell by more than 5 % below the best at two in a row.
+    """
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < trial.concurrency}
+    if not below:
+        return None
+    last = max(below)
+    errors = summarize.estimate(below[last], "error_rate")
+    if errors is not None and errors.lower > HOPELESS_ERRORS:
+        return f"c={last} already failed {errors.value:.0%} of its requests"
+    for limit in limits:
+        m = metric(limit.metric)
+        found = summarize.estimate(below[last], limit.metric, limits=tuple(limits)) if m.unit.value == "s" else None
+        if found is not None and found.lower > HOPELESS_TAIL * limit.promise:
+            return f"{m.label} at c={last} is already {m.format(found.value)}, over ten times its limit"
+    rates = [summarize.estimate(below[c], "output_throughput") for c in sorted(below)]
+    known = [r for r in rates if r is not None]
+    if len(known) >= 3 and all(r.high < (1 - HOPELESS_FALL) * max(k.value for k in known) for r in known[-2:]):
+        return f"throughput has fallen at two settings in a row, up to c={last}"
+    return None
