@@ -179,12 +179,15 @@ class TruthServer:
         line = self._process.stdout.readline() if ready else b""
         if not line.strip().isdigit():
             self.stop()
-            raise RuntimeError("the truth server did not start")
+            raise RuntimeError("the truth server did not say its port")
         self.port = int(line)
         return self
 
     def stop(self) -> None:
-        """Ends the server; requests under way are logged as cut short. Safe to call twice."""
+        """Ends the server; requests under way are logged as cut short. Safe to call twice.
+
+        Raises RuntimeError when the server did not end well: what it served is then not wholly in the log.
+        """
         if self._process is None or self._scratch is None:
             return
         self._process.terminate()
@@ -198,7 +201,9 @@ class TruthServer:
         log = Path(self._scratch.name) / "log"
         self._log = log.read_bytes() if log.exists() else b""
         self._scratch.cleanup()
-        self._process = self._scratch = None
+        code, self._process, self._scratch = self._process.returncode, None, None
+        if code:
+            raise RuntimeError(f"the truth server ended with exit code {code}")
 
     def read_log(self) -> list[Served]:
         """What was served, in the order in which it ended. While the server runs the last 20 ms may be missing."""

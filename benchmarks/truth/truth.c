@@ -1,8 +1,8 @@
 /* A language model server whose truth is known: every token has an appointment, and the log says when it was kept.
  *
- * One thread, epoll and one timerfd.  A request's schedule is absolute, counted from the moment its last byte was read:
- * token k (from 0) is due at receipt + ttft + k * itl and goes out in a send() of its own.  The stamp in the log is taken
- * right before that send(), so no client can hold a token earlier than the log says it left.
+ * One thread, epoll and one timerfd.  A request's schedule is absolute, counted from the moment its last byte was
+ * read: token k (from 0) is due at receipt + ttft + k * itl and goes out in a send() of its own.  The stamp in the log
+ * is taken right before that send(), so no client can hold a token earlier than the log says it left.
  * Clock: CLOCK_MONOTONIC in nanoseconds, which is what Python's time.perf_counter_ns() reads on Linux.
  *
  * cc -O2 -o truth truth.c;  truth --help lists the options.
@@ -55,7 +55,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* ---- bytes that grow ---------------------------------------------------------------------------------------------- */
+/* ---- bytes that grow ------------------------------------------------------------------------------------- */
 
 struct bytes {
     char *at;
@@ -85,7 +85,7 @@ static void drop_front(struct bytes *b, size_t n) {
     if (b->at) b->at[b->len] = 0;
 }
 
-/* ---- what a request asks for: one pass over its JSON ---------------------------------------------------------------- */
+/* ---- what a request asks for: one pass over its JSON ----------------------------------------------------- */
 
 struct ask {
     bool stream, usage;
@@ -212,7 +212,7 @@ static bool read_ask(const char *body, size_t len, struct ask *ask) {
     return s.p < s.end && *s.p == '{' && scan_value(&s, ROOT);
 }
 
-/* ---- connections and the heap of appointments ----------------------------------------------------------------------- */
+/* ---- connections and the heap of appointments ------------------------------------------------------------ */
 
 struct conn {
     int fd;
@@ -279,7 +279,7 @@ static void forget(struct conn *c) {
     settle(at);
 }
 
-/* ---- the log -------------------------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------------------- */
 
 /* Little-endian records, each followed by id_len bytes of x-request-id and `sent` stamps of 8 bytes. */
 struct entry {
@@ -305,7 +305,7 @@ static void write_log(struct conn *c) {
     log_dirty = true;
 }
 
-/* ---- sockets -------------------------------------------------------------------------------------------------------- */
+/* ---- sockets --------------------------------------------------------------------------------------------- */
 
 static int ep;
 static struct conn **conns;          /* by file descriptor */
@@ -338,7 +338,7 @@ static bool send_all(struct conn *c, const char *data, size_t len) {
     return true;
 }
 
-/* ---- answers -------------------------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------------------- */
 
 static void add_event(struct bytes *to, const char *json) {
     char size[32];
@@ -346,11 +346,18 @@ static void add_event(struct bytes *to, const char *json) {
     add_text(to, size), add_text(to, json), add_text(to, "\n\n\r\n");
 }
 
+/* The members which every answer and chunk begins with. */
+static const char *common(const struct conn *c, const char *object) {
+    static char text[400];
+    snprintf(text, sizeof text, "\"id\":\"%s-%08x\",\"object\":\"%s\",\"created\":%ld,\"model\":\"%s\"",
+             c->chat ? "chatcmpl" : "cmpl", c->serial, object, (long)time(NULL), opt.model);
+    return text;
+}
+
 static void add_chunk(struct bytes *to, const struct conn *c, const char *choices, const char *rest) {
     char json[1024];
-    snprintf(json, sizeof json, "{\"id\":\"%s-%08x\",\"object\":\"%s\",\"created\":%ld,\"model\":\"%s\",\"choices\":[%s]%s}",
-             c->chat ? "chatcmpl" : "cmpl", c->serial, c->chat ? "chat.completion.chunk" : "text_completion",
-             (long)time(NULL), opt.model, choices, rest);
+    const char *object = c->chat ? "chat.completion.chunk" : "text_completion";
+    snprintf(json, sizeof json, "{%s,\"choices\":[%s]%s}", common(c, object), choices, rest);
     add_event(to, json);
 }
 
@@ -366,7 +373,8 @@ static void add_head(struct bytes *to, const struct conn *c) {
     add_text(to, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n");
     add_text(to, c->close_after ? "Connection: close\r\n" : "");
     add_text(to, "Transfer-Encoding: chunked\r\n\r\n");
-    if (c->chat) add_chunk(to, c, "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}", "");
+    const char *role = "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}";
+    if (c->chat) add_chunk(to, c, role, "");
 }
 
 static const char *usage_text(const struct conn *c) {
@@ -382,10 +390,11 @@ static const char *finish_reason(const struct conn *c) {
 
 static bool plain(struct conn *c, int status, const char *reason, const char *body) {
     char head[256];
-    int n = snprintf(head, sizeof head, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
-                     status, reason, strlen(body), c->close_after ? "Connection: close\r\n" : "");
+    snprintf(head, sizeof head,
+             "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n",
+             status, reason, strlen(body), c->close_after ? "Connection: close\r\n" : "");
     struct bytes all = {0};
-    add(&all, head, (size_t)n), add_text(&all, body);
+    add_text(&all, head), add_text(&all, body);
     bool fine = send_all(c, all.at, all.len);
     free(all.at);
     return fine;
@@ -395,9 +404,9 @@ static bool whole_answer(struct conn *c) {
     struct bytes text = {0}, json = {0};
     char part[512];
     for (uint32_t k = 0; k < c->tokens; k++) add_text(&text, TEXT);
-    snprintf(part, sizeof part, "{\"id\":\"%s-%08x\",\"object\":\"%s\",\"created\":%ld,\"model\":\"%s\",\"choices\":[{\"index\":0,%s\"",
-             c->chat ? "chatcmpl" : "cmpl", c->serial, c->chat ? "chat.completion" : "text_completion", (long)time(NULL),
-             opt.model, c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    const char *object = c->chat ? "chat.completion" : "text_completion";
+    snprintf(part, sizeof part, "{%s,\"choices\":[{\"index\":0,%s\"", common(c, object),
+             c->chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
     add_text(&json, part), add(&json, text.at ? text.at : "", text.len);
     snprintf(part, sizeof part, "\"%s,\"finish_reason\":%s}]%s}", c->chat ? "}" : "", finish_reason(c), usage_text(c));
     add_text(&json, part);
@@ -439,7 +448,8 @@ static ns_t due_of(const struct conn *c) {
 static bool start_answer(struct conn *c) {
     long tokens = c->ask.tokens >= 0 ? c->ask.tokens : opt.osl ? opt.osl : DEFAULT_TOKENS;
     if (opt.osl && opt.osl < tokens) tokens = opt.osl;
-    if (tokens < 1 || tokens > MAX_TOKENS) return plain(c, 400, "Bad Request", "{\"error\":{\"message\":\"max_tokens is out of range\"}}");
+    if (tokens < 1 || tokens > MAX_TOKENS)
+        return plain(c, 400, "Bad Request", "{\"error\":{\"message\":\"max_tokens is out of range\"}}");
     c->active = true, c->serial = serials++, c->tokens = (uint32_t)tokens, c->sent = c->blocked = 0, c->role = 0;
     if ((size_t)tokens > c->stamps_cap) {
         c->stamps_cap = (size_t)tokens;
@@ -459,12 +469,13 @@ static bool start_answer(struct conn *c) {
     return true;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------------------- */
 
 /* The value of a header, without the blanks around it; NULL if there is none. */
 static const char *header(const char *head, size_t len, const char *name, size_t *value_len) {
     size_t n = strlen(name);
-    for (const char *p = head, *end = head + len; p && p < end; p = memchr(p, '\n', (size_t)(end - p)), p = p ? p + 1 : p) {
+    const char *end = head + len;
+    for (const char *p = head; (p = memchr(p, '\n', (size_t)(end - p))) && ++p < end;) {
         if ((size_t)(end - p) <= n || strncasecmp(p, name, n) || p[n] != ':') continue;
         const char *v = p + n + 1, *stop = memchr(v, '\r', (size_t)(end - v));
         while (v < stop && (*v == ' ' || *v == '\t')) v++;
@@ -499,7 +510,8 @@ static bool dispatch(struct conn *c) {
     static char models[512];
     if (is(c, "GET /health ")) return plain(c, 200, "OK", "");
     if (is(c, "GET /v1/models ")) {
-        snprintf(models, sizeof models, "{\"object\":\"list\",\"data\":[{\"id\":\"%s\",\"object\":\"model\",\"created\":0,"
+        snprintf(models, sizeof models,
+                 "{\"object\":\"list\",\"data\":[{\"id\":\"%s\",\"object\":\"model\",\"created\":0,"
                  "\"owned_by\":\"truth\",\"max_model_len\":%d}]}", opt.model, MAX_TOKENS);
         return plain(c, 200, "OK", models);
     }
@@ -634,7 +646,13 @@ static void serve(int listener, int timer, int signals) {
     }
 }
 
-/* ---- start ---------------------------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------------------- */
+
+#define USAGE \
+    "usage: truth [--port N] [--ttft-ms X] [--itl-ms X] [--osl N] [--role-early] [--log FILE] [--model NAME]\n" \
+    "Serves on 127.0.0.1 and prints its port (0, the default: any free one).  --osl caps the answer's tokens,\n" \
+    "which are max_tokens otherwise.  --role-early sends head and role at receipt, not with the first token.\n" \
+    "SIGTERM or SIGINT: writes the log of what was under way too, and ends.\n"
 
 static void read_options(int argc, char **argv) {
     static const struct option names[] = {
@@ -649,14 +667,13 @@ static void read_options(int argc, char **argv) {
         case 'l': opt.log = optarg; break;
         case 'm': opt.model = optarg; break;
         default:
-            fprintf(o == 'h' ? stdout : stderr,
-                "usage: truth [--port N] [--ttft-ms X] [--itl-ms X] [--osl N] [--role-early] [--log FILE] [--model NAME]\n"
-                "Serves on 127.0.0.1 and prints its port (0, the default: any free one).  --osl caps the answer's tokens, which\n"
-                "are max_tokens otherwise.  --role-early sends head and role at receipt, not with the first token.\n"
-                "SIGTERM or SIGINT: writes the log of what was under way too, and ends.\n");
+            fprintf(o == 'h' ? stdout : stderr, "%s", USAGE);
             exit(o == 'h' ? 0 : 2);
         }
-    if (strlen(opt.model) > 128 || strpbrk(opt.model, "\"\\")) exit((fprintf(stderr, "truth: --model: a plain short name\n"), 2));
+    if (strlen(opt.model) > 128 || strpbrk(opt.model, "\"\\")) {
+        fprintf(stderr, "truth: --model: a plain short name\n");
+        exit(2);
+    }
 }
 
 static void listen_to(int fd, uint32_t how) {
@@ -683,7 +700,8 @@ int main(int argc, char **argv) {
     addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof addr;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(listener, (void *)&addr, len) || listen(listener, 4096) || getsockname(listener, (void *)&addr, &len)) die("listen");
+    if (bind(listener, (void *)&addr, len) || listen(listener, 4096)) die("listen");
+    if (getsockname(listener, (void *)&addr, &len)) die("getsockname");
     listen_to(listener, 0), listen_to(signals, 0);
     listen_to(timer, EPOLLET); /* once an expiry: nobody reads it, the next timerfd_settime() clears it */
     printf("%d\n", ntohs(addr.sin_port));

@@ -1,6 +1,8 @@
 """The truth server tells the truth: its schedule is kept and its log agrees with what a client sees."""
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.truth import NoCompilerError, Served, TruthServer, build, parse_log
+from benchmarks.truth.ceiling import cpu_seconds
 
 TTFT, ITL, TOKENS = 0.020, 0.004, 8
 
@@ -207,6 +210,25 @@ def test_other_requests_get_a_plain_status(server: TruthServer, data: bytes, sta
         sock.sendall(data)
         assert f"HTTP/1.1 {status} ".encode() == sock.recv(65536)[:13]
     settled(server, 0)
+
+
+def test_a_server_that_was_killed_is_not_taken_for_a_whole_run() -> None:
+    with pytest.raises(RuntimeError, match="exit code -9"), TruthServer() as server:
+        os.kill(server.pid, signal.SIGKILL)
+
+
+def test_a_port_in_use_is_told() -> None:
+    with TruthServer() as first, pytest.raises(RuntimeError, match="exit code 1"), TruthServer(port=first.port):
+        pass
+
+
+def test_an_idle_server_rests(server: TruthServer) -> None:
+    with connect(server) as sock:
+        ask(sock, request(chat()))
+        before = cpu_seconds(server.pid)
+        time.sleep(0.5)
+        assert cpu_seconds(server.pid) - before <= 0.05
+    assert [TOKENS] == [len(s.sent) for s in server.read_log()]
 
 
 def test_something_else_is_no_log() -> None:
