@@ -63,3 +63,26 @@ def width() -> int:
 def in_colour() -> bool:
     """Colour only on a terminal that wants it (NO_COLOR, TERM=dumb)."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+objectives_option = click.option(
+    "--objectives", metavar="A,B", help="The frontier's axes, as output_throughput,p99_ttft; default: the config's."
+)
+
+
+def read_objectives(text: str | None) -> tuple[str, str] | None:
+    """Two metric names. MisaskedError for anything else."""
+    from frontier.errors import MisaskedError
+    from frontier.metrics import metric
+
+    if text is None:
+        return None
+    names = [part.strip() for part in text.split(",")]
+    if len(names) != 2:
+        raise MisaskedError(
+            f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft"
+        )
+    try:
+        return metric(names[0]).name, metric(names[1]).name
+    except ValueError as error:
+        raise MisaskedError(str(error)) from error

@@ -1,0 +1,152 @@
+"""What runs a trial: a server over HTTP, or the embedded engine in virtual time. The conductor knows only `Backend`."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from frontier.config import Config, DeploymentConfig
+from frontier.engine.server import SimulatorProcess
+from frontier.engine.spec import EngineSpec
+from frontier.engine.virtual import virtual_trial
+from frontier.measure.loop import Progress as Tick
+from frontier.measure.loop import run_trial
+from frontier.measure.preflight import Preflight, calibrate, preflight
+from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts
+from frontier.model import Measurement, Record, Trial
+
+Sink = Callable[[Record], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was learned of a deployment before its first trial; `identity` changes when the server is another one."""
+
+    deployment: str
+    endpoint: str
+    model: str
+    identity: str
+    notes: tuple[str, ...] = ()
+
+
+class Backend(Protocol):
+    """Prepare a deployment, then run trials on it one at a time."""
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        """Check that it can be measured. MeasurementError when not. Called again after the server was lost."""
+        ...
+
+    async def run(
+        self,
+        trial: Trial,
+        *,
+        expected_e2e: float | None,
+        sink: Sink,
+        on_tick: Callable[[Tick], None],
+        stop: asyncio.Event,
+    ) -> Measurement:
+        """Run one trial; every request's record goes to `sink`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what was started."""
+        ...
+
+
+class VirtualBackend:
+    """The embedded engine in virtual time: a night in seconds, with the truth known. For tests and studies."""
+
+    def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
+        self._specs = specs
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        spec = self._specs[deployment.name]
+        return Facts(deployment.name, "virtual", spec.model_name, "virtual")
+
+    async def run(
+        self,
+        trial: Trial,
+        *,
+        expected_e2e: float | None,  # noqa: ARG002  # virtual time needs no estimate, ticks or stop
+        sink: Sink,
+        on_tick: Callable[[Tick], None],  # noqa: ARG002
+        stop: asyncio.Event,  # noqa: ARG002
+    ) -> Measurement:
+        records, measurement = virtual_trial(trial, self._specs[trial.deployment])
+        for record in records:
+            sink(record)
+        return measurement
+
+    async def close(self) -> None:
+        pass
+
+
+class HttpBackend:
+    """Servers over HTTP, and the embedded engine behind HTTP in a process of its own.
+
+    Keys are taken from `environ` by the names the config gives, and live in memory only.
+    """
+
+    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
+        self._config, self._environ = config, environ
+        self._simulators: dict[str, SimulatorProcess] = {}
+        self._found: dict[str, Preflight] = {}
+        self._calibrations: dict[str, Calibration] = {}
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        target = deployment.target(
+            self._environ, ignore_eos=self._config.ignore_eos, url=await self._simulator(deployment)
+        )
+        found = await preflight(target, concurrency=max(self._config.concurrency))
+        self._found[deployment.name] = found
+        self._calibrations[deployment.name] = await calibrate(found, self._lengths())
+        doubts = tuple(f"{check.name}: {check.detail}" for check in found.checks if check.state == "warn")
+        return Facts(deployment.name, deployment.endpoint, found.target.model or "", found.identity, doubts)
+
+    async def run(
+        self,
+        trial: Trial,
+        *,
+        expected_e2e: float | None,
+        sink: Sink,
+        on_tick: Callable[[Tick], None],
+        stop: asyncio.Event,
+    ) -> Measurement:
+        found = self._found[trial.deployment]
+        return await run_trial(
+            trial,
+            found.target,
+            self._prompts(trial),
+            sink=sink,
+            expected_e2e=expected_e2e,
+            on_progress=on_tick,
+            stop=stop,
+            identity=found.identity,
+        )
+
+    async def close(self) -> None:
+        for simulator in self._simulators.values():
+            simulator.stop()
+        self._simulators.clear()
+
+    async def _simulator(self, deployment: DeploymentConfig) -> str | None:
+        """The address of the embedded engine, started if it is not running; None for a server of the user's."""
+        if not deployment.is_simulator:
+            return None
+        running = self._simulators.get(deployment.name)
+        if running is None or not running.alive:
+            running = SimulatorProcess(deployment.engine_spec())
+            self._simulators[deployment.name] = running
+            await asyncio.to_thread(running.start)
+        return running.url
+
+    def _lengths(self) -> list[int]:
+        """The input lengths that prompts must be able to hit."""
+        sides = [shape.isl for shape in self._config.shapes]
+        return sorted({n for side in sides for n in (side.low, round(side.mean), side.high)})
+
+    def _prompts(self, trial: Trial) -> PromptSource:
+        if self._config.prompts != "random":
+            return file_prompts(Path(self._config.prompts), trial.shape, trial.seed)
+        return random_prompts(trial.shape, trial.seed, self._calibrations[trial.deployment])

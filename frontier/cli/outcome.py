@@ -1,0 +1,106 @@
+"""How a sweep ends on the terminal: the table, the decision, the pictures, and the path of the run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from frontier.analyze.sla import exit_code
+from frontier.cli.common import answer, answer_json, in_colour, say, width
+from frontier.errors import ExitCode
+from frontier.model import Limit
+from frontier.present.drawn import Picture
+from frontier.present.figure import save
+from frontier.present.jsonout import decisions_json
+from frontier.present.picture import View, small_multiples
+from frontier.present.tables import decision_table, points_table
+from frontier.present.wording import Provenance
+from frontier.results import Run, by_setting, load
+from frontier.store import RunDirectory
+from frontier.sweep import SweepEnd
+
+
+def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
+    """Say what the sweep found, however it ended, and give the exit code."""
+    found = load(path)
+    if end == "interrupted":
+        say(f"stopped; {len_trials(found)} finished trials are in {path}; go on with\n  {again}")
+        return ExitCode.INTERRUPTED
+    if not found.histories:
+        say(f"no trial was finished; {path} holds the journal")
+        return ExitCode.FAILED
+    points = found.points()
+    frontiers = found.frontiers(points)
+    decisions = found.solve() if found.limits() else ()
+    if as_json:
+        answer_json(decisions_json(decisions))
+    else:
+        colour = in_colour()
+        answer(points_table(points, frontiers, found.limits(), width=width(), colour=colour))
+        if decisions:
+            answer(decision_table(decisions, width=width(), colour=colour))
+    for file in draw(found, (), found.limits(), None, None, "light"):
+        say(f"wrote {file}")
+    if end == "server_lost":
+        say(f"the server was lost and did not come back; finished trials are kept; go on with\n  {again}")
+        return ExitCode.FAILED
+    if end == "budget":
+        say(f"the budget ended the sweep; go on with\n  {again}")
+    say(f"run  {path}")
+    if decisions:
+        return exit_code(decisions)
+    return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
+
+
+def len_trials(found: Run) -> int:
+    """How many trials are finished."""
+    return sum(len(history) for history in found.histories.values())
+
+
+def picture(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None) -> Picture:
+    """The picture of a run: one panel per (deployment, shape)."""
+    points = found.points(limits, names=objectives or found.config.objectives)
+    decisions = {(d.deployment, d.shape): d for d in (found.solve(limits) if limits else ())}
+    frontiers = found.frontiers(points, objectives)
+    gpus = {d.name: d.gpus for d in found.config.deployments}
+    groups = by_setting(points)
+    views = [
+        View(
+            groups[(f.deployment, f.shape)],
+            f,
+            decisions.get((f.deployment, f.shape)),
+            limits,
+            gpus=gpus.get(f.deployment),
+        )
+        for f in frontiers
+    ]
+    return small_multiples(views, footer=provenance(found))
+
+
+def provenance(found: Run) -> Provenance:
+    """What the foot of a picture says of where its numbers come from."""
+    servers = [line for line in RunDirectory.read(found.path).journal_lines() if line["event"] == "server"]
+    models = {d.model for d in found.config.deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    return Provenance(
+        run=found.path.name,
+        model=", ".join(sorted(models)) or None,
+        server=str(servers[-1]["identity"]) if servers else None,
+        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
+    )
+
+
+def draw(
+    found: Run,
+    files: Sequence[Path],
+    limits: Sequence[Limit],
+    objectives: tuple[str, str] | None,
+    pixels: int | None,
+    theme: Literal["light", "dark"],
+) -> list[Path]:
+    """Write the picture to `files`, or to frontier.png and frontier.svg in the run's derived directory."""
+    run = RunDirectory.read(found.path)
+    wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
+    drawn = picture(found, limits, objectives)
+    for file in wanted:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(drawn, file, width=pixels, theme=theme)
+    return wanted

@@ -1,0 +1,48 @@
+"""`frontier serve-sim`: the embedded engine behind HTTP, in the foreground."""
+
+from pathlib import Path
+
+import click
+
+from frontier.cli.common import say
+
+
+@click.command("serve-sim")
+@click.argument("config", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--port", default=8000, show_default=True, help="Port to listen on; 0 picks a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; loopback unless asked.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An engine setting, as max_num_seqs=64.")
+def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]) -> None:
+    """Serve the embedded engine at an OpenAI-compatible address, until Ctrl-C.
+
+    CONFIG is a sweep config whose `simulator:` part describes the engine; without it the default engine is served.
+
+    \b
+    Examples:
+      frontier serve-sim --port 8000
+      frontier serve-sim configs/quickstart.yaml --set max_num_seqs=16
+    """
+    import asyncio
+
+    from frontier.config import load_config
+    from frontier.engine.server import run_server
+    from frontier.engine.spec import EngineSpec
+    from frontier.errors import MisaskedError
+
+    mapping: dict[str, object] = {}
+    if config is not None:
+        mapping = dict(load_config(config.read_text(), str(config)).deployments[0].simulator or {})
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise MisaskedError(f"--set {setting} has no value", "write it as  --set max_num_seqs=64")
+        mapping[key.strip()] = value.strip()
+    try:
+        spec = EngineSpec.from_mapping(mapping)
+    except ValueError as error:
+        raise MisaskedError(f"the engine cannot be built: {error}") from error
+
+    def ready(url: str) -> None:
+        say(f"simulated endpoint on {url}  ·  model {spec.model_name}  ·  Ctrl-C to stop")
+
+    asyncio.run(run_server(spec, host, port, ready))

@@ -1,0 +1,46 @@
+"""`frontier show`: the points of a run."""
+
+from pathlib import Path
+
+import click
+
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    find_run,
+    in_colour,
+    json_option,
+    objectives_option,
+    run_argument,
+    width,
+)
+from frontier.errors import ExitCode
+
+
+@click.command("show")
+@run_argument
+@objectives_option
+@json_option
+def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
+    """The points of RUN as a table: what each setting does, with intervals, and which are on the frontier.
+
+    \b
+    Examples:
+      frontier show
+      frontier show runs/llama8b --objectives output_throughput,p99_e2e
+      frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
+    """
+    from frontier.cli.common import read_objectives
+    from frontier.present.jsonout import points_json
+    from frontier.present.tables import points_table
+    from frontier.results import load
+
+    found = load(find_run(run))
+    axes = read_objectives(objectives) or found.config.objectives
+    points = found.points(names=axes)
+    frontiers = found.frontiers(points, axes)
+    if as_json:
+        answer_json(points_json(points, frontiers))
+    else:
+        answer(points_table(points, frontiers, found.limits(), width=width(), colour=in_colour()))
+    return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

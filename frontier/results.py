@@ -1,0 +1,150 @@
+"""A finished or growing run, looked at: records to samples to points, frontiers and decisions. `load` is the door.
+
+Samples are cached under `derived/samples`, so that a second look never reads the records again; deleting `derived/`
+is always safe.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frontier.analyze import pareto, search, sla, summarize, window
+from frontier.analyze.sample import Sample
+from frontier.config import Config, load_config
+from frontier.errors import MisaskedError
+from frontier.metrics import DEFAULT_METRICS
+from frontier.model import Decision, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
+from frontier.store import RunDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+History = list[tuple[Trial, Sample]]
+Setting = tuple[str, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first."""
+
+    path: Path
+    config: Config
+    manifest: Mapping[str, Any]
+    histories: Mapping[Setting, History] = field(repr=False)
+
+    def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
+        """Every measured setting as a point, ordered by deployment, shape and concurrency.
+
+        Limits default to the config's SLA; their metrics and `names` come beside the default ones. A point stands on
+        the data that supports a claim (confirming trials, else the grid's); a setting that only served to locate the
+        limit or to refine the frontier is shown too, and never chosen.
+        """
+        wanted = self.limits() if limits is None else tuple(limits)
+        found: list[Point] = []
+        for deployment, shape in self.histories:
+            claims = self._claims((deployment, shape), wanted, names)
+            found += sorted([*claims, *self._others((deployment, shape), wanted, names)], key=lambda p: p.concurrency)
+        return tuple(found)
+
+    def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> tuple[Point, ...]:
+        metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
+        return search.claim_points(self.histories[at], limits, names=metrics, price=self._price(at[0]))
+
+    def _others(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
+        """Settings no claim is made about: they were run to locate the limit or to fill the frontier."""
+        history = self.histories[at]
+        claimed = search.claim_samples(history)
+        looser = [(trial, sample) for trial, sample in history if trial.concurrency not in claimed]
+        metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
+        return [
+            summarize.point(window.join(samples), names=metrics, limits=limits, price=self._price(at[0]))
+            for samples in by_concurrency(looser).values()
+        ]
+
+    def limits(self) -> tuple[Limit, ...]:
+        """The config's SLA (its first tier)."""
+        return self.config.limits
+
+    def frontiers(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Frontier, ...]:
+        """The exact non-dominated set of each (deployment, shape)."""
+        axes = objectives or self.config.objectives
+        return tuple(pareto.frontier(group, axes) for group in by_setting(points).values())
+
+    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
+        """The operating point of each (deployment, shape) under `limits`."""
+        wanted = self.limits() if limits is None else tuple(limits)
+        if not wanted:
+            raise MisaskedError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
+        decided: list[Point] = []
+        for at in self.histories:
+            # A setting run to locate may not be claimed, but where it breaks the SLA it counts.
+            broken = [p for p in self._others(at, wanted) if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
+            decided += [*self._claims(at, wanted), *broken]
+        return sla.solve_all(decided, wanted, **options)
+
+    def _price(self, deployment: str) -> float | None:
+        return next((d.price for d in self.config.deployments if d.name == deployment), None)
+
+    def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
+        """One row per point: setting, n, flags, and `NAME`, `NAME_low`, `NAME_high` per metric, in SI units."""
+        import pandas as pd
+
+        rows = []
+        for point in self.points(limits):
+            row: dict[str, Any] = {
+                "deployment": point.deployment,
+                "shape": point.shape.label,
+                "concurrency": point.concurrency,
+                "n": point.n,
+                "valid": point.valid,
+                "flags": ", ".join(flag.name for flag in point.flags),
+            }
+            for name, estimate in point.metrics.items():
+                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+
+def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:
+    """Points grouped by (deployment, shape), in order."""
+    groups: dict[Setting, list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.deployment, point.shape), []).append(point)
+    return groups
+
+
+def by_concurrency(history: History) -> dict[int, list[Sample]]:
+    """Samples by concurrency, oldest first."""
+    groups: dict[int, list[Sample]] = {}
+    for trial, sample in history:
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return groups
+
+
+def load(path: str | Path) -> Run:
+    """The run in a directory. StoreError when there is none, ConfigError when its config no longer reads."""
+    run = RunDirectory.read(Path(path))
+    config = load_config(run.config_text(), str(run.path / "config.yaml"))
+    histories: dict[Setting, History] = {}
+    for measurement in run.finished().values():
+        trial = measurement.trial
+        histories.setdefault((trial.deployment, trial.shape), []).append((trial, load_sample(run, measurement)))
+    ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
+    return Run(run.path, config, run.manifest, ordered)
+
+
+def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:
+    """Where the config lists a setting."""
+    (deployment, shape), _ = item
+    names = [d.name for d in config.deployments]
+    return (
+        names.index(deployment) if deployment in names else len(names),
+        config.shapes.index(shape) if shape in config.shapes else len(config.shapes),
+    )
+
+
+def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
+    """The sample of a finished trial: from the cache, or from its records."""
+    return window.sample(measurement, run.records(measurement.trial.key))

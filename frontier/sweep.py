@@ -1,0 +1,228 @@
+"""The conductor: for each trial of the plan, measure and store; then refine where the answer is still open.
+
+Its state is the run directory. Interrupted at any moment and started again, it goes on where it was: finished trials
+count by their fingerprint, and the search proposes from history alone.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from frontier.analyze import search, window
+from frontier.analyze.sample import Sample
+from frontier.backend import Backend, Facts
+from frontier.config import Config, DeploymentConfig
+from frontier.errors import MeasurementError
+from frontier.model import Measurement, Record, Shape, Trial
+from frontier.plan import Plan, make_trial
+from frontier.present.progress import Progress
+from frontier.results import History, Setting, load_sample
+from frontier.store import RunDirectory
+
+SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
+
+LIVES = 2
+"""How often one trial is tried when the server is lost under it."""
+
+
+@dataclass(slots=True)
+class Conductor:
+    """One sweep of one config into one run directory. `ready_wait` bounds the wait for a lost server, in seconds."""
+
+    config: Config
+    plan: Plan
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    ready_wait: float = 120.0
+    clock: Callable[[], float] = time.monotonic
+    histories: dict[Setting, History] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(default_factory=dict)
+    _done: set[str] = field(default_factory=set)
+    _started: float = 0.0
+    _ran: int = 0
+
+    async def conduct(self) -> SweepEnd:
+        """Run what is left of the plan, then refine. Whatever the end, finished trials are on disk."""
+        self._started = self.clock()
+        self._remember()
+        try:
+            for deployment in self.config.deployments:
+                await self._prepare(deployment)
+            end = await self._grid()
+            if end == "finished":
+                end = await self._refine()
+            self.run.journal(end)
+            return end
+        finally:
+            await self.backend.close()
+
+    # -- the two passes ----------------------------------------------------------------------------------------------
+
+    async def _grid(self) -> SweepEnd:
+        todo = [trial for trial in self.plan.trials if trial.key not in self._done]
+        self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
+        for trial in todo:
+            history = self._history(trial.deployment, trial.shape)
+            reason = search.skip_reason(trial, history, self.config.limits)
+            if reason is not None:
+                self.run.journal("skipped", trial=trial.key, reason=reason)
+                self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
+                continue
+            end = await self._measure(trial)
+            if end != "finished":
+                return end
+        return "finished"
+
+    async def _refine(self) -> SweepEnd:
+        if not self.config.refine or not self.config.limits:
+            return "finished"
+        for deployment in self.config.deployments:
+            for shape in self.config.shapes:
+                end = await self._search(deployment, shape)
+                if end != "finished":
+                    return end
+        return "finished"
+
+    async def _search(self, deployment: DeploymentConfig, shape: Shape) -> SweepEnd:
+        policy = search.policy(self.config.refine, self.config.requests, max(self.config.concurrency))
+        while True:
+            history = self._history(deployment.name, shape)
+            ask = search.next_ask(policy, shape, self.config.limits, history)
+            if isinstance(ask, search.Done):
+                self.run.journal("search_done", deployment=deployment.name, shape=shape.label, reason=ask.reason)
+                self.progress.note(f"{shape.label}: {ask.reason}")
+                return "finished"
+            repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+            trial = make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
+            self.progress.note(f"refine  {shape.label} c={ask.concurrency}: {ask.reason}")
+            self.run.journal("asked", trial=trial.key, reason=ask.reason)
+            end = await self._measure(trial)
+            if end != "finished":
+                return end
+
+    # -- one trial ---------------------------------------------------------------------------------------------------
+
+    async def _measure(self, trial: Trial) -> SweepEnd:
+        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request."""
+        for life in range(1, LIVES + 1):
+            if self.stop.is_set():
+                return "interrupted"
+            if self._over_budget():
+                return "budget"
+            measurement, sample = await self._once(trial)
+            if measurement.ended == "interrupted":
+                self.run.journal("interrupted", trial=trial.key)
+                return "interrupted"
+            if measurement.ended == "server_lost":
+                self.run.journal("server_lost", trial=trial.key, life=life)
+                self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}")
+                if life == LIVES or not await self._await_server(trial.deployment):
+                    return "server_lost"
+                continue
+            self._ran += 1
+            self._history(trial.deployment, trial.shape).append((trial, sample))
+            self._done.add(trial.key)
+            self.progress.trial_finished(trial, sample_line(sample))
+            return "finished"
+        raise AssertionError("a trial ends in one of its lives")
+
+    async def _once(self, trial: Trial) -> tuple[Measurement, Sample]:
+        self.progress.trial_started(trial, len(self._done) + 1, max(len(self.plan.trials), len(self._done) + 1))
+        records: list[Record] = []
+        with self.run.writer(trial) as writer:
+            measurement = await self.backend.run(
+                trial,
+                expected_e2e=self._expected_e2e(trial),
+                sink=records.append,
+                on_tick=self.progress.tick,
+                stop=self.stop,
+            )
+            sample = window.sample(measurement, records)
+            if measurement.ended in ("requests", "time"):
+                for record in records:
+                    writer.add(record)
+                writer.commit(measurement)
+        return measurement, sample
+
+    def _expected_e2e(self, trial: Trial) -> float | None:
+        """The mean E2E where this shape was measured nearest: how long to stagger the start over."""
+        seen = [
+            (abs(t.concurrency - trial.concurrency), statistics.fmean(s.e2e[s.ok]))
+            for t, s in self._history(trial.deployment, trial.shape)
+            if s.ok.any()
+        ]
+        return min(seen)[1] if seen else None
+
+    # -- around it ---------------------------------------------------------------------------------------------------
+
+    def _remember(self) -> None:
+        """Take over the finished trials that still count, by fingerprint."""
+        planned = {trial.key: trial.fingerprint for trial in self.plan.trials}
+        for key, measurement in self.run.finished().items():
+            trial = measurement.trial
+            if planned.get(key, trial.fingerprint) != trial.fingerprint:
+                self.progress.note(f"{key} was measured under other settings and is measured again")
+                continue
+            self._done.add(key)
+            self._history(trial.deployment, trial.shape).append((trial, load_sample(self.run, measurement)))
+
+    async def _prepare(self, deployment: DeploymentConfig) -> None:
+        facts = await self.backend.prepare(deployment)
+        before = self._identities().get(deployment.name)
+        if before is not None and before != facts.identity and self._done:
+            raise MeasurementError(
+                f"another server answers at {facts.endpoint}: {before} when the run was begun, {facts.identity} now",
+                "put the old server back, or begin a run of its own with  -o DIR",
+            )
+        self.facts[deployment.name] = facts
+        self.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
+        for note in facts.notes:
+            self.progress.note(note)
+
+    def _identities(self) -> Mapping[str, str]:
+        """The server each deployment was begun with, from the journal."""
+        lines = [line for line in self.run.journal_lines() if line["event"] == "server"]
+        return {line["deployment"]: line["identity"] for line in reversed(lines)}
+
+    async def _await_server(self, name: str) -> bool:
+        """Wait, bounded, for a lost server to answer again."""
+        deployment = next(d for d in self.config.deployments if d.name == name)
+        deadline, pause = self.clock() + self.ready_wait, 1.0
+        while self.clock() < deadline and not self.stop.is_set():
+            try:
+                await self._prepare(deployment)
+            except MeasurementError as error:
+                self.progress.note(f"waiting for the server: {error.what}")
+                await _sleep_or_stop(pause, self.stop)
+                pause = min(2 * pause, 15.0)
+            else:
+                return True
+        return False
+
+    def _over_budget(self) -> bool:
+        limit = self.config.budget.time
+        return limit is not None and self.clock() - self._started > limit
+
+    def _history(self, deployment: str, shape: Shape) -> History:
+        return self.histories.setdefault((deployment, shape), [])
+
+
+async def _sleep_or_stop(seconds: float, stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def sample_line(sample: Sample) -> dict[str, float | None]:
+    """What the progress says of a finished trial: point values only, no claim."""
+    from frontier.analyze.summarize import estimate
+
+    names = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
+    found = {name: estimate(sample, name) for name in names}
+    return {name: None if e is None else e.value for name, e in found.items()}
