@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from frontier.analyze.claims import LOOKS
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.models import described
 from frontier.model import Phase, Shape, Trial
@@ -36,8 +37,9 @@ class TrialCost:
 class Plan:
     """The grid in order, and room for refinement.
 
-    `longest` and `refine_longest` are seconds; refinement comes on top and is a budget, used only where the SLA is
-    crossed. The time for the last requests of a trial to end, after its window, is not counted.
+    `longest` and `refine_longest` are seconds. Refinement comes on top and is a budget, used only where the SLA is
+    crossed: each extra setting takes at most LOOKS trials. The time for the last requests of a trial to end, after its
+    window, is not counted.
     """
 
     trials: tuple[Trial, ...]
@@ -92,8 +94,8 @@ def make_plan(config: Config) -> Plan:
         repeats=config.repeats,
         refine=refine,
         longest=sum(cost.longest for cost in costs),
-        refine_longest=refine * pairs * config.repeats * config.max_time,
-        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * config.repeats * biggest,
+        refine_longest=refine * pairs * LOOKS * config.max_time,
+        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * LOOKS * biggest,
         requests=sum(trial.requests for trial in trials),
     )
 

@@ -49,6 +49,7 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # tls: {{ca: ca.pem}}                  # for https: verify, ca, cert, key
 # proxy: none                        # none | env (HTTP_PROXY and the like; a proxy that buffers spoils TTFT)
 # headers: {{X-Tenant: blue}}          # a secret one comes from the environment: {{X-Token: "${{MY_TOKEN}}"}}
+# metrics: http://localhost:8000/metrics             # the server's own, or a list with one per replica
 # extra_body: {{temperature: 0}}       # added to every request
 
 # Several deployments, compared; each takes what it does not say from the keys above

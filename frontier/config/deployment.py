@@ -11,6 +11,7 @@ from frontier.config.redaction import is_secret_name
 from frontier.config.values import SIMULATOR, Fault, Faults, fault
 from frontier.engine.spec import EngineSpec
 from frontier.errors import MisaskedError
+from frontier.measure.dialects import DIALECTS
 from frontier.measure.target import Target, Timeouts
 from frontier.model import Deployment
 
@@ -114,6 +115,23 @@ def _headers(value: Any) -> dict[str, str]:
     return {key: str(item).strip() for key, item in value.items()}
 
 
+def _metrics(value: Any) -> tuple[str, ...]:
+    """Addresses of Prometheus metrics, one per replica."""
+    listed = value if isinstance(value, list) else [value]
+    faults: list[Fault] = []
+    found: list[str] = []
+    for i, item in enumerate(listed):
+        try:
+            found.append(values.endpoint(item))
+        except Faults as wrong:
+            faults += [Fault(f.what, "write it as http://localhost:8000/metrics", (i,)) for f in wrong.faults]
+    if (not found and not faults) or SIMULATOR in found:
+        faults.append(Fault("{key} are addresses", "write [http://localhost:8000/metrics]"))
+    if faults:
+        raise Faults(*faults)
+    return tuple(found)
+
+
 def _extra_body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise fault("{key} is a mapping sent with every request", "write {temperature: 0}")
@@ -156,7 +174,6 @@ def _price(value: Any, info: ValidationInfo) -> float | None:
 
 
 _MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator"}
-Dialect = Literal["auto", "openai", "vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama"]
 Api = Literal["auto", "completions", "chat"]
 
 
@@ -167,12 +184,11 @@ class DeploymentConfig(Strict):
     endpoint: Annotated[str, PlainValidator(values.endpoint)]
     model: Text | None = None
     api: Annotated[Api, one_of("auto", "completions", "chat")] = "auto"
-    dialect: Annotated[Dialect, one_of("auto", "openai", "vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama")] = (
-        "auto"
-    )
+    dialect: Annotated[str, one_of("auto", *DIALECTS)] = "auto"
     api_key_env: Annotated[str, PlainValidator(values.variable)] | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(_headers)] = Field(default_factory=dict)
     extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body)] = Field(default_factory=dict)
+    metrics: Annotated[tuple[str, ...], PlainValidator(_metrics)] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env")] = "none"
@@ -240,6 +256,7 @@ class DeploymentConfig(Strict):
             trust_env=self.proxy == "env",
             dialect=None if self.dialect == "auto" else self.dialect,
             ignore_eos=ignore_eos,
+            metrics_urls=self.metrics,
         )
 
     def canonical(self) -> dict[str, Any]:

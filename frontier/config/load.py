@@ -179,7 +179,10 @@ def _unknown_key(key: str, loc: Path) -> Fault:
         return Fault(f"{what}; {why}" if why else what, way_out, at_key=True)
     if inner == "hardware" and key == "flops":
         return Fault(what, "write tflops: 989  (dense, of one GPU)", at_key=True)
-    return Fault(what, nearest(key, known), at_key=True)
+    hint = nearest(key, known)
+    if known is _TOP_KEYS and not hint.startswith("did"):
+        hint = "frontier init URL  shows every key"
+    return Fault(what, hint, at_key=True)
 
 
 def _place(doc: Document, loc: Path) -> Path:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
-from frontier.config import values
+from frontier.config import settings, values
 from frontier.config.deployment import DeploymentConfig, Dollars, Name, Strict, Text, Truth, duration_in, whole_in
 from frontier.config.slatext import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.values import Fault, Faults, fault
@@ -89,11 +89,11 @@ class Config(Strict):
 
     name: Name | None = None
     shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(values.shape)], ...],
+        tuple[Annotated[Shape, PlainValidator(settings.shape)], ...],
         BeforeValidator(_one_or_many),
         AfterValidator(_shapes),
     ]
-    concurrency: Annotated[tuple[int, ...], PlainValidator(values.concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
+    concurrency: Annotated[tuple[int, ...], PlainValidator(settings.concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
     tiers: Annotated[Tiers, PlainValidator(read_tiers)] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives)] | None = Field(None, alias="objectives")
     requests: Annotated[int, whole_in(1, 1_000_000)] = 300
@@ -179,10 +179,12 @@ def described(shape: Shape) -> str:
 def _time_faults(config: Config) -> list[Fault]:
     faults = []
     if config.min_time > config.max_time / 2:
-        what = f"min_time is {config.min_time:g}s, more than half of max_time ({config.max_time:g}s)"
+        what = (
+            f"min_time is {values.long(config.min_time)}, more than half of max_time ({values.long(config.max_time)})"
+        )
         faults.append(Fault(what, "raise max_time; warm-up counts toward it too", ("min_time",)))
     if config.warmup > config.max_time / 2:
-        what = f"warmup is {config.warmup:g}s, more than half of max_time ({config.max_time:g}s)"
+        what = f"warmup is {values.long(config.warmup)}, more than half of max_time ({values.long(config.max_time)})"
         faults.append(Fault(what, "raise max_time; warm-up counts toward it", ("warmup",)))
     return faults
 

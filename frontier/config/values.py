@@ -1,4 +1,4 @@
-"""How each kind of value in a config is read: durations, sizes, prices, names, lengths, shapes, concurrencies.
+"""How each kind of value in a config is read: durations, sizes, prices, numbers, names, addresses.
 
 Every reader takes what YAML made of the text and returns the value in SI units, or raises `Faults` with what is wrong
 and the way out. `{key}` in a message stands for the key it is found under, which only the caller knows.
@@ -13,12 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frontier.config.redaction import looks_like_a_key, looks_random
-from frontier.model import Lengths, Shape
 from frontier.units import parse_bandwidth, parse_duration, parse_share, parse_size
 
-MAX_CONCURRENCY = 65_536
-MAX_TOKENS = 4_194_304
-MAX_SETTINGS = 1_000
 MONTH = 30 * 86_400.0
 SIMULATOR = "simulator"
 
@@ -58,7 +54,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _is_number(value: Any) -> bool:
+def long(seconds: float) -> str:
+    """Seconds as a config has them: '300ms', '45s', '10min', '24h'."""
+    for scale, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
+        if seconds >= scale:
+            return f"{seconds / scale:g}{unit}"
+    return f"{seconds * 1000:g}ms"
+
+
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -67,7 +71,7 @@ def _is_number(value: Any) -> bool:
 
 def duration(value: Any, *, least: float = 0.0, most: float = MONTH, example: tuple[str, str] = ("s", "min")) -> float:
     """Seconds of '30s', '5min', '1h30min'; a bare number is refused, for seconds and milliseconds are both habits."""
-    if _is_number(value):
+    if is_number(value):
         if value == 0 and least == 0:
             return 0.0
         raise fault("{key} needs a unit", f"write {value:g}{example[0]} or {value:g}{example[1]}")
@@ -78,14 +82,14 @@ def duration(value: Any, *, least: float = 0.0, most: float = MONTH, example: tu
     except ValueError:
         raise fault(f"{{key}}: {shown(value)} is not a duration", "write it with a unit, as 30s or 5min") from None
     if not least <= seconds <= most:
-        low = f"at least {least:g}s and " if least > 0 else ""
-        raise fault(f"{{key}}: {shown(value)} is out of range", f"write {low}at most {most:g}s")
+        low = f"at least {long(least)} and " if least > 0 else ""
+        raise fault(f"{{key}}: {shown(value)} is out of range", f"write {low}at most {long(most)}")
     return seconds
 
 
 def latency(value: Any) -> float:
     """Seconds of a latency limit, above zero and at most a day."""
-    if _is_number(value) and not isinstance(value, bool):
+    if is_number(value) and not isinstance(value, bool):
         if not value > 0:
             raise fault(f"{{key}}: {value:g} is not a limit", "write a time above zero, as 500ms or 0.5s")
         raise fault("{key} needs a unit", f"write {value:g}ms or {value / 1000:g}s")
@@ -107,17 +111,17 @@ def size(value: Any) -> float:
 
 def small_size(value: Any) -> float:
     """Bytes of '131kB'."""
-    return _with_unit(value, parse_size, "a size", "kB", "131kB")
+    return _with_unit(value, parse_size, "a size", "kB", "131kB or 128KiB")
 
 
 def bandwidth(value: Any) -> float:
     """Bytes per second of '4.8TB/s'."""
-    return _with_unit(value, parse_bandwidth, "a bandwidth", "TB/s", "4.8TB/s")
+    return _with_unit(value, parse_bandwidth, "a bandwidth", "TB/s", "900GB/s")
 
 
 def _with_unit(value: Any, parse: Callable[[str], float], kind: str, unit: str, example: str) -> float:
-    if _is_number(value):
-        raise fault("{key} needs a unit", f"write {value:g}{unit}, or whatever it is, as {example}")
+    if is_number(value):
+        raise fault("{key} needs a unit", f"write {value:g}{unit} if that is meant, or as {example}")
     try:
         number = parse(value) if isinstance(value, str) else math.nan
     except ValueError:
@@ -129,13 +133,15 @@ def _with_unit(value: Any, parse: Callable[[str], float], kind: str, unit: str, 
 
 def share(value: Any) -> float:
     """0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1 % or all of it."""
-    text = value if isinstance(value, str) else f"{value:.12f}".rstrip("0").rstrip(".") if _is_number(value) else ""
+    text = value if isinstance(value, str) else f"{value:.12f}".rstrip("0").rstrip(".") if is_number(value) else ""
     if text.strip() in ("1", "1.0"):
         raise fault("{key}: 1 could mean 1% or 100%", "write 1% or 100%")
     try:
         return parse_share(text)
     except ValueError:
         way_out = "write it as 1% or 0.01, between 0% and 100%"
+        if is_number(value) and 1 < value <= 100:
+            way_out = f"write {value:g}%"
         raise fault(f"{{key}}: {shown(value)} is not a share", way_out) from None
 
 
@@ -147,7 +153,7 @@ def price(value: Any, gpus: int | None) -> float:
     found = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         way_out = "write $12/h for the whole deployment, or $3/gpu/h"
-        if _is_number(value):
+        if is_number(value):
             raise fault("{key} needs a unit", way_out)
         raise fault(f"{{key}}: {shown(value)} is not a price", way_out)
     if found[2] is None:
@@ -171,7 +177,10 @@ def dollars(value: Any) -> float:
 def whole(value: Any, least: int, most: int) -> int:
     """A whole number in least..most."""
     if isinstance(value, bool) or not isinstance(value, int):
-        hint = f"write {value:.0f}" if isinstance(value, float) and value == round(value) else "write it in digits"
+        same = isinstance(value, float) and value == round(value)
+        hint = f"write {value:.0f}" if same else "write it in digits"
+        if isinstance(value, str) and value.isdecimal() and len(value) < 18:
+            hint = f"write {value} without quotes"
         raise fault(f"{{key}} is a whole number; this is {shown(value)}", f"{hint}, between {least} and {most:,}")
     if not least <= value <= most:
         raise fault(f"{{key}}: {value} is out of range", f"write a whole number between {least} and {most:,}")
@@ -180,10 +189,11 @@ def whole(value: Any, least: int, most: int) -> int:
 
 def number(value: Any, least: float, most: float) -> float:
     """A plain number in least..most."""
-    if not _is_number(value):
-        raise fault(f"{{key}} is a number; this is {shown(value)}", f"write a number between {least:g} and {most:g}")
+    way_out = f"write a number between {least:,.9g} and {most:,.9g}"
+    if not is_number(value):
+        raise fault(f"{{key}} is a number; this is {shown(value)}", way_out)
     if not least <= value <= most:
-        raise fault(f"{{key}}: {value:g} is out of range", f"write a number between {least:g} and {most:g}")
+        raise fault(f"{{key}}: {value:g} is out of range", way_out)
     return float(value)
 
 
@@ -196,7 +206,7 @@ def truth(value: Any) -> bool:
 
 def words(value: Any, most: int = 400) -> str:
     """A text on one line. A number must be quoted to be a text, so that 1.10 is not 1.1."""
-    if _is_number(value) or isinstance(value, bool):
+    if is_number(value) or isinstance(value, bool):
         kind = "true or false" if isinstance(value, bool) else "a number"
         raise fault(f"{{key}} is a text; {shown(value)} is {kind}", 'quote it, as {key}: "{text}"')
     if not isinstance(value, str):
@@ -277,115 +287,3 @@ def endpoint(value: Any) -> str:
             base = text.rstrip("/").removesuffix(route)
             raise fault(f"{{key}} names a route ({route})", f"write the address before it: {base}")
     return text.rstrip("/")
-
-
-# ---- shapes ---------------------------------------------------------------------------------------------------------
-
-
-def lengths(value: Any) -> Lengths:
-    """Token counts: 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
-    kinds = "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"
-    if isinstance(value, dict):
-        if len(value) != 1 or next(iter(value)) not in ("uniform", "normal"):
-            raise fault("{key} is neither uniform nor normal", kinds)
-        kind, pair = next(iter(value.items()))
-        if not isinstance(pair, list) or len(pair) != 2 or not all(_is_number(x) for x in pair):
-            raise fault(f"{{key}}: {kind} takes two numbers", kinds, kind)
-        if kind == "uniform":
-            low, high = (whole(x, 1, MAX_TOKENS) for x in pair)
-            if low > high:
-                raise fault(f"{{key}}: {low} is above {high}", f"write uniform: [{high}, {low}]", kind)
-            return Lengths.uniform(low, high) if low < high else Lengths.fixed(low)
-        mean, sd = number(pair[0], 1, MAX_TOKENS), number(pair[1], 0, MAX_TOKENS)
-        return Lengths.normal(mean, sd) if sd > 0 else Lengths.fixed(round(mean))
-    if isinstance(value, str) or value is None:
-        raise fault(f"{{key}}: {shown(value)} is not a length", kinds)
-    return Lengths.fixed(whole(value, 1, MAX_TOKENS))
-
-
-_SHAPE_KEYS = ("isl", "osl", "name", "prefix")
-_SHAPE_EXAMPLE = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
-
-
-def shape(value: Any) -> Shape:
-    """'1024/256', or {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", value)
-        if found:
-            return Shape(lengths(int(found[1])), lengths(int(found[2])))
-        thousands = re.fullmatch(r"\s*(\d{1,5})[kK]\s*/?\s*(\d{1,5})[kK]\s*", value)
-        if thousands:
-            a, b = int(thousands[1]), int(thousands[2])
-            what = f"{shown(value)}: k may mean 1,000 or 1,024"
-            raise fault(what, f"write {a * 1024}/{b * 1024} or {a * 1000}/{b * 1000}")
-        raise fault(f"{shown(value)} is not a shape", _SHAPE_EXAMPLE)
-    if not isinstance(value, dict):
-        raise fault(f"a shape is two lengths; this is {shown(value)}", _SHAPE_EXAMPLE)
-    faults = [
-        Fault(f"unknown key {shown(key)} in a shape", nearest(key, _SHAPE_KEYS), (key,), at_key=True)
-        for key in value
-        if key not in _SHAPE_KEYS
-    ]
-    faults += [Fault(f"the shape has no {key}", _SHAPE_EXAMPLE) for key in ("isl", "osl") if value.get(key) is None]
-    readers: dict[str, Callable[[Any], Any]] = {"isl": lengths, "osl": lengths, "name": name, "prefix": _prefix}
-    read: dict[str, Any] = {}
-    for key, reader in readers.items():
-        if value.get(key) is not None:
-            try:
-                read[key] = reader(value[key])
-            except Faults as wrong:
-                faults += [Fault(f.what, f.way_out, (key, *f.path), f.at_key) for f in wrong.faults]
-    if faults:
-        raise Faults(*faults)
-    return Shape(**read)
-
-
-def _prefix(value: Any) -> float:
-    part = share(value)
-    if part >= 1.0:
-        raise fault("{key}: the whole prompt cannot be common to all", "write at most 99%")
-    return part
-
-
-# ---- concurrency ----------------------------------------------------------------------------------------------------
-
-
-def concurrency(value: Any) -> tuple[int, ...]:
-    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are refused."""
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
-        if found is None:
-            raise fault(f"{{key}}: {shown(value)} is not a range", "write [1, 2, 4, 8], or 1..128 for every doubling")
-        value = {"from": int(found[1]), "to": int(found[2])}
-    if isinstance(value, dict):
-        return _doublings(value)
-    if not isinstance(value, list):
-        return (whole(value, 1, MAX_CONCURRENCY),)
-    if not value or len(value) > MAX_SETTINGS:
-        raise fault("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
-    faults: list[Fault] = []
-    seen: set[int] = set()
-    for i, item in enumerate(value):
-        try:
-            c = whole(item, 1, MAX_CONCURRENCY)
-        except Faults as wrong:
-            faults += [Fault(f.what, f.way_out, (i,)) for f in wrong.faults]
-            continue
-        if c in seen:
-            faults.append(Fault(f"{{key}}: {c} is given twice", "remove one; repeats: 3  measures each again", (i,)))
-        seen.add(c)
-    if faults:
-        raise Faults(*faults)
-    return tuple(sorted(seen))
-
-
-def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
-    if set(value) != {"from", "to"}:
-        raise fault("{key}: a range has the keys from and to", "write {from: 1, to: 128}, or 1..128")
-    low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)
-    if low > high:
-        raise fault(f"{{key}}: {low} is above {high}", f"write {high}..{low}")
-    steps = [low]
-    while steps[-1] * 2 < high:
-        steps.append(steps[-1] * 2)
-    return tuple(dict.fromkeys((*steps, high)))
