@@ -166,6 +166,8 @@ def _positive_duration(key: str, value: Any) -> float:
 
 def _count(low: int) -> Reader:
     def read(key: str, value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdecimal():
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < low:
             raise ValueError(f"{key}: {value!r} is not a whole number of at least {low}")
         return int(value)
@@ -177,9 +179,9 @@ def _number(low: float, high: float, *, above: bool = False) -> Reader:
     def read(key: str, value: Any) -> float:
         if isinstance(value, str):
             try:
-                value = parse_share(value)
-            except ValueError as wrong:
-                raise ValueError(f"{key}: {wrong}") from wrong
+                value = parse_share(value) if "%" in value else float(value)
+            except ValueError:
+                raise ValueError(f"{key}: {value!r} is not a number") from None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{key}: {value!r} is not a number")
         if not low <= value <= high or (above and value == low):
@@ -205,6 +207,8 @@ def _text(key: str, value: Any) -> str:
 
 
 def _flag(key: str, value: Any) -> bool:
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.strip().lower(), value)
     if not isinstance(value, bool):
         raise ValueError(f"{key}: {value!r} is neither true nor false")
     return value

@@ -1,0 +1,160 @@
+"""The scheduler in real time: steps begin and end on an absolute schedule, and tokens leave when their step ends.
+
+A step that is served late does not push the next one: the next step still begins where this one ended, and admits only
+what had arrived by then. So what a client sees is the virtual engine's answer to its sends, plus the send lateness.
+"""
+
+import asyncio
+import time
+from array import array
+from collections import deque
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+from frontier.engine.alarm import Alarm
+from frontier.engine.scheduler import Scheduler, Step
+from frontier.engine.spec import EngineSpec
+
+RING = 20_000
+_LATENESS_SAMPLE = 100_000
+
+
+class Sink(Protocol):
+    """Takes a request's tokens as they leave."""
+
+    def token(self, number: int, last: bool) -> None: ...
+
+
+class Job:
+    """One request in the live engine. Times are perf_counter seconds."""
+
+    __slots__ = (
+        "actual", "cached", "done", "hashes", "key", "name", "output", "prompt", "receipt", "scheduled", "sink",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: str, receipt: float, prompt: int, output: int, hashes: Sequence[Hashable], sink: Sink
+    ) -> None:
+        self.key, self.receipt, self.prompt, self.output, self.hashes = key, receipt, prompt, output, hashes
+        self.sink = sink
+        self.name = -1
+        self.cached = 0
+        self.scheduled, self.actual = array("d"), array("d")
+        self.done = asyncio.get_running_loop().create_future()
+
+    def truth(self) -> dict[str, Any]:
+        """The ground truth of this request, JSON-ready."""
+        return {
+            "x_request_id": self.key,
+            "receipt": self.receipt,
+            "prompt_tokens": self.prompt,
+            "cached_tokens": self.cached,
+            "output_tokens": self.output,
+            "finished": len(self.actual) == self.output,
+            "scheduled": self.scheduled.tolist(),
+            "actual": self.actual.tolist(),
+        }
+
+
+class Engine:
+    """The live engine of one server. Made inside a running event loop; `close` it there."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.scheduler = Scheduler(spec)
+        self.zero = time.perf_counter()
+        self.epoch = time.time() - self.zero
+        self.finished: deque[Job] = deque(maxlen=RING)
+        self.lateness: deque[float] = deque(maxlen=_LATENESS_SAMPLE)
+        self._ingest = spec.ingest * spec.time_scale
+        self._jobs: dict[int, Job] = {}
+        self._arriving: deque[Job] = deque()
+        self._step: Step | None = None
+        self._next = 0
+        self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
+
+    @property
+    def waiting(self) -> int:
+        """Requests received but not running."""
+        return self.scheduler.waiting + len(self._arriving)
+
+    def check(self, job: Job) -> None:
+        """ValueError when the request can never fit."""
+        if job.prompt + job.output > self.scheduler.max_len:
+            raise ValueError(
+                f"This model's maximum context length is {self.scheduler.max_len} tokens. However, you requested "
+                f"{job.prompt + job.output} tokens ({job.prompt} in the prompt, {job.output} in the completion)."
+            )
+
+    def submit(self, job: Job) -> None:
+        """Queue a request that was checked; `job.done` is set when its last token has left."""
+        job.name, self._next = self._next, self._next + 1
+        self._jobs[job.name] = job
+        self._arriving.append(job)
+        if self._step is None and len(self._arriving) == 1:
+            self._alarm.set(job.receipt + self._ingest)
+
+    def cancel(self, job: Job) -> None:
+        """The client is gone: free what the request holds."""
+        if self._jobs.pop(job.name, None) is None:
+            return
+        if not self.scheduler.cancel(job.name) and job in self._arriving:
+            self._arriving.remove(job)
+        self.finished.append(job)
+        if not job.done.done():
+            job.done.cancel()
+
+    def close(self) -> None:
+        """Stop stepping."""
+        self._alarm.close()
+
+    def _ring(self) -> None:
+        """A step ended, or a request reached an idle engine."""
+        step = self._step
+        if step is None:
+            if self._arriving:
+                self._begin(self._arriving[0].receipt + self._ingest)
+            return
+        end = self.zero + step.start + step.duration
+        # The next step is decided first: writing may take a while, and deciding must not wait for it.
+        self._begin(end)
+        self._emit(step, end)
+
+    def _begin(self, at: float) -> None:
+        """Begin a step at `at` with all that has arrived by then, or wait for what arrives next."""
+        arriving, ingest = self._arriving, self._ingest
+        while True:
+            while arriving and arriving[0].receipt + ingest <= at:
+                job = arriving.popleft()
+                self.scheduler.submit(job.name, job.prompt, job.output, job.hashes)
+            self._step = self.scheduler.step(at - self.zero)
+            if self._step is not None:
+                self._alarm.set(self.zero + self._step.start + self._step.duration)
+                return
+            if not arriving:
+                return
+            at = arriving[0].receipt + ingest
+            if at > time.perf_counter():
+                self._alarm.set(at)
+                return
+
+    def _emit(self, step: Step, end: float) -> None:
+        """Send the step's tokens."""
+        jobs, clock = self._jobs, time.perf_counter
+        for name, cached in zip(step.first, step.cached, strict=True):
+            if name in jobs:
+                jobs[name].cached = cached
+        self.lateness.append(clock() - end)
+        for name in step.tokens:
+            job = jobs.get(name)
+            if job is None:  # cancelled while the step ran
+                continue
+            number = len(job.actual)
+            last = number + 1 == job.output
+            job.sink.token(number, last)
+            job.scheduled.append(end)
+            job.actual.append(clock())
+            if last:
+                del jobs[name]
+                self.finished.append(job)
+                if not job.done.done():
+                    job.done.set_result(None)
