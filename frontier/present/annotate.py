@@ -5,7 +5,7 @@ room. What finds no room is left out: the table has it.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from frontier.metrics import metric
 from frontier.model import Decision, Limit, Point, Verdict
@@ -17,6 +17,7 @@ from frontier.present.layout import (
     Rect,
     Segment,
     line_height,
+    mirrored,
     place_block,
     place_first,
     place_label,
@@ -25,7 +26,22 @@ from frontier.present.layout import (
 )
 from frontier.present.wording import binding_limit, interval_text, limit_text, limit_value_text, neighbour, value_text
 
-SLA, LIGHT, POINT, BLOCK, TITLE, BETTER = 11.0, 10.0, 10.0, 11.0, 11.0, 11.0
+TITLE = 10.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Text sizes in points."""
+
+    sla: float
+    light: float
+    point: float
+    block: float
+    better: float
+
+
+_ALONE = _Sizes(11.0, 10.0, 10.0, 11.0, 11.0)
+_SMALL = _Sizes(9.5, 8.5, 9.0, 9.5, 9.5)
 
 
 def annotated(
@@ -39,17 +55,18 @@ def annotated(
 ) -> Panel:
     """The panel with its labels, in order of importance. `light` is the ceiling and its assumption."""
     canvas = _occupied(panel)
+    sizes = _ALONE if title is None else _SMALL
     labels = [
         *_title(panel, title),
-        *_limit_labels(panel, canvas, limits),
-        *_light_label(panel, canvas, light, gpus),
+        *_limit_labels(panel, canvas, limits, sizes.sla),
+        *_light_label(panel, canvas, light, gpus, sizes.light),
     ]
-    blocks = _blocks(panel, decision, points, gpus)
-    told = {concurrency for concurrency, *_ in blocks[:1]} if panel.star or panel.ring else set()
-    labels += _point_labels(panel, canvas, skip=told)
-    for _, lines, role, size, at, away in blocks:
-        labels += _block(panel, canvas, lines, role, size, at, away)
-    arrow, better = _better(panel, canvas)
+    blocks = _blocks(panel, decision, points, gpus, brief=title is not None)
+    told = {blocks[0].concurrency} if blocks and (panel.star or panel.ring) else set()
+    labels += _point_labels(panel, canvas, told, sizes.point)
+    for block in blocks:
+        labels += _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
+    arrow, better = _better(panel, canvas, sizes.better)
     return replace(panel, labels=(*labels, *better), arrow=arrow)
 
 
@@ -106,7 +123,7 @@ def _title(panel: Panel, title: str | None) -> list[Label]:
     ]
 
 
-def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list[Label]:
+def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: float) -> list[Label]:
     """The SLA written on its line; limits on other metrics follow it, since the picture cannot draw them."""
     if not limits:
         return []
@@ -115,14 +132,17 @@ def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list
     box = panel.box
     lines = ["SLA  " + limit_text(limit) for limit in here or there[:1]]
     lines += ["and  " + limit_text(limit) for limit in (there if here else there[1:])]
+    for limit in here:
+        if limit.comfort is not None:
+            lines.append("dashed: comfort" + limit_text(limit, limit.comfort).removeprefix(metric(limit.metric).label))
     for i, limit in enumerate(here):
         value = limit.promise * panel.x.scale
         if not panel.x.holds(value):
             lines[i] += "  (right of the picture)" if value > panel.x.high else "  (left of the picture)"
-    found = _across_labels(panel, canvas, limits)
+    found = _across_labels(panel, canvas, limits, size)
     if not lines:
         return found
-    width, height = _size(lines, SLA)
+    width, height = _size(lines, size)
     edge = box.x1 if panel.region and not panel.x.rising_is_better else box.x0
     rule = next((r for r in panel.rules if r.axis == "x" and not r.comfort), None)
     if rule is not None:
@@ -135,10 +155,10 @@ def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list
     if placed is None:
         return found
     align: Align = "right" if placed.x1 <= edge else "left"
-    return [*found, Label(tuple(lines), placed, Role.SLA, SLA, align)]
+    return [*found, Label(tuple(lines), placed, Role.SLA, size, align)]
 
 
-def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> list[Label]:
+def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: float) -> list[Label]:
     """Limits on the vertical axis, written along their line."""
     found = []
     box = panel.box
@@ -146,16 +166,18 @@ def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit]) -> lis
         if limit.metric != panel.y.metric or not panel.y.holds(limit.promise * panel.y.scale):
             continue
         lines = ("SLA  " + limit_text(limit),)
-        width, height = _size(lines, SLA)
+        width, height = _size(lines, size)
         y = panel.at(panel.x.low, limit.promise * panel.y.scale)[1]
         options = [Rect(x, b, x + width, b + height) for x in (box.x0 + 8, box.x1 - 8 - width)
                    for b in (y + 3, y - 3 - height)]  # fmt: skip
         if (placed := place_first(canvas, options)) is not None:
-            found.append(Label(lines, placed, Role.SLA, SLA))
+            found.append(Label(lines, placed, Role.SLA, size))
     return found
 
 
-def _light_label(panel: Panel, canvas: Canvas, light: tuple[float, str] | None, gpus: int | None) -> list[Label]:
+def _light_label(
+    panel: Panel, canvas: Canvas, light: tuple[float, str] | None, gpus: int | None, size: float
+) -> list[Label]:
     """The assumption written on the speed of light; where the line is far above, its number in the corner."""
     if light is None:
         return []
@@ -165,27 +187,30 @@ def _light_label(panel: Panel, canvas: Canvas, light: tuple[float, str] | None, 
     if not panel.light:
         text += "  above the picture ↑"
     lines = (text,)
-    width, height = _size(lines, LIGHT)
+    width, height = _size(lines, size)
     y = panel.at(panel.x.low, ceiling * panel.y.scale)[1] if panel.light else box.y1 - 2
     shifts = [box.x0 + 12, box.x1 - 12 - width, (box.x0 + box.x1 - width) / 2]
     bottoms = [y - 3 - height, y + 3] if panel.light else [y - height - i * height for i in range(3)]
     placed = place_first(canvas, [Rect(x, b, x + width, b + height) for b in bottoms for x in shifts])
-    return [Label(lines, placed, Role.LIGHT, LIGHT)] if placed else []
+    return [Label(lines, placed, Role.LIGHT, size)] if placed else []
 
 
-def _point_labels(panel: Panel, canvas: Canvas, skip: set[int]) -> list[Label]:
+def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> list[Label]:
     """The concurrency beside its mark, the more telling ones first; a crowded one goes unlabelled."""
     found = []
+    turned = {"sideways": panel.x.rising_is_better, "upside_down": not panel.y.rising_is_better}
+    above, below = mirrored(ABOVE_FIRST, **turned), mirrored(BELOW_FIRST, **turned)
     for mark in sorted(panel.marks, key=lambda m: _rank(m, panel.marks)):
-        if mark.concurrency in skip:
+        if mark.concurrency in skip or mark.beyond:
             continue
         lines = (str(mark.concurrency),)
-        order = ABOVE_FIRST if mark.role is Role.FRONTIER else BELOW_FIRST
         x, y = panel.at(mark.x, mark.y)
-        width, height = _size(lines, POINT)
-        placed = place_label(canvas, x, y, (width, height * 0.8), order, gap=9)
+        width, height = _size(lines, size)
+        placed = place_label(
+            canvas, x, y, (width, height * 0.8), above if mark.role is Role.FRONTIER else below, gap=9
+        )  # fmt: skip
         if placed is not None:
-            found.append(Label(lines, placed, mark.role, POINT, "center"))
+            found.append(Label(lines, placed, mark.role, size, "center"))
     return found
 
 
@@ -198,11 +223,21 @@ def _rank(mark: Mark, marks: Sequence[Mark]) -> tuple[int, int]:
     return roundness + (0 if mark.role is Role.FRONTIER else 1), c
 
 
-_Block = tuple[int, tuple[str, ...], Role, float, tuple[float, float], float]
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """An annotation still to be placed: about `away` pixels from `at`, which is in display units."""
+
+    concurrency: int
+    lines: tuple[str, ...]
+    role: Role
+    at: tuple[float, float]
+    away: float
 
 
-def _blocks(panel: Panel, decision: Decision | None, points: Sequence[Point], gpus: int | None) -> list[_Block]:
-    """Annotations to place: the operating point (or the nearest to one), then what the step above it is."""
+def _blocks(
+    panel: Panel, decision: Decision | None, points: Sequence[Point], gpus: int | None, *, brief: bool
+) -> list[_Block]:
+    """The operating point (or the nearest to one), then what the step above it is. `brief` where the title says it."""
     if decision is None:
         return []
     by_concurrency = {p.concurrency: p for p in points}
@@ -210,12 +245,15 @@ def _blocks(panel: Panel, decision: Decision | None, points: Sequence[Point], gp
     star = panel.star or panel.ring
     chosen = decision.concurrency if decision.concurrency is not None else decision.candidate
     if star is not None and chosen is not None:
-        found.append((chosen, _chosen_lines(panel, decision, chosen, gpus), Role.OPERATING, BLOCK, star, 110.0))
+        lines = _chosen_lines(panel, decision, chosen, gpus)
+        if brief:
+            lines = (f"c = {chosen}", *(line for line in lines if line.startswith("95%")))
+        found.append(_Block(chosen, lines, Role.OPERATING, star, 40.0 if brief else 105.0))
     for concurrency, lines in _next_lines(panel, decision, by_concurrency):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
         if mark is not None:
             role = mark.role if mark.role is not Role.DOMINATED else Role.QUIET
-            found.append((concurrency, lines, role, POINT, (mark.x, mark.y), 90.0))
+            found.append(_Block(concurrency, lines, role, (mark.x, mark.y), 50.0 if brief else 90.0))
     return found
 
 
@@ -267,23 +305,22 @@ def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> l
     return found
 
 
-def _block(
-    panel: Panel, canvas: Canvas, lines: tuple[str, ...], role: Role, size: float, at: tuple[float, float], away: float
-) -> list[Label]:
-    x, y = panel.at(*at)
-    placed = place_block(canvas, x, y, _size(lines, size), away=away)
-    if placed is None:
-        placed = place_block(canvas, x, y, _size(lines[:1], size), away=30)
-        lines = lines[:1]
-    return [] if placed is None else [Label(lines, placed[0], role, size, leader=placed[1])]
+def _placed(panel: Panel, canvas: Canvas, block: _Block, size: float) -> list[Label]:
+    """The annotation where there is room for it, else its first line, else nothing."""
+    x, y = panel.at(*block.at)
+    for lines in (block.lines, block.lines[:1]):
+        found = place_block(canvas, x, y, _size(lines, size), away=block.away)
+        if found is not None:
+            return [Label(lines, found[0], block.role, size, leader=found[1])]
+    return []
 
 
-def _better(panel: Panel, canvas: Canvas) -> tuple[Segment | None, list[Label]]:
+def _better(panel: Panel, canvas: Canvas, size: float) -> tuple[Segment | None, list[Label]]:
     """A small arrow toward better, as near to that corner as there is room; left out where there is none."""
     box = panel.box
     right, up = panel.x.rising_is_better, panel.y.rising_is_better
-    width, height, text_tall = 96.0, 50.0, line_height(BETTER)
-    steps = [(i, j) for i in range(8) for j in range(10)]
+    width, height, text_tall = size * 8.7, size * 4.5, line_height(size)
+    steps = [(i, j) for i in range(5) for j in range(6)]
     for i, j in sorted(steps, key=lambda s: (math.hypot(s[0] * 40, s[1] * 24), s)):
         x = box.x1 - 20 - width - i * 40 if right else box.x0 + 20 + i * 40
         y = box.y1 - 60 - height - j * 24 if up else box.y0 + 14 + j * 24
@@ -296,6 +333,6 @@ def _better(panel: Panel, canvas: Canvas) -> tuple[Segment | None, list[Label]]:
         words_y = y if up else y + height - text_tall
         words = Rect(x, words_y, x + width, words_y + text_tall)
         return Segment(tail_x, tail_y, tip_x, tip_y), [
-            Label(("better",), words, Role.QUIET, BETTER, "left" if right else "right")
+            Label(("better",), words, Role.QUIET, size, "left" if right else "right")
         ]
     return None, []

@@ -69,7 +69,8 @@ def _defaults() -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(
-            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans"}
+            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
+             "text.hinting": "no_hinting", "text.hinting_factor": 1}
         )
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         yield

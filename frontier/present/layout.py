@@ -13,6 +13,11 @@ PX_PER_POINT = 100 / 72
 HARD = 100.0
 """A cost nothing is placed at: covering a marker or another text, or leaving the panel."""
 
+BUSY = 8.0
+"""A label of a point may cross one line of the drawing, not two: it is left out then."""
+SCATTERED = 45.0
+"""An annotation that could only be placed at this cost would confuse more than it says."""
+
 # Advance widths of DejaVu Sans, code points 32 to 126, in hundredths of the font size; matplotlib ships this font.
 _SANS = (
     32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 34, 34, 84,
@@ -20,7 +25,7 @@ _SANS = (
     69, 39, 34, 39, 84, 50, 50, 61, 63, 55, 63, 62, 35, 63, 63, 28, 28, 58, 28, 97, 63, 61, 63, 63, 41, 52, 39, 63, 59,
     82, 59, 59, 52, 64, 34, 64, 84,
 )  # fmt: skip
-_OTHER = {"·": 32, "–": 50, "…": 100, "×": 84}
+_OTHER = {"\u00a0": 32, "·": 32, "–": 50, "…": 100, "×": 84}
 _BOLD = 1.11
 """The bold face is about this much wider; a rare letter is up to 15 % wider, digits are 10 %."""
 
@@ -45,7 +50,22 @@ def line_height(points: float) -> float:
 
 
 def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
-    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut with an ellipsis."""
+    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut with an ellipsis.
+
+    Lines are made about equally long: no word stands alone on the last one.
+    """
+    best = _wrap(text, points, width, lines, bold)
+    if len(best) == 1 or best[-1].endswith("…"):
+        return best
+    for share in range(95, 45, -5):
+        narrower = _wrap(text, points, width * share / 100, lines, bold)
+        if len(narrower) > len(best) or narrower[-1].endswith("…"):
+            break
+        best = narrower
+    return best
+
+
+def _wrap(text: str, points: float, width: float, lines: int, bold: bool) -> tuple[str, ...]:
     done: list[str] = []
     current = ""
     words = text.split(" ")
@@ -191,12 +211,12 @@ def beside(x: float, y: float, width: float, height: float, gap: float, corner: 
 def place_label(
     canvas: Canvas, x: float, y: float, size: tuple[float, float], order: Sequence[Corner], gap: float
 ) -> Rect | None:
-    """The best free box beside a point, taken on the canvas; None when every side is occupied."""
+    """The best free box beside a point, taken on the canvas; None when every side is occupied or too busy to read."""
     best: tuple[float, Rect] | None = None
     for rank, corner in enumerate(order):
         box = beside(x, y, size[0], size[1], gap, corner)
         cost = canvas.cost(box) + 0.6 * rank
-        if cost < HARD and (best is None or cost < best[0]):
+        if cost < BUSY and (best is None or cost < best[0]):
             best = (cost, box)
     if best is None:
         return None
@@ -238,10 +258,10 @@ def place_block(
             if cost >= HARD:
                 continue
             leader = _leader(box, x, y)
-            cost += canvas.leader_cost(leader)
+            cost += canvas.leader_cost(leader) + _parallel_cost(leader)
             if best is None or cost < best[0]:
                 best = (cost, box, leader)
-    if best is None:
+    if best is None or best[0] >= SCATTERED:
         return None
     canvas.take(best[1].grown(4))
     canvas.lines.append(best[2])
@@ -253,4 +273,20 @@ def _leader(box: Rect, x: float, y: float, clear: float = 13.0) -> Segment:
     x0, y0 = box.nearest(x, y)
     distance = math.dist((x0, y0), (x, y))
     share = max(0.0, 1 - clear / distance) if distance else 0.0
-    return Segment(x0, y0, x0 + (x - x0) * share, y0 + (y - y0) * share, weight=4.0)
+    return Segment(x0, y0, x0 + (x - x0) * share, y0 + (y - y0) * share, weight=25.0)
+
+
+def _parallel_cost(leader: Segment) -> float:
+    """A leader along an axis looks like a part of the staircase; a slanted one does not."""
+    across, up = abs(leader.x1 - leader.x0), abs(leader.y1 - leader.y0)
+    slant = min(across, up) / (math.hypot(across, up) or 1.0)
+    return 6.0 * max(0.0, 1 - slant / 0.3)
+
+
+def mirrored(order: Sequence[Corner], *, sideways: bool, upside_down: bool) -> tuple[Corner, ...]:
+    """The same preferences where better lies to the right, or down."""
+    swaps = ([("left", "right")] if sideways else []) + ([("above", "below")] if upside_down else [])
+    found: list[str] = list(order)
+    for one, other in swaps:
+        found = [c.replace(one, "#").replace(other, one).replace("#", other) for c in found]
+    return tuple(c for name in found for c in ABOVE_FIRST if c == name)

@@ -4,6 +4,7 @@ The title is the decision, the subtitle the key, the foot the provenance; one (d
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +13,12 @@ from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
 from frontier.present.annotate import annotated
 from frontier.present.axes import Axis, horizontal, vertical
 from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
-from frontier.present.layout import Rect, fit, line_height, text_width, wrap
+from frontier.present.layout import Rect, line_height, text_width, wrap
 from frontier.present.wording import (
     Provenance,
     clean,
-    count,
     decision_sentence,
-    flag_text,
+    flag_kinds,
     limits_text,
     setting,
     value_text,
@@ -28,6 +28,8 @@ WIDTH, HEIGHT = 1100, 710
 TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
 STUB = 0.028
 """Length of the arrow of an interval without an end, as a share of the axis."""
+_NBSP = "\u00a0"
+_TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 SURE = 0.9
 """A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
 
@@ -103,14 +105,15 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
     rows = math.ceil(len(views) / columns)
     width = WIDTH if columns < 3 else 1500
     title = _title(views)
-    head = wrap(title, TITLE, width - 28, lines=3, bold=True)
+    head = wrap(_TOGETHER.sub(_NBSP, title), TITLE, width - 28, lines=3, bold=True)
     notes = [line for view in views for line in _notes(view, named=not one)]
     note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
     above = 14 + len(head) * line_height(TITLE) + 12
-    key_lines = wrap(_key(views), SUBTITLE, width - 110, lines=2)
-    below = 16 + line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
+    key_lines = wrap(_key(views), SUBTITLE, width - 120, lines=2)
+    foot_lines = wrap(_foot(views, footer), FOOT, width - 28, lines=2)
+    below = 16 + len(foot_lines) * line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
     panel_height = 505.0 if one else 300.0
-    row_height = panel_height + 62 + (0 if one else 40)
+    row_height = panel_height + 62 + (0 if one else 48)
     height = math.ceil(above + len(key_lines) * line_height(SUBTITLE) + 8 + rows * row_height + below)
     key_top = height - above
     plot_top = key_top - len(key_lines) * line_height(SUBTITLE) - 8
@@ -120,7 +123,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         *_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
         *_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
         *_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
-        *_lines((fit(_foot(views, footer), FOOT, width - 28),), 14, 12 + line_height(FOOT), FOOT, Role.QUIET),
+        *_lines(foot_lines, 14, 12 + len(foot_lines) * line_height(FOOT), FOOT, Role.QUIET),
     ]
     return Picture(title, width, height, tuple(panels), tuple(labels), _description(views, title))
 
@@ -134,7 +137,7 @@ def _boxes(
     found = []
     for i in range(number):
         row, column = divmod(i, columns)
-        y1 = top - row * row_height - (0 if one else 40)
+        y1 = top - row * row_height - (0 if one else 46)
         found.append(Rect(column * cell + left, y1 - panel_height, (column + 1) * cell - right, y1))
     return found
 
@@ -154,11 +157,12 @@ def _lines(
 def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = _axes(view, points, across, up, box)
+    x, y = _axes(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
     marks = tuple(m for p in points if (m := _mark(p, view.frontier, x, y)) is not None)
     members = {m.concurrency: m for m in marks if m.role is Role.FRONTIER}
     chosen = view.decision.concurrency if view.decision else None
-    nearest = view.decision.candidate if view.decision and chosen is None else None
+    undecided = view.decision is not None and chosen is None and view.decision.verdict is not Verdict.INVALID
+    nearest = view.decision.candidate if view.decision and undecided else None
     healthy = [m for m in marks if m.role is not Role.FLAGGED and not m.beyond]
     by_concurrency = {m.concurrency: m for m in marks if not m.beyond}
     star, ring = by_concurrency.get(chosen or -1), by_concurrency.get(nearest or -1)
@@ -177,11 +181,11 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
         ring=(ring.x, ring.y) if ring else None,
     )
     light = (view.light.ceiling, view.light.assumption) if view.light else None
-    title = None if alone else f"{panel.name}:  {view_sentence(view)}"
+    title = None if alone else f"{panel.name}: {_TOGETHER.sub(_NBSP, view_sentence(view))}"
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
-def _axes(view: View, points: Sequence[Point], across: str, up: str, box: Rect) -> tuple[Axis, Axis]:
+def _axes(view: View, points: Sequence[Point], across: str, up: str, head: float) -> tuple[Axis, Axis]:
     """Ranges from healthy points; a flagged one stretches them only as far as three times."""
     healthy = [p for p in points if p.valid and p.concurrency not in view.frontier.excluded] or list(points)
     estimates_x = [p.metrics[across] for p in healthy]
@@ -199,7 +203,7 @@ def _axes(view: View, points: Sequence[Point], across: str, up: str, box: Rect) 
     x = horizontal(
         across, [e.value for e in estimates_x], [b for e in estimates_x for b in (e.low, e.high)], limits, view.gpus
     )
-    y = vertical(up, tops, view.gpus, head=44 / (box.y1 - box.y0))
+    y = vertical(up, tops, view.gpus, head)
     return x, y
 
 
@@ -307,7 +311,7 @@ def _title(views: Sequence[View]) -> str:
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(decided):
-        return f"All {met} workloads keep {promise}"
+        return f"{'Both' if met == 2 else f'All {met}'} workloads keep {promise}"
     return f"{met} of {len(decided)} workloads are proven to keep {promise}"
 
 
@@ -339,12 +343,12 @@ def _key(views: Sequence[View]) -> str:
     if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
         parts.append("arrow = no bound")
     if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
-        parts.append("pale = not sure to be on it")
+        parts.append("pale = may be dominated")
     if Role.DOMINATED in roles:
         parts.append("✕ = dominated")
     if Role.FLAGGED in roles:
         parts.append("○ = flagged, never chosen")
-    return " · ".join(parts)
+    return " · ".join(part.replace(" ", _NBSP) for part in parts)
 
 
 def _shape_words(view: View) -> str:
@@ -362,23 +366,22 @@ def _role_of(point: Point, frontier: Frontier) -> Role:
 def _notes(view: View, *, named: bool) -> list[str]:
     """Under the panel: why points are flagged, and which could not be drawn."""
     head = f"{panel_name(view)}:  " if named else ""
-    found = []
+    across = view.axes[0]
+    told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
     flagged = [p for p in view.mine if _role_of(p, view.frontier) is Role.FLAGGED]
-    reasons = [f"{setting(p.concurrency)} {_reason(p, view.frontier)}" for p in flagged]
-    if reasons:
-        found.append(f"{head}○  " + "  ·  ".join(reasons))
+    excluded = view.frontier.excluded
+    told += [f"{clean(excluded[p.concurrency], 80)}: {setting(p.concurrency)}" for p in flagged if p.valid]
+    found = [f"{head}○  " + "   ·   ".join(told)] if told else []
+    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
+    if infinite:
+        names = ", ".join(setting(p.concurrency) for p in infinite)
+        found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
     absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
     if absent:
         missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
-        found.append(f"{head}not drawn: {', '.join(setting(p.concurrency) for p in absent)} (no {', '.join(missing)})")
+        names = ", ".join(setting(p.concurrency) for p in absent)
+        found.append(f"{head}not drawn, no {' and '.join(missing)}: {names}")
     return found
-
-
-def _reason(point: Point, frontier: Frontier) -> str:
-    fatal = [flag for flag in point.flags if flag.fatal]
-    if fatal:
-        return flag_text(fatal[0]) + (f" and {count(len(fatal) - 1, 'flag')} more" if len(fatal) > 1 else "")
-    return clean(frontier.excluded.get(point.concurrency, ""), 80)
 
 
 def _foot(views: Sequence[View], provenance: Provenance | None) -> str:
@@ -394,7 +397,7 @@ def _foot(views: Sequence[View], provenance: Provenance | None) -> str:
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
     parts.append(f"run {known.run}" if known.run else None)
-    return " · ".join(clean(part) for part in parts if part)
+    return " · ".join(clean(part).replace(" ", _NBSP) for part in parts if part)
 
 
 def _span(low: int, high: int) -> str:

@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Shape, Trial, Verdict
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Trial, Verdict
 from frontier.present.wording import (
     clean,
     count,
     decision_notes,
+    flag_kinds,
     interval_text,
-    limit_text,
     limit_value_text,
     limits_text,
     setting,
@@ -209,19 +209,13 @@ def _columns_table(columns: list[_Column], width: int) -> Table:
 
 
 def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
-    """Each kind of flag once: its limit, the settings that have it with their figures, and what to do."""
-    kinds: dict[tuple[bool, str], list[tuple[Point, Flag]]] = {}
-    for point in points:
-        for flag in point.flags:
-            kinds.setdefault((not flag.fatal, flag.name), []).append((point, flag))
+    """Each kind of flag once, with the settings that have it and what to do."""
     lines: list[RenderableType] = []
-    for (remark, name), found in sorted(kinds.items(), key=lambda kind: kind[0][0]):
-        limit = f" (limit {clean(found[0][1].limit)})" if found[0][1].limit else ""
-        where = ", ".join(f"{setting(p.concurrency)} {clean(flag.measured, 60)}".rstrip() for p, flag in found)
-        said = f"{'!' if remark else '○'} {clean(name).replace('_', ' ')}{limit}: {where}"
-        lines.append(Padding(Text(said, style="dim" if remark else ""), (0, 0, 0, 2)))
-        if found[0][1].advice:
-            lines.append(Padding(Text(clean(found[0][1].advice, 240), style="dim"), (0, 0, 0, 4)))
+    for kind in flag_kinds(points):
+        style = "" if kind.fatal else "dim"
+        lines.append(Padding(Text(f"{'○' if kind.fatal else '!'} {kind.text()}", style=style), (0, 0, 0, 2)))
+        if kind.advice:
+            lines.append(Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4)))
     return lines
 
 
@@ -326,6 +320,12 @@ class PlanLike(Protocol):
     @property
     def trials(self) -> Sequence[Trial]: ...
     @property
+    def longest(self) -> float: ...
+    @property
+    def refine(self) -> int: ...
+    @property
+    def refine_longest(self) -> float: ...
+    @property
     def expected_bytes(self) -> float: ...
 
 
@@ -334,8 +334,6 @@ class ConfigLike(Protocol):
 
     @property
     def limits(self) -> Sequence[Limit]: ...
-    @property
-    def refine(self) -> int: ...
 
 
 def plan_table(config: ConfigLike, plan: PlanLike, *, width: int = 80, colour: bool = False) -> str:
@@ -357,9 +355,9 @@ def plan_table(config: ConfigLike, plan: PlanLike, *, width: int = 80, colour: b
             f"{sum(t.requests for t in trials):,}", format_elapsed(sum(t.max_time for t in trials)),
         )  # fmt: skip
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
-    if config.limits and config.refine:
-        promise = " and ".join(limit_text(limit) for limit in config.limits)
-        lines.append(Text(f"then up to {count(config.refine, 'setting')} more where {promise} is decided"))
+    if plan.refine:
+        more = f"then up to {count(plan.refine, 'setting')} more per shape where {limits_text(config.limits)}"
+        lines.append(Text(f"{more} is decided, at most {format_elapsed(plan.refine_longest)}"))
     return to_text(Group(*lines), width=width, colour=colour)
 
 
@@ -374,6 +372,6 @@ def _plan_sentence(plan: PlanLike, groups: Mapping[tuple[str, str], Sequence[Tri
     said += f" × {len(settings)} {concurrencies} × {count(repeats, 'repeat')}"
     product = len(deployments) * len(shapes) * len(settings) * repeats
     equals = f"{said} = " if product == len(trials) else ""
-    longest = format_elapsed(sum(t.max_time for t in trials))
+    longest = format_elapsed(plan.longest)
     disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
     return f"{equals}{count(len(trials), 'trial')}, at most {longest}{disk}; nothing sent"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from frontier.metrics import Unit, metric
-from frontier.model import Decision, Estimate, Flag, Limit, Verdict
+from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
 from frontier.units import format_number, format_seconds, format_share
 
 RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
@@ -111,11 +111,42 @@ def setting(concurrency: int) -> str:
     return f"c={concurrency}"
 
 
-def flag_text(flag: Flag) -> str:
-    """'errors: 4.2% (limit 1%)'."""
-    name = clean(flag.name).replace("_", " ")
-    limit = f" (limit {clean(flag.limit)})" if flag.limit else ""
-    return f"{name}: {clean(flag.measured)}{limit}" if flag.measured else f"{name}{limit}"
+@dataclass(frozen=True, slots=True)
+class FlagKind:
+    """One kind of flag over the settings that have it: (concurrency, what was measured there)."""
+
+    name: str
+    limit: str
+    advice: str
+    fatal: bool
+    where: tuple[tuple[int, str], ...]
+
+    def text(self, most: int = 100) -> str:
+        """'errors (limit 1%): c=96 4.2%, c=128 9%'; a figure shared by all is said once."""
+        limit = f" (limit {self.limit})" if self.limit else ""
+        shown = [f"{setting(c)} {measured}".rstrip() for c, measured in self.where[:most]]
+        figures = {measured for _, measured in self.where}
+        if len(self.where) > 1 and len(figures) == 1:
+            shared = figures.pop()
+            limit = f" {shared}{limit}" if shared else limit
+            shown = [setting(c) for c, _ in self.where[:most]]
+        more = f" and {len(self.where) - most} more" if len(self.where) > most else ""
+        return f"{self.name}{limit}: {', '.join(shown)}{more}"
+
+
+def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
+    """Every kind of flag once, the fatal ones first."""
+    found: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
+    for point in points:
+        for flag in point.flags:
+            found.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
+    return [
+        FlagKind(
+            clean(name).replace("_", " "), clean(flags[0][1].limit), clean(flags[0][1].advice, 240), not remark,
+            tuple((c, clean(flag.measured, 60)) for c, flag in flags),
+        )
+        for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])
+    ]  # fmt: skip
 
 
 def count(number: int, noun: str) -> str:
@@ -143,11 +174,10 @@ def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
     limit = binding_limit(decision)
     held = decision.metrics.get(limit.metric) if limit else None
     if limit and held:
-        name = metric(limit.metric).label
-        said += (
-            f" with {name} {value_text(limit.metric, held.value)}"
-            f" (limit {limit_value_text(limit.metric, limit.promise)})"
-        )
+        of = metric(limit.metric)
+        word = "limit" if of.better == "lower" else "at least"
+        promise = f"{word} {limit_value_text(limit.metric, limit.promise)}"
+        said += f" with {of.label} {value_text(limit.metric, held.value)} ({promise})"
     return said
 
 
@@ -156,7 +186,7 @@ def _open_sentence(decision: Decision, promise: str) -> str:
     if nearest is None:
         return f"Not proven: no setting is shown to keep {promise}"
     if decision.verdict is Verdict.MARGINAL:
-        return f"Not proven: concurrency {nearest}, but its interval crosses {promise}"
+        return f"Not proven to keep {promise}: the interval of concurrency {nearest} crosses it"
     need = candidate_need(decision)
     asked = f"; about {need:,} requests would decide" if need else "; too few requests to bound it"
     return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
@@ -171,14 +201,15 @@ def binding_limit(decision: Decision) -> Limit | None:
 
 
 def _candidate_value(decision: Decision) -> str | None:
-    """'64 at p99 TTFT 492 ms' for the candidate."""
+    """'64 at 492 ms' for the candidate; with several limits, of which metric."""
     if decision.candidate is None:
         return None
     limit = binding_limit(decision)
     estimate = decision.metrics.get(limit.metric) if limit else None
     if limit is None or estimate is None:
         return str(decision.candidate)
-    return f"{decision.candidate} at {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}"
+    label = "" if len(decision.limits) == 1 else f"{metric(limit.metric).label} "
+    return f"{decision.candidate} at {label}{value_text(limit.metric, estimate.value)}"
 
 
 def candidate_need(decision: Decision) -> int | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 
+from frontier.metrics import metric
 from frontier.model import (
     Decision,
     Estimate,
@@ -80,6 +81,11 @@ def toy_frontier(points: list[Point], objectives: tuple[str, str] = ("output_thr
     return Frontier(points[0].deployment, points[0].shape, objectives, members, dominated, excluded)
 
 
+def _used(point: Point, limit: Limit) -> float:
+    used = point.metrics[limit.metric].value / limit.promise
+    return used if metric(limit.metric).better == "lower" else 1 / used
+
+
 def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **changes: object) -> Decision:
     """The highest setting whose interval is inside every limit, below the first that is not."""
     judgements = []
@@ -87,11 +93,13 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         verdicts = {}
         for limit in limits:
             e = p.metrics[limit.metric]
-            inside = Verdict.MEETS if e.upper <= limit.promise else Verdict.MARGINAL
-            verdicts[limit.metric] = inside if e.lower <= limit.promise else Verdict.VIOLATES
+            sign = 1 if metric(limit.metric).better == "lower" else -1
+            worst_bound, best_bound = sorted((sign * e.lower, sign * e.upper), reverse=True)
+            inside = Verdict.MEETS if worst_bound <= sign * limit.promise else Verdict.MARGINAL
+            verdicts[limit.metric] = inside if best_bound <= sign * limit.promise else Verdict.VIOLATES
         order = (Verdict.VIOLATES, Verdict.MARGINAL, Verdict.MEETS)
         worst = Verdict.INVALID if not p.valid else next(v for v in order if v in verdicts.values())
-        binding = max(limits, key=lambda it: p.metrics[it.metric].value / it.promise).metric
+        binding = max(limits, key=lambda it: _used(p, it)).metric
         judgements.append(Judgement(p.concurrency, worst, verdicts, binding))
     passing = []
     for judgement in judgements:
