@@ -41,12 +41,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class _Stream:
     """Writes a request's tokens to its connection as they leave. `cut` ends the connection before that token."""
 
-    __slots__ = ("asked", "cut", "frames", "head", "job", "transport")
+    __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
     def __init__(self, transport: asyncio.Transport, head: Head, asked: Asked, cut: int | None) -> None:
         self.transport, self.head, self.asked, self.cut = transport, head, asked, cut
         self.frames = token_frames(head)
         self.job: Job | None = None
+        socket = transport.get_extra_info("socket")
+        self.fd: int = socket.fileno() if socket is not None and sys.platform != "win32" else -1
 
     def token(self, number: int, last: bool) -> None:
         transport = self.transport
@@ -58,7 +60,16 @@ class _Stream:
         data = self.end(number) if last else self.frames[number & 7]
         if not number and (first := opening(self.head)):
             data = frame(first) + data
-        transport.write(data)
+        # The loop would hold all writes of a step back until the last token is prepared; the socket takes them now.
+        if self.fd >= 0 and not transport.get_write_buffer_size():
+            try:
+                data = data[os.write(self.fd, data) :]
+            except BlockingIOError:
+                pass
+            except OSError:  # the client is gone; the loop is about to notice
+                return
+        if data:
+            transport.write(data)
 
     def end(self, number: int) -> bytes:
         """The last token and what follows it."""
@@ -303,6 +314,9 @@ def _watch_stdin(stop: Callable[[], None]) -> None:
 async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) -> None:
     """Serve as a child process."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    # A late server is a wrong server; where the system lets us, a busy machine does not make it one.
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
