@@ -1,6 +1,7 @@
 """What of a setting's history may be claimed, how far it is from an SLA, and which settings are not worth running."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -46,7 +47,20 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, Sample]:
     groups: dict[int, list[Sample]] = {}
     for trial, sample in in_order(history, *phases):
         groups.setdefault(trial.concurrency, []).append(sample)
-    return {c: window.join(parts) for c, parts in groups.items()}
+    return {c: _join(tuple(parts)) for c, parts in groups.items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _join(parts: tuple[Sample, ...]) -> Sample:
+    """Remembered, as is `pilot_point`: the search replays its whole history at every step."""
+    return window.join(parts)
+
+
+@functools.lru_cache(maxsize=64)
+def pilot_point(sample: Sample, limits: tuple[Limit, ...]) -> Point:
+    """What locating and drawing the frontier's gaps need of a sample, and no more."""
+    names = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *(lim.metric for lim in limits)))
+    return summarize.point(sample, names=tuple(names), limits=limits)
 
 
 def claim_samples(history: History) -> dict[int, Sample]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.analyze import sla, stats, summarize, window
+from frontier.analyze import sla, stats, window
 from frontier.analyze.claims import (
     ALPHA,
     LOOKS,
@@ -30,6 +30,7 @@ from frontier.analyze.claims import (
     excess,
     in_order,
     joined,
+    pilot_point,
     skip_reason,
 )
 from frontier.analyze.sample import Sample
@@ -45,9 +46,13 @@ RUNGS = (0.7, 0.8, 0.9, 1.0)
 COMFORTABLE = 0.2
 """A rung whose tail is expected this much (in ln) below its limit can start the ladder: lower ones add nothing."""
 FRONTIER_GAP = 0.10
-"""Neighbours whose throughputs differ by less (in ln) need no setting between them."""
+"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
 DEPENDENCE_CAP = 4.0
 """Most requests one independent request is taken for when a look is sized: a short pilot's inflation is noisy."""
+FORECAST_SLACK = 1.5
+"""A rung is given up early when deciding it looks this many times dearer than all of its looks."""
+AFFORDABLE = 0.04
+"""Headroom (in ln) under which a rung is not tried: proving the last few percent takes days, not requests."""
 _STEEP = 3.0
 
 
@@ -137,7 +142,7 @@ class _State:
     @classmethod
     def of(cls, policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
         samples = joined(history, (Phase.GRID, Phase.LOCATE))
-        points = {c: _point(sample, limits) for c, sample in samples.items()}
+        points = {c: pilot_point(sample, limits) for c, sample in samples.items()}
         pilot = {c: p for c, p in points.items() if excess(p, limits) is not None}
         fresh: dict[int, list[Sample]] = {}
         for trial, sample in in_order(history, Phase.CONFIRM):
@@ -159,7 +164,7 @@ class _State:
         assert found is not None
         return found
 
-    def expectedexcess(self, concurrency: int) -> float:
+    def expected_excess(self, concurrency: int) -> float:
         """The same between settings, on a line through the neighbours in ln c: for planning, never for a claim."""
         at = sorted(self.pilot)
         big = 1e3  # stands for an infinite excess, which has no line through it
@@ -180,11 +185,6 @@ class _State:
             if used + ask.requests / max(rate, 1e-9) > p.max_time:
                 return Done(f"the time budget has no room for {ask.requests:,} requests at c={ask.concurrency}")
         return ask
-
-
-def _point(sample: Sample, limits: tuple[Limit, ...]) -> Point:
-    names = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *(lim.metric for lim in limits)))
-    return summarize.point(sample, names=tuple(names), limits=limits)
 
 
 # --- locate
@@ -263,11 +263,11 @@ def _rungs(state: _State, aim: _Aim) -> list[int]:
     """The ladder: ascending, above what the grid's own data prove. It depends on the pilot data alone."""
     if aim.located is None:
         return []
-    grid = [_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
+    grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
     proven = sla.solve(grid, state.limits).last_pass if grid else None
     count = state.policy.refine - state.settings(Phase.LOCATE)
     ladder = sorted({max(1, round(aim.located * share)) for share in RUNGS})
-    start = max((i for i, c in enumerate(ladder) if state.expectedexcess(c) <= -COMFORTABLE), default=0)
+    start = max((i for i, c in enumerate(ladder) if state.expected_excess(c) <= -COMFORTABLE), default=0)
     ladder = [c for c in ladder[start:] if proven is None or c > proven]
     if proven is not None and ladder and (ladder[-1] - proven) / ladder[-1] <= state.policy.gap:
         return []
@@ -284,6 +284,10 @@ def _confirm(state: _State, aim: _Aim) -> Ask | Done:
     rungs = _rungs(state, aim)
     for c in rungs:
         looks = state.fresh.get(c, [])
+        if confirmed is not None and not looks and _hopeless(state, confirmed, c):
+            return Done(
+                f"c={confirmed} is proven on fresh data; c={c} would be too close to decide", aim.located, confirmed
+            )
         standing, why = _standing(state, looks)
         if standing is Verdict.MEETS:
             confirmed = c
@@ -313,9 +317,21 @@ def _standing(state: _State, looks: Sequence[Sample]) -> tuple[Verdict, str]:
         return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
     if judged.verdict is Verdict.VIOLATES or over is None or over > 0:
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
-    if len(looks) >= LOOKS:
-        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {point.n:,} requests to decide"
+    size = max(s.n for s in looks)
+    if len(looks) >= LOOKS or judged.need is None or judged.need > FORECAST_SLACK * LOOKS * size:
+        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {LOOKS * size:,} requests to decide"
     return Verdict.UNPROVEN, ""
+
+
+def _hopeless(state: _State, confirmed: int, further: int) -> bool:
+    """From the proven rung's fresh data and the pilot's slope, the next rung leaves too little headroom to be proven.
+
+    Stopping a climb early costs throughput, never the guarantee.
+    """
+    here = excess(pilot_point(window.join(state.fresh[confirmed]), state.limits), state.limits)
+    if here is None or math.isinf(here):
+        return False
+    return here + state.expected_excess(further) - state.expected_excess(confirmed) > -AFFORDABLE
 
 
 def _look_size(state: _State, concurrency: int) -> int:
@@ -344,7 +360,7 @@ def _frontier(state: _State) -> Ask | None:
     """A setting at the geometric mean of the neighbours whose throughputs differ most, weighted where it matters."""
     if state.left < 1:
         return None
-    points = {c: _point(s, state.limits) for c, s in joined(state.history, tuple(Phase)).items()}
+    points = {c: pilot_point(s, state.limits) for c, s in joined(state.history, tuple(Phase)).items()}
     usable = {
         c: p
         for c, p in points.items()
@@ -354,7 +370,7 @@ def _frontier(state: _State) -> Ask | None:
     knee = _power_peak(usable)
     best: tuple[float, int, int] | None = None
     for low, high in itertools.pairwise(at):
-        if high - low <= 1:
+        if (high - low) / high <= FRONTIER_GAP:
             continue
         rise = abs(
             math.log(usable[high].metrics["output_throughput"].value / usable[low].metrics["output_throughput"].value)
