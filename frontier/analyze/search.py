@@ -370,7 +370,7 @@ def _frontier(state: _State) -> Ask | None:
     knee = _power_peak(usable)
     best: tuple[float, int, int] | None = None
     for low, high in itertools.pairwise(at):
-        if (high - low) / high <= FRONTIER_GAP:
+        if high - low <= 1 or (high - low) / high <= FRONTIER_GAP:
             continue
         rise = abs(
             math.log(usable[high].metrics["output_throughput"].value / usable[low].metrics["output_throughput"].value)
