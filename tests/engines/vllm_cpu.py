@@ -232,7 +232,7 @@ def command(folder: Path, port: int, max_num_seqs: int = 128) -> list[str]:
 
 @contextlib.contextmanager
 def running(
-    folder: Path | None = None, *, max_num_seqs: int = 128, ready_within_s: float = 150.0, grace_s: float = 15.0
+    folder: Path | None = None, *, max_num_seqs: int = 128, ready_within_s: float = 240.0, grace_s: float = 15.0
 ) -> Iterator[str]:
     """Starts the engine on a free port of the loopback, yields its base URL, and ends all of its processes afterwards.
 
