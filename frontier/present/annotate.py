@@ -66,7 +66,7 @@ def annotated(
     labels += _point_labels(panel, canvas, told, sizes.point)
     for block in blocks:
         labels += _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
-    arrow, better = _better(panel, canvas, sizes.better)
+    arrow, better = _better(panel, canvas, sizes.better, (5, 6) if title is None else (2, 3))
     return replace(panel, labels=(*labels, *better), arrow=arrow)
 
 
@@ -77,9 +77,9 @@ def _occupied(panel: Panel) -> Canvas:
         x, y = panel.at(mark.x, mark.y)
         canvas.take(Rect.around(x, y, 6))
         if mark.x_bar:
-            canvas.draw(panel.at(mark.x_bar.low, mark.y)[0], y, panel.at(mark.x_bar.high, mark.y)[0], y, 3)
+            canvas.draw(panel.at(mark.x_bar.low, mark.y)[0], y, panel.at(mark.x_bar.high, mark.y)[0], y, 5)
         if mark.y_bar:
-            canvas.draw(x, panel.at(mark.x, mark.y_bar.low)[1], x, panel.at(mark.x, mark.y_bar.high)[1], 3)
+            canvas.draw(x, panel.at(mark.x, mark.y_bar.low)[1], x, panel.at(mark.x, mark.y_bar.high)[1], 5)
     for place in (panel.star, panel.ring):
         if place:
             canvas.take(Rect.around(*panel.at(*place), 11))
@@ -309,18 +309,19 @@ def _placed(panel: Panel, canvas: Canvas, block: _Block, size: float) -> list[La
     """The annotation where there is room for it, else its first line, else nothing."""
     x, y = panel.at(*block.at)
     for lines in (block.lines, block.lines[:1]):
-        found = place_block(canvas, x, y, _size(lines, size), away=block.away)
+        widths = [text_width(line, size) for line in lines]
+        found = place_block(canvas, x, y, widths, line_height(size), away=block.away)
         if found is not None:
             return [Label(lines, found[0], block.role, size, leader=found[1])]
     return []
 
 
-def _better(panel: Panel, canvas: Canvas, size: float) -> tuple[Segment | None, list[Label]]:
+def _better(panel: Panel, canvas: Canvas, size: float, reach: tuple[int, int]) -> tuple[Segment | None, list[Label]]:
     """A small arrow toward better, as near to that corner as there is room; left out where there is none."""
     box = panel.box
     right, up = panel.x.rising_is_better, panel.y.rising_is_better
     width, height, text_tall = size * 8.7, size * 4.5, line_height(size)
-    steps = [(i, j) for i in range(5) for j in range(6)]
+    steps = [(i, j) for i in range(reach[0]) for j in range(reach[1])]
     for i, j in sorted(steps, key=lambda s: (math.hypot(s[0] * 40, s[1] * 24), s)):
         x = box.x1 - 20 - width - i * 40 if right else box.x0 + 20 + i * 40
         y = box.y1 - 60 - height - j * 24 if up else box.y0 + 14 + j * 24

@@ -13,8 +13,8 @@ PX_PER_POINT = 100 / 72
 HARD = 100.0
 """A cost nothing is placed at: covering a marker or another text, or leaving the panel."""
 
-BUSY = 8.0
-"""A label of a point may cross one line of the drawing, not two: it is left out then."""
+BUSY = 4.0
+"""A label of a point may cross the faint path, not an interval or the staircase: it is left out then."""
 SCATTERED = 45.0
 """An annotation that could only be placed at this cost would confuse more than it says."""
 
@@ -172,8 +172,7 @@ class Canvas:
     def leader_cost(self, leader: Segment) -> float:
         """What a line from a text to its point costs: it must not run through other markers or texts."""
         boxes = sum(box.crossed_by(leader) for box in self.boxes)
-        lines = sum(_crosses(leader, line) for line in self.lines if line.weight >= 2)
-        return 30.0 * boxes + 3.0 * lines
+        return 30.0 * boxes + sum(line.weight for line in self.lines if _crosses(leader, line))
 
 
 def _crosses(a: Segment, b: Segment) -> bool:
@@ -211,12 +210,13 @@ def beside(x: float, y: float, width: float, height: float, gap: float, corner: 
 def place_label(
     canvas: Canvas, x: float, y: float, size: tuple[float, float], order: Sequence[Corner], gap: float
 ) -> Rect | None:
-    """The best free box beside a point, taken on the canvas; None when every side is occupied or too busy to read."""
+    """The best free box beside a point, taken on the canvas; None when every side is occupied or too busy."""
     best: tuple[float, Rect] | None = None
     for rank, corner in enumerate(order):
         box = beside(x, y, size[0], size[1], gap, corner)
-        cost = canvas.cost(box) + 0.6 * rank
-        if cost < BUSY and (best is None or cost < best[0]):
+        covers = canvas.cost(box)
+        cost = covers + 0.6 * rank
+        if covers < BUSY and (best is None or cost < best[0]):
             best = (cost, box)
     if best is None:
         return None
@@ -235,14 +235,14 @@ def place_first(canvas: Canvas, candidates: Iterable[Rect]) -> Rect | None:
 
 
 def place_block(
-    canvas: Canvas, x: float, y: float, size: tuple[float, float], *, away: float, step: float = 16.0
+    canvas: Canvas, x: float, y: float, widths: Sequence[float], line: float, *, away: float, step: float = 16.0
 ) -> tuple[Rect, Segment] | None:
     """A free box for an annotation of this point and the leader between them, both taken; None when there is no room.
 
-    Boxes around `away` pixels from the point are preferred, with a leader that crosses nothing. The point's own marker
-    is expected on the canvas; the leader stops at its edge.
+    The annotation has lines of these widths, each `line` pixels tall, set left. Boxes around `away` pixels from the
+    point are preferred, with a leader that crosses nothing; it stops at the edge of the point's marker.
     """
-    width, height = size
+    width, height = max(widths), line * len(widths)
     area = canvas.bounds
     best: tuple[float, Rect, Segment] | None = None
     for row in range(max(0, int((area.y1 - area.y0 - height) // step)) + 1):
@@ -257,7 +257,7 @@ def place_block(
             cost += canvas.cost(box.grown(5)) * 1.5
             if cost >= HARD:
                 continue
-            leader = _leader(box, x, y)
+            leader = _leader(box, x, y, widths)
             cost += canvas.leader_cost(leader) + _parallel_cost(leader)
             if best is None or cost < best[0]:
                 best = (cost, box, leader)
@@ -268,12 +268,20 @@ def place_block(
     return best[1], best[2]
 
 
-def _leader(box: Rect, x: float, y: float, clear: float = 13.0) -> Segment:
-    """From the box's edge to just short of the point."""
-    x0, y0 = box.nearest(x, y)
-    distance = math.dist((x0, y0), (x, y))
-    share = max(0.0, 1 - clear / distance) if distance else 0.0
-    return Segment(x0, y0, x0 + (x - x0) * share, y0 + (y - y0) * share, weight=25.0)
+def _leader(box: Rect, x: float, y: float, widths: Sequence[float], clear: float = 13.0) -> Segment:
+    """From the side of the text that faces the point to just short of it: short, and slanted if it can be."""
+    above, middle_y = y > box.y1, (box.y0 + box.y1) / 2
+    side_y = box.y1 if above else box.y0 if y < box.y0 else middle_y
+    right = box.x0 + (widths[0] if above else widths[-1] if y < box.y0 else max(widths))
+    starts = [(box.x0 - 3, side_y), ((box.x0 + right) / 2, side_y), (right + 3, side_y)]
+    if x > box.x1 or x < box.x0:
+        starts.append((box.x0 - 4 if x < box.x0 else box.x1 + 4, middle_y))
+    leaders = []
+    for x0, y0 in starts:
+        distance = math.dist((x0, y0), (x, y))
+        share = max(0.0, 1 - clear / distance) if distance else 0.0
+        leaders.append((distance, Segment(x0, y0, x0 + (x - x0) * share, y0 + (y - y0) * share, weight=25.0)))
+    return min(leaders, key=lambda found: found[0] / 12 + _parallel_cost(found[1]))[1]
 
 
 def _parallel_cost(leader: Segment) -> float:

@@ -16,6 +16,7 @@ from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule,
 from frontier.present.layout import Rect, line_height, text_width, wrap
 from frontier.present.wording import (
     Provenance,
+    brief_sentence,
     clean,
     decision_sentence,
     flag_kinds,
@@ -29,6 +30,7 @@ TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
 STUB = 0.028
 """Length of the arrow of an interval without an end, as a share of the axis."""
 _NBSP = "\u00a0"
+_SEPARATOR = f"{_NBSP}· "
 _TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 SURE = 0.9
 """A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
@@ -181,7 +183,7 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
         ring=(ring.x, ring.y) if ring else None,
     )
     light = (view.light.ceiling, view.light.assumption) if view.light else None
-    title = None if alone else f"{panel.name}: {_TOGETHER.sub(_NBSP, view_sentence(view))}"
+    title = None if alone else f"{panel.name}: {_TOGETHER.sub(_NBSP, view_sentence(view, brief=True))}"
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
@@ -315,11 +317,12 @@ def _title(views: Sequence[View]) -> str:
     return f"{met} of {len(decided)} workloads are proven to keep {promise}"
 
 
-def view_sentence(view: View) -> str:
-    """The decision, or without an SLA the ends of the frontier."""
+def view_sentence(view: View, *, brief: bool = False) -> str:
+    """The decision, or without an SLA the top of the frontier."""
     across, up = view.axes
     if view.decision is not None:
-        return decision_sentence(view.decision, throughput=up, gpus=view.gpus)
+        say = brief_sentence if brief else decision_sentence
+        return say(view.decision, throughput=up, gpus=view.gpus)
     by_concurrency = {p.concurrency: p for p in view.mine}
     ends = [by_concurrency[c] for c in view.frontier.members if c in by_concurrency]
     if not ends:
@@ -348,7 +351,7 @@ def _key(views: Sequence[View]) -> str:
         parts.append("✕ = dominated")
     if Role.FLAGGED in roles:
         parts.append("○ = flagged, never chosen")
-    return " · ".join(part.replace(" ", _NBSP) for part in parts)
+    return _SEPARATOR.join(part.replace(" ", _NBSP) for part in parts)
 
 
 def _shape_words(view: View) -> str:
@@ -397,7 +400,7 @@ def _foot(views: Sequence[View], provenance: Provenance | None) -> str:
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
     parts.append(f"run {known.run}" if known.run else None)
-    return " · ".join(clean(part).replace(" ", _NBSP) for part in parts if part)
+    return _SEPARATOR.join(clean(part).replace(" ", _NBSP) for part in parts if part)
 
 
 def _span(low: int, high: int) -> str:

@@ -167,6 +167,22 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
     return _open_sentence(decision, promise)
 
 
+def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
+    """The same in few words, where several stand beside each other."""
+    limit = binding_limit(decision)
+    held = decision.metrics.get(limit.metric) if limit else None
+    tail = f"{metric(limit.metric).label} {value_text(limit.metric, held.value)}" if limit and held else ""
+    if decision.concurrency is not None:
+        speed = decision.metrics.get(throughput)
+        figures = [value_text(throughput, speed.value, gpus)] if speed else []
+        return f"run at {decision.concurrency}: " + ", ".join([*figures, tail] if tail else figures)
+    words = {Verdict.VIOLATES: "nothing keeps the SLA", Verdict.INVALID: "nothing valid"}
+    word = words.get(decision.verdict, "not proven")
+    if decision.candidate is None or decision.verdict is Verdict.INVALID:
+        return word
+    return f"{word}; closest {setting(decision.candidate)}, {tail}".rstrip(", ")
+
+
 def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
     said = f"Run at concurrency {decision.concurrency}"
     if (speed := decision.metrics.get(throughput)) is not None:
