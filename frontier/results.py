@@ -6,6 +6,7 @@ is always safe.
 
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ from frontier.config import Config, load_config
 from frontier.errors import MisaskedError
 from frontier.metrics import DEFAULT_METRICS
 from frontier.model import Decision, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
-from frontier.store import RunDirectory
+from frontier.samplefile import pack, unpack
+from frontier.store import RunDirectory, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,5 +148,22 @@ def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:
 
 
 def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
-    """The sample of a finished trial: from the cache, or from its records."""
-    return window.sample(measurement, run.records(measurement.trial.key))
+    """The sample of a finished trial: from the cache, or from its records, which then makes the cache."""
+    with suppress(OSError):
+        if (found := unpack(_cache(run, measurement).read_bytes(), _made_from(run, measurement))) is not None:
+            return found
+    sample = window.sample(measurement, run.records(measurement.trial.key))
+    with suppress(OSError):  # a run directory one may only read is still read, only more slowly
+        _cache(run, measurement).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(_cache(run, measurement), pack(sample, _made_from(run, measurement)))
+    return sample
+
+
+def _cache(run: RunDirectory, measurement: Measurement) -> Path:
+    return run.derived_file(f"samples/{measurement.trial.key}.npz")
+
+
+def _made_from(run: RunDirectory, measurement: Measurement) -> str:
+    """Names the records a sample is made of: a trial measured again must not be answered from the old cache."""
+    size = run.trial_file(measurement.trial.key).stat().st_size
+    return f"{measurement.trial.fingerprint} {measurement.epoch} {size}"

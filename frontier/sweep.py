@@ -5,18 +5,19 @@ count by their fingerprint, and the search proposes from history alone.
 """
 
 import asyncio
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.analyze import search, window
+import numpy as np
+
+from frontier.analyze import search
 from frontier.analyze.sample import Sample
 from frontier.backend import Backend, Facts
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import MeasurementError
-from frontier.model import Measurement, Record, Shape, Trial
+from frontier.model import Measurement, Shape, Trial
 from frontier.plan import Plan, make_trial
 from frontier.present.progress import Progress
 from frontier.results import History, Setting, load_sample
@@ -44,7 +45,7 @@ class Conductor:
     facts: dict[str, Facts] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _started: float = 0.0
-    _ran: int = 0
+    _before: float = 0.0
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan, then refine. Whatever the end, finished trials are on disk."""
@@ -112,9 +113,10 @@ class Conductor:
         for life in range(1, LIVES + 1):
             if self.stop.is_set():
                 return "interrupted"
-            if self._over_budget():
+            if (spent := self._spent_budget()) is not None:
+                self.progress.note(f"the budget's {spent} is spent")
                 return "budget"
-            measurement, sample = await self._once(trial)
+            measurement = await self._once(trial)
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key)
                 return "interrupted"
@@ -124,35 +126,32 @@ class Conductor:
                 if life == LIVES or not await self._await_server(trial.deployment):
                     return "server_lost"
                 continue
-            self._ran += 1
+            # From the file, not from memory: what is decided now is what a later look at the run will decide.
+            sample = load_sample(self.run, measurement)
             self._history(trial.deployment, trial.shape).append((trial, sample))
             self._done.add(trial.key)
             self.progress.trial_finished(trial, sample_line(sample))
             return "finished"
         raise AssertionError("a trial ends in one of its lives")
 
-    async def _once(self, trial: Trial) -> tuple[Measurement, Sample]:
+    async def _once(self, trial: Trial) -> Measurement:
         self.progress.trial_started(trial, len(self._done) + 1, max(len(self.plan.trials), len(self._done) + 1))
-        records: list[Record] = []
         with self.run.writer(trial) as writer:
             measurement = await self.backend.run(
                 trial,
                 expected_e2e=self._expected_e2e(trial),
-                sink=records.append,
+                sink=writer.add,
                 on_tick=self.progress.tick,
                 stop=self.stop,
             )
-            sample = window.sample(measurement, records)
             if measurement.ended in ("requests", "time"):
-                for record in records:
-                    writer.add(record)
                 writer.commit(measurement)
-        return measurement, sample
+        return measurement
 
     def _expected_e2e(self, trial: Trial) -> float | None:
         """The mean E2E where this shape was measured nearest: how long to stagger the start over."""
         seen = [
-            (abs(t.concurrency - trial.concurrency), statistics.fmean(s.e2e[s.ok]))
+            (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
             for t, s in self._history(trial.deployment, trial.shape)
             if s.ok.any()
         ]
@@ -170,6 +169,7 @@ class Conductor:
                 continue
             self._done.add(key)
             self._history(trial.deployment, trial.shape).append((trial, load_sample(self.run, measurement)))
+            self._before += measurement.window.end
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
         facts = await self.backend.prepare(deployment)
@@ -204,9 +204,17 @@ class Conductor:
                 return True
         return False
 
-    def _over_budget(self) -> bool:
-        limit = self.config.budget.time
-        return limit is not None and self.clock() - self._started > limit
+    def _spent_budget(self) -> str | None:
+        """Which part of the budget is spent, over all sessions of this run; None while there is some left."""
+        budget, samples = self.config.budget, [s for h in self.histories.values() for _, s in h]
+        hours = (self._before + self.clock() - self._started) / 3600
+        spent = {
+            "time": (3600 * hours, budget.time),
+            "requests": (sum(sum(s.outcomes.values()) for s in samples), budget.requests),
+            "tokens": (sum(float(np.nansum(s.completion_tokens)) for s in samples), budget.tokens),
+            "cost": (hours * sum(d.price or 0.0 for d in self.config.deployments), budget.cost),
+        }
+        return next((name for name, (used, limit) in spent.items() if limit is not None and used >= limit), None)
 
     def _history(self, deployment: str, shape: Shape) -> History:
         return self.histories.setdefault((deployment, shape), [])

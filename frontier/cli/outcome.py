@@ -35,7 +35,7 @@ def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
         answer_json(decisions_json(decisions))
     else:
         colour = in_colour()
-        answer(points_table(points, frontiers, found.limits(), width=width(), colour=colour))
+        answer(points_table(points, frontiers, found.limits(), decisions=decisions, width=width(), colour=colour))
         if decisions:
             answer(decision_table(decisions, width=width(), colour=colour))
     for file in draw(found, (), found.limits(), None, None, "light"):

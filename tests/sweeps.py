@@ -1,0 +1,93 @@
+"""Running whole sweeps in tests: configs, the conductor in virtual time, and the truth to compare with."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from frontier.backend import VirtualBackend
+from frontier.config import Config, load_config
+from frontier.engine.virtual import truth
+from frontier.model import Trial
+from frontier.plan import make_plan
+from frontier.results import Run, load
+from frontier.store import RunDirectory
+from frontier.sweep import Conductor, SweepEnd
+
+ENGINES = {
+    "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
+    "KV cliff": "{step_base: 5ms, per_decode: 30us, per_prefill_token: 20us, noise: 0.05, kv_tokens: 6000}",
+    "infeasible": "{step_base: 60ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
+}
+
+
+def config_text(engine: str, *, sla: str = "{p99_ttft: 50ms}", requests: int = 400, refine: int = 0) -> str:
+    return f"""\
+endpoint: simulator
+simulator: {engine}
+shapes: [256/32]
+concurrency: [1, 2, 4, 8, 16, 32, 64]
+sla: {sla}
+requests: {requests}
+repeats: 3
+refine: {refine}
+"""
+
+
+@dataclass(slots=True)
+class Told:
+    """A progress that remembers what it was told."""
+
+    finished: list[Trial] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def plan(self, total: int, done: int) -> None:
+        self.notes.append(f"plan {total} {done}")
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        pass
+
+    def tick(self, tick: object) -> None:
+        pass
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+        self.finished.append(trial)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+def open_run(path: Path, config: Config, text: str) -> RunDirectory:
+    return RunDirectory.open_for_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    )
+
+
+def sweep_in_virtual_time(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
+    """Run (or resume) a whole sweep of the embedded engine without waiting for it."""
+    config = load_config(text, "sweep.yaml")
+    told = Told()
+
+    async def go(run: RunDirectory) -> SweepEnd:
+        backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
+        return await Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()
+
+    with open_run(path, config, text) as run:
+        end = asyncio.run(go(run))
+    return load(path), told, end
+
+
+def true_operating_point(text: str, among: Sequence[int]) -> int | None:
+    """The highest concurrency below the first that truly breaks the SLA, by long runs of the engine itself."""
+    config = load_config(text, "sweep.yaml")
+    spec = config.deployments[0].engine_spec()
+    best = None
+    for concurrency in sorted(among):
+        for limit in config.limits:
+            if truth(spec, config.shapes[0], concurrency, limit.metric, requests=6_000) > limit.promise:
+                return best
+        best = concurrency
+    return best

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from frontier.model import Phase, Verdict
+from sweeps import ENGINES, config_text, sweep_in_virtual_time, true_operating_point
+
+GRID = (1, 2, 4, 8, 16, 32, 64)
+
+
+@pytest.mark.parametrize("family", ENGINES)
+def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
+    text = config_text(ENGINES[family], requests=1000)
+    run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)
+    assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
+
+
+def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], sla="{p99_tpot: 8ms}", refine=4)
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    limit = true_operating_point(text, range(1, 65))
+    assert limit is not None
+    assert decision.concurrency is not None
+    assert 0.7 * limit <= decision.concurrency <= limit
+    assert decision.concurrency not in GRID
+    assert any(trial.phase is Phase.CONFIRM for trial in told.finished)
+
+
+def test_the_same_sweep_again_measures_nothing_and_says_the_same(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], refine=2)
+    first, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    again, told, end = sweep_in_virtual_time(tmp_path / "run", text)
+    assert (end, []) == ("finished", told.finished)
+    assert first.solve() == again.solve()
+
+
+def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
+    sweep_in_virtual_time(tmp_path / "run", text)
+    lost = [tmp_path / "run" / "trials" / f"default-256x32-c{c:04d}-grid-r2.jsonl" for c in (4, 16)]
+    for file in lost:
+        file.unlink()
+    resumed, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    assert {4, 16} == {trial.concurrency for trial in told.finished}
+    assert whole.solve() == resumed.solve()
+    assert whole.points() == resumed.points()
+
+
+def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    before = run.points()
+    samples = sorted((tmp_path / "run" / "derived" / "samples").iterdir())
+    assert samples
+    samples[0].unlink()
+    samples[1].write_bytes(b"not a sample")
+    samples[2].write_bytes(samples[2].read_bytes()[:1000])
+    again, _, _ = sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    assert before == again.points()
+
+
+def test_settings_far_beyond_the_sla_are_skipped_and_said_to_be(tmp_path: Path) -> None:
+    text = config_text("{step_base: 5ms, per_decode: 20us, per_prefill_token: 100us, max_num_seqs: 8}", requests=300)
+    _, told, _ = sweep_in_virtual_time(tmp_path / "run", text.replace("50ms", "40ms"))
+    assert any(note.startswith("skipped") for note in told.notes)
+
+
+def test_a_frame_has_a_row_per_point_with_intervals(tmp_path: Path) -> None:
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    frame = run.frame()
+    assert list(GRID) == list(frame["concurrency"])
+    assert (frame["p99_ttft_low"] <= frame["p99_ttft"]).all()
+    assert (frame["p99_ttft"] <= frame["p99_ttft_high"]).all()
+
+
+def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"]) + "budget: {requests: 2000}\n"
+    run, told, end = sweep_in_virtual_time(tmp_path / "run", text)
+    assert end == "budget"
+    assert 0 < len(told.finished) < 21
+    assert run.points()
