@@ -81,4 +81,4 @@ def _scalar(text: str) -> str:
     words = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
     if plain and not text.endswith(":") and text.lower() not in words:
         return text
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)

@@ -34,7 +34,8 @@ _SYNONYMS = {
     "num_prompts": (None, "write requests"), "max_requests": (None, "write requests"),
     "duration": (None, "write max_time"), "timeout": (None, "write timeouts: {total: 30min}"),
     "temperature": (None, "write extra_body: {temperature: 0}"), "variants": (None, "write deployments"),
-    "runs": (None, "write repeats"), "rate": ("this is a closed loop: load is set by concurrency", "write concurrency"),
+    "runs": (None, "write repeats"), "tiers": (None, "write sla: {gold: {p99_ttft: 200ms}}"),
+    "rate": ("this is a closed loop: load is set by concurrency", "write concurrency"),
 }  # fmt: skip
 
 

@@ -22,6 +22,9 @@ WARMUP_AUTO = 2.0
 """Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least this long."""
 
 
+MAX_TRIALS = 20_000
+
+
 class BudgetConfig(Strict):
     """When the sweep as a whole stops: seconds, requests sent, output tokens received, dollars."""
 
@@ -70,7 +73,7 @@ def _shapes(value: tuple[Shape, ...]) -> tuple[Shape, ...]:
         same = [s for s in value[:i] if (s.isl, s.osl, s.prefix) == (shape.isl, shape.osl, shape.prefix)]
         if same:
             faults.append(Fault(f"{shape.label} is given twice", "remove one; repeats: 3  measures each again", (i,)))
-    labels = [shape.label.replace("/", "x") for shape in value]
+    labels = [shape.label for shape in value]
     faults = faults or _distinct(labels, "shapes", "give one a name, as {isl: 1024, osl: 256, name: chat}")
     if faults:
         raise Faults(*faults)
@@ -112,7 +115,7 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        faults = [*_time_faults(self), *_metric_faults(self), *_name_faults(self)]
+        faults = [*_time_faults(self), *_metric_faults(self), *_name_faults(self), *_size_faults(self)]
         if faults:
             raise Faults(*faults)
         return self
@@ -205,6 +208,13 @@ def _metric_faults(config: Config) -> list[Fault]:
             what = f"{name} counts requests within the limits, and there are none"
             faults.append(Fault(what, "add  sla: {p99_ttft: 500ms}", ("objectives", i)))
     return faults
+
+
+def _size_faults(config: Config) -> list[Fault]:
+    count = len(config.deployments) * len(config.shapes) * len(config.concurrency) * config.repeats
+    if count <= MAX_TRIALS:
+        return []
+    return [Fault(f"the sweep has {count:,} trials; {MAX_TRIALS:,} are the most", "sweep fewer settings", ("shapes",))]
 
 
 def _name_faults(config: Config) -> list[Fault]:

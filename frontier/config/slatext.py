@@ -167,7 +167,8 @@ def _limits_of_text(text: str) -> tuple[Limit, ...]:
         try:
             found[one.name] = _limit(one, bounds[0] if len(bounds) == 1 else bounds)
         except Faults as wrong:
-            raise Faults(*(Fault(f.what.replace("{key}", one.name), f.way_out) for f in wrong.faults)) from None
+            way_out = re.sub(r"\[(\S+), (\S+)\]", rf"{one.name}{right}\1..\2", wrong.faults[0].way_out or "")
+            raise fault(wrong.faults[0].what.replace("{key}", one.name), way_out) from None
     trouble = _together(list(found.values()))
     if trouble:
         raise Faults(*trouble)
