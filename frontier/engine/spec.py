@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware, hardware_mapping
+from frontier.engine.roofline import Roofline
 from frontier.units import parse_duration, parse_share
 
 
@@ -115,6 +116,9 @@ class EngineSpec:
             )
         if self.kv_tokens is not None and self.kv_tokens < 2 * self.block_size:
             raise ValueError(f"kv_tokens: {self.kv_tokens} is less than two blocks of {self.block_size}")
+        if self.model is not None and self.hardware is not None and self.kv_tokens is None:
+            light = Roofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
+            light.kv_tokens()  # refuses weights that do not fit
         if self.model is None and self.step_base + self.per_decode <= 0:
             raise ValueError("step_base: a step must take some time; give step_base or per_decode")
 
