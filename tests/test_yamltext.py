@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from frontier.config.yamltext import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Place, parse_yaml, plain_value
 from frontier.errors import Complaint, ConfigError
-from frontier.yamltext import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Place, parse_yaml, plain_value
 
 
 def complaints(text: str) -> str:

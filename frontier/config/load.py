@@ -10,8 +10,8 @@ from frontier.config.deployment import DeploymentConfig, HardwareConfig, Timeout
 from frontier.config.models import BudgetConfig, Config
 from frontier.config.redaction import looks_like_a_key, masked_line, redact
 from frontier.config.values import Fault, Faults, nearest, shown
+from frontier.config.yamltext import Document, Path, parse_yaml
 from frontier.errors import Complaint, ConfigError
-from frontier.yamltext import Document, Path, parse_yaml
 
 _SWEEP_KEYS = tuple(field.alias or name for name, field in Config.model_fields.items())
 _DEPLOYMENT_KEYS = tuple(key for key in DeploymentConfig.model_fields if key != "name")
