@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from frontier.model import Phase, Verdict
-from sweeps import ENGINES, config_text, sweep_in_virtual_time, true_operating_point
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time, true_operating_point
 
 GRID = (1, 2, 4, 8, 16, 32, 64)
 

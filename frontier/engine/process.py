@@ -35,6 +35,11 @@ class SimulatorProcess:
         """The address without /v1: where /metrics, /health and /truth are."""
         return self.url.removesuffix("/v1")
 
+    @property
+    def alive(self) -> bool:
+        """It was started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
     def start(self) -> None:
         """Start and wait until it serves. MeasurementError when it does not within half a minute."""
         command = [
@@ -43,7 +48,10 @@ class SimulatorProcess:
         ]  # fmt: skip
         if self._api_key_env is not None:
             command += ["--api-key-env", self._api_key_env]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 (our own)
+        # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the child.
+        self._child = subprocess.Popen(  # noqa: S603 (our own)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         try:
             told = orjson.loads(self._first_line())
         except (TimeoutError, orjson.JSONDecodeError) as wrong:
