@@ -68,10 +68,11 @@ def _defaults() -> Iterator[None]:
     """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no reason to fail."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
+        # Without hinting a text is as wide as its letters, at every size: the layout counts on it.
         mpl.rcParams.update(
-            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "font.family": "DejaVu Sans",
-             "text.hinting": "no_hinting", "text.hinting_factor": 1}
-        )
+            {"svg.hashsalt": "frontier", "svg.fonttype": "none", "pdf.fonttype": 42, "text.hinting": "no_hinting",
+             "font.sans-serif": ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Geneva", "Arial", "Helvetica"]}
+        )  # fmt: skip
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         yield
 
@@ -165,9 +166,7 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
         axes.plot(mark.x, mark.y, "o", ms=8, mfc=colour, mec=colour, mew=1.4, alpha=0.35, zorder=4.1)
 
 
-def _ends(
-    axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str, alpha: float
-) -> None:
+def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str, alpha: float) -> None:
     """Arrow heads on the ends without a bound."""
     for (x, y), marker, is_open in zip(ends, markers, (bar.open_low, bar.open_high), strict=True):
         if is_open:

@@ -116,6 +116,10 @@ class Rect:
 
     def crossed_by(self, line: "Segment") -> bool:
         """Whether a straight line touches the box (Liang-Barsky clipping)."""
+        if max(line.x0, line.x1) < self.x0 or min(line.x0, line.x1) > self.x1:
+            return False
+        if max(line.y0, line.y1) < self.y0 or min(line.y0, line.y1) > self.y1:
+            return False
         enter, leave = 0.0, 1.0
         dx, dy = line.x1 - line.x0, line.y1 - line.y0
         for p, q in (
@@ -179,9 +183,7 @@ def _crosses(a: Segment, b: Segment) -> bool:
     def side(s: Segment, x: float, y: float) -> float:
         return (s.x1 - s.x0) * (y - s.y0) - (s.y1 - s.y0) * (x - s.x0)
 
-    return (
-        side(a, b.x0, b.y0) * side(a, b.x1, b.y1) < 0 and side(b, a.x0, a.y0) * side(b, a.x1, a.y1) < 0
-    )
+    return side(a, b.x0, b.y0) * side(a, b.x1, b.y1) < 0 and side(b, a.x0, a.y0) * side(b, a.x1, a.y1) < 0
 
 
 Corner = Literal["above left", "above", "left", "above right", "right", "below right", "below", "below left"]
@@ -244,23 +246,25 @@ def place_block(
     """
     width, height = max(widths), line * len(widths)
     area = canvas.bounds
-    best: tuple[float, Rect, Segment] | None = None
+    candidates: list[tuple[float, Rect]] = []
     for row in range(max(0, int((area.y1 - area.y0 - height) // step)) + 1):
         for column in range(max(0, int((area.x1 - area.x0 - width) // step)) + 1):
             left, bottom = area.x0 + column * step, area.y0 + row * step
             box = Rect(left, bottom, left + width, bottom + height)
-            near = box.nearest(x, y)
-            distance = math.dist(near, (x, y))
-            cost = abs(distance - away) / 12
-            if distance < 24 or (best is not None and cost >= best[0]):
-                continue
-            cost += canvas.cost(box.grown(5)) * 1.5
-            if cost >= HARD:
-                continue
-            leader = _leader(box, x, y, widths)
-            cost += canvas.leader_cost(leader) + _parallel_cost(leader)
-            if best is None or cost < best[0]:
-                best = (cost, box, leader)
+            distance = math.dist(box.nearest(x, y), (x, y))
+            if distance >= 24:
+                candidates.append((abs(distance - away) / 12, box))
+    best: tuple[float, Rect, Segment] | None = None
+    for near, box in sorted(candidates, key=lambda c: (c[0], c[1].y0, c[1].x0)):
+        if near >= (best[0] if best else SCATTERED):
+            break
+        cost = near + canvas.cost(box.grown(5)) * 1.5
+        if cost >= (best[0] if best else SCATTERED):
+            continue
+        leader = _leader(box, x, y, widths)
+        cost += canvas.leader_cost(leader) + _parallel_cost(leader)
+        if best is None or cost < best[0]:
+            best = (cost, box, leader)
     if best is None or best[0] >= SCATTERED:
         return None
     canvas.take(best[1].grown(4))

@@ -144,9 +144,7 @@ def _boxes(
     return found
 
 
-def _lines(
-    lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False
-) -> list[Label]:
+def _lines(lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False) -> list[Label]:
     """One label per line of text, going down from `top`."""
     step = line_height(size)
     return [

@@ -81,13 +81,17 @@ class _Count:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.begun = clock()
-        self.total = self.number = self.ran = 0
+        self.total = self.number = self.done = self.ran = 0
 
     def plan(self, total: int, done: int) -> None:
-        self.total, self.number = total, done
+        self.total, self.number, self.done = total, done, done
 
     def started(self, number: int, total: int) -> None:
-        self.number, self.total = number, max(total, number)
+        self.number, self.total, self.done = number, max(total, number), number - 1
+
+    def finished(self) -> None:
+        self.ran += 1
+        self.done = self.number
 
     @property
     def elapsed(self) -> float:
@@ -95,9 +99,9 @@ class _Count:
 
     def left(self) -> str:
         """'about 12 min 0 s left' once two trials have shown how long one takes."""
-        if self.ran < 2 or self.number > self.total:
+        if self.ran < 2 or self.done >= self.total:
             return ""
-        return f"about {format_elapsed(self.elapsed / self.ran * (self.total - self.number))} left"
+        return f"about {format_elapsed(self.elapsed / self.ran * (self.total - self.done))} left"
 
     def head(self) -> str:
         wide = len(str(self.total))
@@ -134,7 +138,7 @@ class PlainProgress:
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
         """The trial's line."""
-        self._count.ran += 1
+        self._count.finished()
         parts = [f"{self._count.head()}  {trial_name(trial)}", figures_text(figures), self._count.left()]
         self._say("   ".join(part for part in parts if part))
 
@@ -177,7 +181,7 @@ class LiveProgress:
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
         """The trial's line scrolls by above."""
-        self._count.ran += 1
+        self._count.finished()
         line = Text.assemble((self._count.head(), "dim"), f"  {trial_name(trial)}   ", figures_text(figures))
         self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
         self._draw(always=True)

@@ -240,9 +240,7 @@ def _short(name: str) -> str:
 # --- decisions
 
 
-def decision_table(
-    decisions: Sequence[Decision], *, gpus: Gpus = None, width: int = 80, colour: bool = False
-) -> str:
+def decision_table(decisions: Sequence[Decision], *, gpus: Gpus = None, width: int = 80, colour: bool = False) -> str:
     """Each decision: the verdict, the figures it stands on with interval and limit, and what to know beside."""
     blocks: list[RenderableType] = []
     several = len({d.deployment for d in decisions}) > 1

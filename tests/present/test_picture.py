@@ -1,0 +1,310 @@
+"""What is drawn, as data: no pixels are looked at here."""
+
+import dataclasses
+import math
+
+import pytest
+from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
+
+from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep, Shape, Verdict
+from frontier.present.drawn import Panel, Picture, Role
+from frontier.present.layout import Rect
+from frontier.present.picture import Light, View, picture, small_multiples
+from frontier.present.wording import Provenance
+
+ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
+
+
+def drawn(points: list[Point], *limits: Limit, **more: object) -> Picture:
+    wanted = limits or (LIMIT,)
+    return picture(points, toy_frontier(points), toy_decision(points, wanted), **more)  # type: ignore[arg-type]
+
+
+def only(found: Picture) -> Panel:
+    assert 1 == len(found.panels)
+    return found.panels[0]
+
+
+def said(found: Picture) -> str:
+    labels = [*found.labels, *(label for panel in found.panels for label in panel.labels)]
+    return "\n".join(line for label in labels for line in label.lines).replace("\u00a0", " ")
+
+
+def test_the_title_is_the_decision() -> None:
+    found = drawn(toy_points())
+
+    assert "Run at concurrency 64: 2,825 tok/s with p99 TTFT 418 ms (limit 500 ms)" == found.title
+
+
+def test_throughput_is_per_gpu_only_when_the_gpus_are_given() -> None:
+    assert "2,825 tok/s/GPU" in drawn(toy_points(), gpus=1).title
+    assert "706 tok/s/GPU" in drawn(toy_points(), gpus=4).title
+    assert "output throughput per GPU (tok/s)" == only(drawn(toy_points(), gpus=4)).y.label
+    assert "output throughput (tok/s)" == only(drawn(toy_points())).y.label
+
+
+def test_the_staircase_has_one_corner_per_setting_and_runs_to_the_right_edge() -> None:
+    points = toy_points((1, 8, 64))
+    panel = only(drawn(points))
+    (x1, y1), (x2, y2), (x3, y3) = (
+        (p.metrics["p99_ttft"].value * 1e3, p.metrics["output_throughput"].value) for p in points
+    )
+
+    assert ((x1, y1), (x2, y1), (x2, y2), (x3, y2), (x3, y3), (panel.x.high, y3)) == panel.stairs[0].corners
+
+
+def test_where_right_is_better_the_staircase_runs_to_the_left_edge() -> None:
+    points = toy_points((1, 8, 64))
+    frontier = toy_frontier(points, ("output_throughput", "p50_interactivity"))
+    panel = only(picture(points, frontier))
+    corners = panel.stairs[0].corners
+
+    assert points[0].metrics["p50_interactivity"].value == corners[0][0]
+    assert panel.x.low == corners[-1][0]
+    assert [x for x, _ in corners] == sorted((x for x, _ in corners), reverse=True)
+    assert panel.arrow is not None
+    assert panel.arrow.x1 > panel.arrow.x0
+
+
+def test_marks_say_whether_a_setting_is_on_the_frontier_dominated_or_flagged() -> None:
+    points = toy_points()
+    points[3] = toy_point(8, flags=(ERRORS,))
+    panel = only(drawn(points))
+    roles = {mark.concurrency: mark.role for mark in panel.marks}
+
+    assert Role.FRONTIER is roles[64]
+    assert Role.DOMINATED is roles[128]
+    assert Role.FLAGGED is roles[8]
+
+
+def test_a_flag_that_is_a_remark_leaves_the_point_on_the_frontier() -> None:
+    points = toy_points()
+    points[3] = toy_point(8, flags=(dataclasses.replace(ERRORS, fatal=False),))
+
+    assert Role.FRONTIER is {m.concurrency: m.role for m in only(drawn(points)).marks}[8]
+
+
+def test_flagged_settings_are_listed_with_their_reason_and_never_starred() -> None:
+    points = [toy_point(c, flags=(ERRORS,) if c in (64, 128) else ()) for c in (8, 32, 64, 128)]
+    found = drawn(points)
+
+    assert "errors 4.2% (limit 1%): c=64, c=128" in said(found)
+    assert "Run at concurrency 32" in found.title
+    star = only(found).star
+    assert star is not None
+    assert points[1].metrics["p99_ttft"].value * 1e3 == pytest.approx(star[0])
+
+
+def test_the_sla_is_a_region_a_line_and_its_text() -> None:
+    panel = only(drawn(toy_points()))
+
+    assert panel.region is not None
+    assert (panel.x.low, 500.0) == panel.region[:2]
+    assert [("x", 500.0)] == [(rule.axis, rule.at) for rule in panel.rules]
+    assert any("SLA  p99 TTFT ≤ 500 ms" in label.lines for label in panel.labels)
+
+
+def test_a_limit_on_a_metric_that_is_not_drawn_is_said_beside_the_line() -> None:
+    found = drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))
+
+    assert "SLA  p99 TTFT ≤ 500 ms\nand  p99 TPOT ≤ 30 ms" in said(found)
+
+
+def test_a_limit_far_from_every_point_is_named_and_does_not_squeeze_the_picture() -> None:
+    near, far = only(drawn(toy_points())), only(drawn(toy_points(), Limit("p99_ttft", 0.001)))
+
+    assert far.x.low > 20
+    assert not far.rules
+    assert any("left of the picture" in line for label in far.labels for line in label.lines)
+    assert near.rules
+
+
+def test_infinite_ends_become_short_arrows_and_unknown_intervals_none() -> None:
+    points = toy_points((4, 16, 64))
+    value = points[1].metrics["p99_ttft"].value
+    points[1] = dataclasses.replace(
+        points[1], metrics={**points[1].metrics, "p99_ttft": Estimate(value, value * 0.9, math.inf, 300)}
+    )
+    points[2] = dataclasses.replace(
+        points[2], metrics={**points[2].metrics, "p99_ttft": Estimate.unknown_doubt(0.4, 300)}
+    )
+    panel = only(picture(points, toy_frontier(points)))
+    bars = {mark.concurrency: mark.x_bar for mark in panel.marks}
+
+    assert bars[16] is not None
+    assert bars[16].open_high
+    assert not bars[16].open_low
+    assert value * 1e3 < bars[16].high < panel.x.high
+    assert bars[64] is None
+
+
+def test_intervals_are_clipped_to_the_axes() -> None:
+    points = toy_points((4, 16, 64))
+    value = points[2].metrics["p99_ttft"].value
+    points[2] = dataclasses.replace(
+        points[2], metrics={**points[2].metrics, "p99_ttft": Estimate(value, 1e-9, 1e9, 300)}
+    )
+    panel = only(picture(points, toy_frontier(points)))
+    bar = panel.marks[-1].x_bar
+
+    assert bar is not None
+    assert (panel.x.low, panel.x.high) == (bar.low, bar.high)
+
+
+def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> None:
+    points = toy_points((4, 16, 64))
+    points[2] = dataclasses.replace(
+        points[2], metrics={**points[2].metrics, "p99_ttft": Estimate(math.inf, 1.0, math.inf, 300)}, flags=(ERRORS,)
+    )
+    found = picture(points, toy_frontier(points))
+
+    assert [64] == [mark.concurrency for mark in only(found).marks if mark.beyond]
+    assert "too many requests failed for a p99 TTFT to exist: c=64" in said(found)
+
+
+def test_a_point_without_the_metric_is_named_as_not_drawn() -> None:
+    points = toy_points((4, 16, 64))
+    bare = {k: v for k, v in points[1].metrics.items() if k != "p99_ttft"}
+    points[1] = dataclasses.replace(points[1], metrics=bare)
+    why = {16: "p99_ttft was not measured"}
+    frontier = Frontier("default", SHAPE, ("output_throughput", "p99_ttft"), (4, 64), (), why)
+    found = picture(points, frontier)
+
+    assert [4, 64] == [mark.concurrency for mark in only(found).marks]
+    assert "not drawn, no p99 TTFT: c=16" in said(found)
+
+
+def test_nothing_feasible_is_said_and_the_nearest_is_ringed_not_starred() -> None:
+    found = drawn(toy_points(), Limit("p99_ttft", 0.02))
+
+    assert "Nothing measured keeps p99 TTFT ≤ 20 ms: closest is concurrency 1 at 47.3 ms" == found.title
+    assert only(found).star is None
+    assert only(found).ring is not None
+
+
+def test_what_is_not_proven_says_what_would_decide() -> None:
+    points = toy_points()
+    decision = toy_decision(points)
+    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in decision.judgements)
+    unproven = dataclasses.replace(
+        decision, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements
+    )
+    found = picture(points, toy_frontier(points), unproven)
+
+    assert "Not proven to keep p99 TTFT ≤ 500 ms" in found.title
+    assert "about 1,000 requests would decide" in found.title
+    assert only(found).star is None
+
+
+def test_when_every_point_is_flagged_nothing_is_drawn_as_good() -> None:
+    points = toy_points(flags=(ERRORS,))
+    found = drawn(points)
+
+    assert "No valid measurement: every point is flagged" == found.title
+    assert () == only(found).stairs
+    assert {Role.FLAGGED} == {mark.role for mark in only(found).marks}
+
+
+def test_the_step_not_taken_is_written_beside_it() -> None:
+    points = toy_points()
+    chosen = next(p for p in points if p.concurrency == 56)
+    decision = dataclasses.replace(
+        toy_decision(points), concurrency=56, metrics=chosen.metrics, rejected=RejectedStep(64, 0.05, "p99_ttft", 1.9)
+    )
+
+    text = said(picture(points, toy_frontier(points), decision))
+    assert "c = 64: +5% throughput\nfor 1.9× p99 TTFT: not taken" in text
+
+
+def test_an_unresolved_neighbour_says_so() -> None:
+    points = toy_points((16, 32, 64, 70, 96))
+
+    assert "c = 70: unresolved, its interval\ncrosses the limit" in said(drawn(points))
+
+
+def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None:
+    near = drawn(toy_points(), light=Light(3600, "HBM roofline at c=128"))
+    far = drawn(toy_points(), light=Light(40_000, "HBM roofline"))
+
+    assert {3600.0} == {y for _, y in only(near).light}
+    assert "speed of light  3,600 tok/s   (HBM roofline at c=128)" in said(near)
+    assert () == only(far).light
+    assert "above the picture" in said(far)
+    assert only(far).y.high < 5000
+
+
+def test_latency_is_logarithmic_unless_the_range_is_small() -> None:
+    assert only(drawn(toy_points())).x.log
+    narrow = only(picture(toy_points((1, 2, 4, 8)), toy_frontier(toy_points((1, 2, 4, 8)))))
+
+    assert not narrow.x.log
+    assert "p99 time to first token (ms)" == narrow.x.label
+
+
+def test_several_shapes_get_a_panel_each_and_one_title() -> None:
+    views = []
+    for shape in (SHAPE, Shape.of(8192, 512), Shape.of(128, 128)):
+        points = toy_points(shape=shape)
+        views.append(View(points, toy_frontier(points), toy_decision(points)))
+    found = small_multiples(views)
+
+    assert "All 3 workloads keep p99 TTFT ≤ 500 ms" == found.title
+    assert ["1024/256", "8192/512", "128/128"] == [panel.name for panel in found.panels]
+    assert not any(
+        a.box.overlaps(b.box) for i, a in enumerate(found.panels) for b in found.panels[i + 1 :]
+    )
+
+
+def test_the_foot_says_where_the_numbers_come_from() -> None:
+    points = [toy_point(8, n=300), toy_point(64, n=1024)]
+    footer = Provenance(run="7f3a91", model="model-x", server="vllm 0.33", hardware="1 × H200")
+    text = said(picture(points, toy_frontier(points), footer=footer))
+
+    assert "model-x · server vllm 0.33 · 1 × H200 · closed loop" in text
+    assert "3 repeats · n = 300–1,024 per point · 0.2% errors · run 7f3a91" in text
+
+
+def test_an_axis_that_is_no_objective_is_refused() -> None:
+    with pytest.raises(ValueError, match="p99_e2e is not an objective"):
+        picture(toy_points(), toy_frontier(toy_points()), x="p99_e2e")
+
+
+def test_a_picture_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one frontier"):
+        small_multiples([])
+
+
+MANY = sorted({*range(1, 20), *range(20, 140, 6)})
+
+
+@pytest.mark.parametrize(
+    "points",
+    [toy_points((8,)), toy_points((1, 2)), toy_points(), toy_points(MANY), toy_points(MANY, peak=60.0)],
+    ids=["one", "two", "usual", "forty", "slow"],
+)
+@pytest.mark.parametrize("limit", [0.02, 0.05, 0.2, 0.5, 3.0])
+def test_no_text_covers_a_mark_or_another_text_or_leaves_the_picture(points: list[Point], limit: float) -> None:
+    found = drawn(points, Limit("p99_ttft", limit), light=Light(3700, "roofline"))
+    panel = only(found)
+    labels = [*found.labels, *panel.labels]
+    marks = [Rect.around(*panel.at(mark.x, mark.y), 3) for mark in panel.marks]
+
+    for i, label in enumerate(labels):
+        assert label.box.inside(Rect(0, 0, found.width, found.height)), label.lines
+        assert not any(label.box.overlaps(other.box) for other in labels[i + 1 :]), label.lines
+        assert not any(label.box.overlaps(mark) for mark in marks), label.lines
+
+
+def test_the_same_data_gives_the_same_picture() -> None:
+    assert drawn(toy_points()) == drawn(toy_points())
+
+
+def test_hostile_names_are_cleaned() -> None:
+    shape = Shape(SHAPE.isl, SHAPE.osl, name="chat\x1b[31m\u202e$x^2$\n<b>")
+    points = toy_points(shape=shape)
+    found = picture(points, toy_frontier(points), footer=Provenance(model="evil\x00\x1b]0;title\x07", server="a\nb"))
+
+    assert "\x1b" not in said(found)
+    assert "\u202e" not in said(found)
+    assert "\x00" not in said(found)
+    assert "evil]0;title" in said(found)

@@ -1,0 +1,128 @@
+"""What is said while a sweep runs: plain lines in a log, a redrawn line on a terminal."""
+
+import io
+from dataclasses import dataclass
+
+from rich.console import Console
+from toy import SHAPE
+
+from frontier.model import Phase, Shape, Trial
+from frontier.present.progress import LiveProgress, PlainProgress, make_progress
+
+FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
+
+
+@dataclass
+class Tick:
+    stage: str = "window"
+    elapsed: float = 41.0
+    in_flight: int = 128
+    window_sent: int = 213
+    finished: int = 400
+    failed: int = 0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(c: int = 128, repeat: int = 3, shape: Shape = SHAPE, deployment: str = "default") -> Trial:
+    return Trial(deployment, shape, c, repeat, Phase.GRID, 300, 1, 20.0, 0.0, 300.0, "f")
+
+
+def test_a_log_gets_one_stamped_line_per_trial() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "12:00:00")
+    progress.plan(3, 1)
+    for number in (2, 3):
+        progress.trial_started(trial(), number, 3)
+        progress.tick(Tick())
+        clock.now += 60
+        progress.trial_finished(trial(), FIGURES)
+    progress.note("a note")
+    progress.close()
+
+    assert [
+        "12:00:00  3 trials, 1 of them finished before",
+        "12:00:00  [2/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  [3/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  a note",
+        "12:00:00  2 trials run in 2 min 0 s",
+    ] == out.getvalue().splitlines()
+
+
+def test_a_pipe_gets_the_plain_view() -> None:
+    assert isinstance(make_progress(io.StringIO()), PlainProgress)
+
+
+def live(clock: Clock) -> tuple[LiveProgress, io.StringIO]:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None, _environ={}, markup=False)
+    return LiveProgress(console, clock), out
+
+
+def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.plan(30, 0)
+    progress.trial_started(trial(), 4, 30)
+    progress.tick(Tick(failed=2))
+    said = progress.line().plain
+    progress.close()
+
+    assert "[ 4/30]  1024/256  c=128 r3   window   128 in flight   213/300 sent   2 failed   41 s" in said
+
+
+def test_the_time_left_appears_once_two_trials_have_run() -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.plan(10, 0)
+    for number in (1, 2, 3):
+        progress.trial_started(trial(), number, 10)
+        if number < 3:
+            assert "left" not in progress.line().plain
+            clock.now += 60
+            progress.trial_finished(trial(), FIGURES)
+    said = progress.line().plain
+    progress.close()
+
+    assert "2 min 0 s so far   about 8 min 0 s left" in said
+
+
+def test_drawing_is_seldom_however_often_it_is_told() -> None:
+    clock = Clock()
+    progress, out = live(clock)
+    progress.trial_started(trial(), 1, 30)
+    before = len(out.getvalue())
+    for _ in range(100):
+        clock.now += 0.001
+        progress.tick(Tick())
+
+    assert before == len(out.getvalue())
+    clock.now += 1
+    progress.tick(Tick())
+    assert before < len(out.getvalue())
+    progress.close()
+
+
+def test_finished_trials_stay_on_the_screen() -> None:
+    progress, out = live(Clock())
+    progress.trial_started(trial(), 1, 30)
+    progress.trial_finished(trial(), FIGURES)
+    progress.close()
+
+    assert "1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s" in out.getvalue()
+
+
+def test_hostile_names_and_notes_are_cleaned() -> None:
+    out = io.StringIO()
+    progress = PlainProgress(out, Clock(), lambda: "t")
+    progress.trial_started(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), 1, 1)
+    progress.trial_finished(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), {})
+    progress.note("server says \x1b]0;owned\x07\r\n[red]x")
+
+    assert ["t  [1/1]  a[2Jb c  c=128 r3", "t  server says ]0;owned [red]x"] == out.getvalue().splitlines()
