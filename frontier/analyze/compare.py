@@ -1,0 +1,276 @@
+"""A against B: did the frontier move up and to the left, by how much, and how sure is that.
+
+The headline is the ratio of the areas under both staircases up to one reference, with a block-bootstrap interval. The
+gain at equal latency is a bracket: a staircase is careful for one frontier but not for a ratio of two (it errs by -15
+to +70 %), so each side is bounded by its staircase below and its next measured point above. The bootstrap sees what
+varies within a run, not what varies between days: run A and B interleaved.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from frontier.analyze import pareto, uncertainty
+from frontier.analyze.sample import Floats, Sample
+from frontier.analyze.uncertainty import DRAWS, INDIFFERENCE, Replicates, replicates
+from frontier.errors import ExitCode
+from frontier.metrics import metric
+from frontier.model import Estimate, Limit, Point, Shape
+
+Answer = Literal["better", "worse", "not resolved"]
+Samples = Mapping[tuple[str, Shape], Mapping[int, Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Throughput of B over A at the same latency `at`: certainly between `low` and `high` as far as measured.
+
+    `low` is 0 or `high` infinite where a side has no setting on that side of `at`. `interpolated` reads both frontiers
+    off straight lines between their settings: an estimate for the eye, None outside what both measured.
+    """
+
+    at: float
+    low: float
+    high: float
+    interpolated: Estimate | None
+
+    @property
+    def resolved(self) -> bool:
+        """The bracket excludes "no difference"."""
+        return self.low > 1 or self.high < 1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective."""
+
+    shape: Shape
+    a: str
+    b: str
+    objectives: tuple[str, str]
+    reference: float
+    ratio: Estimate
+    gains: tuple[Gain, ...]
+    verdict: Answer
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    a: Sequence[Point],
+    b: Sequence[Point],
+    objectives: tuple[str, str],
+    *,
+    reference: float | None = None,
+    at: Sequence[float] = (),
+    a_samples: Mapping[int, Sample] | None = None,
+    b_samples: Mapping[int, Sample] | None = None,
+    limits: tuple[Limit, ...] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Comparison:
+    """B against A, both of one deployment and the same shape.
+
+    `reference` is the worst value of the second objective that counts, usually the SLA's limit; by default the worst
+    that both frontiers reach. `at` are latencies for the gains (default: the reference). Only settings in the
+    concurrency range of both take part. Without samples of both sides the doubt is not known, and the verdict stays
+    "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio itself 2 % away from it.
+    ValueError when a side has no usable point.
+    """
+    one, other = metric(objectives[0]), metric(objectives[1])
+    low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    high = min(max(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    kept = [[p for p in side if pareto.exclusion(p, (one, other)) is None] for side in (a, b)]
+    sides = [[p for p in side if low <= p.concurrency <= high] for side in kept]
+    if not all(sides):
+        raise ValueError("each side needs a usable point in a range of concurrency that both measured")
+    signs = (1.0 if one.better == "higher" else -1.0), (1.0 if other.better == "lower" else -1.0)
+    tables = [_Side.of(side, objectives, signs) for side in sides]
+    worst = signs[1] * reference if reference is not None else min(float(t.price.max()) for t in tables)
+    for table, samples in zip(tables, (a_samples, b_samples), strict=True):
+        if samples is not None:
+            chosen = {c: samples[c] for c in table.concurrencies if c in samples}
+            table.draw(replicates(chosen, objectives, limits=limits, draws=draws, seed=seed), signs)
+        seed += 1
+    ratio = _ratio(tables[0], tables[1], signs[0], worst)
+    gains = tuple(_gain(tables[0], tables[1], signs[1] * x, x) for x in (at or (signs[1] * worst,)))
+    return Comparison(
+        shape=a[0].shape,
+        a=a[0].deployment,
+        b=b[0].deployment,
+        objectives=objectives,
+        reference=signs[1] * worst,
+        ratio=ratio,
+        gains=gains,
+        verdict=_verdict(ratio),
+        notes=_notes(ratio, gains, other.format(signs[1] * worst), kept, sides),
+    )
+
+
+class _Side:
+    """One side's settings, turned so that gain is to be maximised and price to be minimised, and its draws."""
+
+    def __init__(self, concurrencies: tuple[int, ...], gain: Floats, price: Floats) -> None:
+        self.concurrencies, self.gain, self.price = concurrencies, gain, price
+        self.drawn: tuple[Floats, Floats] | None = None
+
+    @classmethod
+    def of(cls, points: Sequence[Point], objectives: tuple[str, str], signs: tuple[float, float]) -> "_Side":
+        gain, price = (
+            np.array([sign * p.metrics[name].value for p in points])
+            for name, sign in zip(objectives, signs, strict=True)
+        )
+        return cls(tuple(p.concurrency for p in points), gain, price)
+
+    def draw(self, found: Replicates, signs: tuple[float, float]) -> None:
+        if found.concurrencies == self.concurrencies:  # a setting without its sample would be missing from every draw
+            self.drawn = signs[0] * found.gain, signs[1] * found.price
+
+    def area(self, floor: float, worst: float) -> tuple[float, Floats | None]:
+        value = pareto.hypervolume(self.gain, self.price, (floor, worst))
+        if self.drawn is None:
+            return value, None
+        areas = []
+        for gain, price in zip(*self.drawn, strict=True):
+            ok = np.isfinite(gain) & np.isfinite(price)
+            areas.append(pareto.hypervolume(gain[ok], price[ok], (floor, worst)))
+        return value, np.array(areas)
+
+    def bracket(self, at: float) -> tuple[float, float]:
+        """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one."""
+        inside = self.gain[self.price <= at]
+        stair = float(inside.max()) if inside.size else -math.inf
+        beyond = np.flatnonzero(self.price > at)
+        if not beyond.size:
+            return stair, math.inf
+        return stair, max(stair, float(self.gain[beyond[np.argmin(self.price[beyond])]]))
+
+
+def _ratio(a: _Side, b: _Side, sign: float, worst: float) -> Estimate:
+    """Area over area. What is to be minimised has no natural zero to count from: the worst of both sides serves."""
+    floor = 0.0 if sign > 0 else float(min(a.gain.min(), b.gain.min()))
+    (area_a, draws_a), (area_b, draws_b) = a.area(floor, worst), b.area(floor, worst)
+    value = area_b / area_a if area_a > 0 else (math.inf if area_b > 0 else math.nan)
+    if draws_a is None or draws_b is None:
+        return Estimate.unknown_doubt(value, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return uncertainty.from_draws(value, draws_b / draws_a)
+
+
+def _gain(a: _Side, b: _Side, at: float, shown: float) -> Gain:
+    (low_a, high_a), (low_b, high_b) = a.bracket(at), b.bracket(at)
+    usable = low_a > 0 and low_b > 0
+    low = low_b / high_a if low_b > 0 and high_a > 0 else 0.0
+    high = high_b / low_a if low_a > 0 else math.inf
+    if not usable:
+        return Gain(shown, low, high, None)
+    value = _line(b.gain, b.price, at) / _line(a.gain, a.price, at)
+    if math.isnan(value):
+        return Gain(shown, low, high, None)
+    if a.drawn is None or b.drawn is None:
+        return Gain(shown, low, high, Estimate.unknown_doubt(value, 0))
+    draws = [
+        _line(gain_b, price_b, at) / _line(gain_a, price_a, at)
+        for gain_a, price_a, gain_b, price_b in zip(*a.drawn, *b.drawn, strict=True)
+    ]
+    known = np.array([d for d in draws if math.isfinite(d)])
+    sure = len(known) >= 0.95 * len(draws)  # elsewhere the draws fall off the measured range too often to be trusted
+    return Gain(shown, low, high, uncertainty.from_draws(value, known) if sure else None)
+
+
+def _line(gain: Floats, price: Floats, at: float) -> float:
+    """The frontier's gain at this price on straight lines between its settings; NaN outside them."""
+    ok = np.isfinite(gain) & np.isfinite(price)
+    gain, price = gain[ok], price[ok]
+    if not gain.size:
+        return math.nan
+    keep = pareto.nondominated(gain, price)
+    order = np.argsort(price[keep])
+    return float(np.interp(at, price[keep][order], gain[keep][order], left=math.nan, right=math.nan))
+
+
+def _verdict(ratio: Estimate) -> Answer:
+    if ratio.low > 1 and ratio.value > 1 + INDIFFERENCE:
+        return "better"
+    if ratio.high < 1 and ratio.value < 1 - INDIFFERENCE:
+        return "worse"
+    return "not resolved"
+
+
+def _notes(
+    ratio: Estimate, gains: Sequence[Gain], reference: str, kept: list[list[Point]], sides: list[list[Point]]
+) -> tuple[str, ...]:
+    notes = [f"The area counts up to {reference}."]
+    if math.isinf(ratio.low) and math.isinf(ratio.high):
+        notes.append("The doubt of one side is not known, so nothing is resolved.")
+    elif abs(ratio.value - 1) <= INDIFFERENCE and not ratio.low <= 1 <= ratio.high:
+        notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
+    if any(not g.resolved for g in gains):
+        notes.append("At equal latency the bracket holds 1: add a concurrency on both sides of that latency.")
+    dropped = sorted(
+        {p.concurrency for k, s in zip(kept, sides, strict=True) for p in k} - {p.concurrency for s in sides for p in s}
+    )
+    if dropped:
+        notes.append(f"Left out, as only one side reaches so far: c={', '.join(map(str, dropped))}.")
+    return tuple(notes)
+
+
+def compare_all(
+    a: Sequence[Point],
+    b: Sequence[Point],
+    objectives: tuple[str, str],
+    *,
+    a_samples: Samples | None = None,
+    b_samples: Samples | None = None,
+    reference: float | None = None,
+    limits: tuple[Limit, ...] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[Comparison, ...]:
+    """`compare` for each shape that both sides measured.
+
+    Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
+    """
+    left, right = _groups(a), _groups(b)
+    single = len({d for d, _ in left}) == 1 and len({d for d, _ in right}) == 1
+    found = []
+    for (deployment, shape), points in left.items():
+        partner = next(
+            (key for key in right if key[1] == shape and (single or key[0] == deployment)),
+            None,
+        )
+        if partner is None:
+            continue
+        found.append(
+            compare(
+                points,
+                right[partner],
+                objectives,
+                reference=reference,
+                a_samples=(a_samples or {}).get((deployment, shape)),
+                b_samples=(b_samples or {}).get(partner),
+                limits=limits,
+                draws=draws,
+                seed=seed,
+            )
+        )
+    return tuple(found)
+
+
+def _groups(points: Sequence[Point]) -> dict[tuple[str, Shape], list[Point]]:
+    groups: dict[tuple[str, Shape], list[Point]] = {}
+    for p in points:
+        groups.setdefault((p.deployment, p.shape), []).append(p)
+    return groups
+
+
+def exit_code(comparisons: Sequence[Comparison]) -> ExitCode:
+    """3 when any shape got worse, else 4 when any is not resolved, else 0. FAILED when nothing could be compared."""
+    if not comparisons:
+        return ExitCode.FAILED
+    verdicts = {c.verdict for c in comparisons}
+    if "worse" in verdicts:
+        return ExitCode.NO
+    return ExitCode.NOT_PROVEN if "not resolved" in verdicts else ExitCode.YES
