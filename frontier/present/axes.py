@@ -84,7 +84,7 @@ def horizontal(
     kind = f"{unit}, log scale" if log else unit
     return Axis(
         name, f"{full} ({kind})", f"{short} ({kind})", scale, log, low, high,
-        _ticks(low, high, log=log), metric(name).better == "higher",
+        ticks_of(low, high, log=log), metric(name).better == "higher",
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def vertical(name: str, values: Sequence[float], gpus: int | None, head: float) 
     top = max((v * scale for v in values if math.isfinite(v)), default=0.0) or 1.0
     high = top / (1 - head)
     full, short = axis_words(name, gpus)
-    ticks = _ticks(0, high, log=False)
+    ticks = ticks_of(0, high, log=False)
     return Axis(name, f"{full} ({unit})", f"{short} ({unit})", scale, False, 0.0, high, ticks, True)
 
 
@@ -114,7 +114,8 @@ def _widen(low: float, high: float, bars: Sequence[float], *, log: bool) -> tupl
     return (max(0.0, least) if low >= 0 else least), most
 
 
-def _ticks(low: float, high: float, *, log: bool) -> tuple[tuple[float, str], ...]:
+def ticks_of(low: float, high: float, *, log: bool) -> tuple[tuple[float, str], ...]:
+    """Round numbers on an axis with the text at each."""
     values = _log_ticks(low, high) if log else _linear_ticks(low, high)
     return tuple((v, _tick_text(v)) for v in values)
 

@@ -25,7 +25,7 @@ Theme = Literal["light", "dark"]
 FORMATS = ("png", "svg", "pdf")
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always says the same.
-_COLOURS: dict[Theme, dict[str, str]] = {
+COLOURS: dict[Theme, dict[str, str]] = {
     "light": {
         "frontier": "#0072B2", "other": "#E69F00", "dominated": "#8C8C8C", "flagged": "#6E6E6E",
         "operating": "#D55E00", "sla": "#009E73", "light": "#000000", "quiet": "#6A6A6A", "text": "#000000",
@@ -57,14 +57,14 @@ def render(picture: Picture, form: str, *, width: int | None = None, theme: Them
         "svg": {"Date": None, "Creator": "frontier", "Title": picture.title, "Description": picture.description},
         "pdf": {"CreationDate": None, "Creator": "frontier", "Producer": None, "Title": picture.title},
     }
-    with _defaults():
+    with defaults():
         figure = draw(picture, theme)
         figure.savefig(out, format=form, dpi=100 * (width or picture.width) / picture.width, metadata=metadata[form])
     return out.getvalue()
 
 
 @contextmanager
-def _defaults() -> Iterator[None]:
+def defaults() -> Iterator[None]:
     """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no reason to fail."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
@@ -79,7 +79,7 @@ def _defaults() -> Iterator[None]:
 
 def draw(picture: Picture, theme: Theme = "light") -> Figure:
     """The picture as a matplotlib Figure with an Agg canvas, for a notebook."""
-    colours = _COLOURS[theme]
+    colours = COLOURS[theme]
     figure = Figure(figsize=(picture.width / 100, picture.height / 100), dpi=100, facecolor=colours["paper"])
     FigureCanvasAgg(figure)
     for panel in picture.panels:

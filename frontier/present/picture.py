@@ -106,7 +106,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
     columns = 1 if one else 2 if len(views) <= 4 else 3
     rows = math.ceil(len(views) / columns)
     width = WIDTH if columns < 3 else 1500
-    title = _title(views)
+    title = headline(views)
     head = wrap(_TOGETHER.sub(_NBSP, title), TITLE, width - 28, lines=3, bold=True)
     notes = [line for view in views for line in _notes(view, named=not one)]
     note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
@@ -301,7 +301,8 @@ def panel_name(view: View) -> str:
     return shape if deployment in ("", "default") else f"{deployment} · {shape}"
 
 
-def _title(views: Sequence[View]) -> str:
+def headline(views: Sequence[View]) -> str:
+    """The title: the decision of one view, or how many of several keep their SLA."""
     if len(views) == 1:
         return view_sentence(views[0])
     decided = [v.decision for v in views if v.decision is not None]

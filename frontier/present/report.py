@@ -1,0 +1,313 @@
+"""The run as one page: the sentence, the picture, the points, the health of the data, how to reproduce it, and what it
+does not say. What is said is put together here as plain text, once; Markdown and HTML only dress it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
+from frontier.present.picture import View, headline
+from frontier.present.tables import Gpus, gpus_of
+from frontier.present.wording import (
+    Provenance,
+    clean,
+    count,
+    decision_notes,
+    flag_kinds,
+    interval_text,
+    limit_value_text,
+    limits_text,
+    setting,
+    value_text,
+)
+
+NOT_SAID = (
+    (
+        "The load was a closed loop: a fixed number of callers, each sending again as soon as it is answered. Bursts "
+        "of independent users queue longer at the same average; `frontier verify` sends Poisson arrivals instead."
+    ),
+    (
+        "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
+        "draft better under speculative decoding."
+    ),
+    "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
+    "Between the settings that were measured nothing is claimed: the staircase passes through none of them.",
+    "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
+)
+KEY = "★ operating point, ● on the frontier (bold), ✕ dominated, ○ flagged and never chosen. Brackets: 95% interval."
+CHECKS = (
+    "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
+    "missing concurrency, a lost or changed server"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything a page is made of. `config_text` and `commands` say how to do it again."""
+
+    points: Sequence[Point]
+    frontiers: Sequence[Frontier]
+    decisions: Sequence[Decision] = ()
+    limits: Sequence[Limit] = ()
+    provenance: Provenance = field(default_factory=Provenance)
+    gpus: Gpus = None
+    config_text: str | None = None
+    commands: Sequence[str] = ()
+
+    def views(self) -> list[View]:
+        """One per frontier, for the picture."""
+        decided = {(d.deployment, d.shape): d for d in self.decisions}
+        return [
+            View(
+                self.points, f, decided.get((f.deployment, f.shape)), self.limits, gpus=gpus_of(self.gpus, f.deployment)
+            )
+            for f in self.frontiers
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value and its interval, which may be empty."""
+
+    value: str
+    interval: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting: its sign, whether to set it bold, and its cells."""
+
+    sign: str
+    strong: bool
+    flagged: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One (deployment, shape): the verdict with its figures, and the table."""
+
+    name: str
+    verdict: str | None
+    figures: tuple[tuple[str, str, str, str], ...]
+    notes: tuple[str, ...]
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that is said, as plain text without markup, cleaned."""
+
+    title: str
+    sections: tuple[Section, ...]
+    health: tuple[str, ...]
+    provenance: tuple[tuple[str, str], ...]
+    commands: tuple[str, ...]
+    config_text: str | None
+    not_said: tuple[str, ...]
+
+
+def page_of(report: Report) -> Page:
+    """What the page says. ValueError without a frontier."""
+    decided = {(d.deployment, d.shape): d for d in report.decisions}
+    sections = []
+    for frontier in report.frontiers:
+        mine = [p for p in report.points if (p.deployment, p.shape) == (frontier.deployment, frontier.shape)]
+        decision = decided.get((frontier.deployment, frontier.shape))
+        sections.append(_section(sorted(mine, key=lambda p: p.concurrency), frontier, decision, report))
+    return Page(
+        headline(report.views()), tuple(sections), tuple(_health(report.points)), _provenance(report.provenance),
+        tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text), NOT_SAID,
+    )  # fmt: skip
+
+
+def _section(points: list[Point], frontier: Frontier, decision: Decision | None, report: Report) -> Section:
+    gpus = gpus_of(report.gpus, frontier.deployment)
+    names = _columns(points, frontier, report.limits)
+    heads = ("", "concurrency", "requests", *(_head(name, gpus) for name in names), "errors")
+    rows = tuple(_row(point, frontier, decision, names, gpus) for point in points)
+    return Section(
+        _name(frontier.deployment, frontier.shape), _verdict(decision), _figures(decision, gpus),
+        tuple(decision_notes(decision)) if decision else (), heads, rows,
+    )  # fmt: skip
+
+
+def _name(deployment: str, shape: Shape) -> str:
+    label = clean(shape.label, 60)
+    return label if deployment in ("", "default") else f"{clean(deployment, 60)} · {label}"
+
+
+def _columns(points: Sequence[Point], frontier: Frontier, limits: Sequence[Limit]) -> list[str]:
+    usual = ["output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e"]
+    asked = [*frontier.objectives, *(limit.metric for limit in limits)]
+    names = dict.fromkeys([*usual, *asked])
+    return [n for n in names if n != "error_rate" and any(n in p.metrics for p in points)]
+
+
+def _head(name: str, gpus: int | None) -> str:
+    label = metric(name).label.partition(" (")[0]
+    return f"{label} per GPU" if gpus and name.endswith(("throughput", "goodput")) else label
+
+
+def _row(point: Point, frontier: Frontier, decision: Decision | None, names: Sequence[str], gpus: int | None) -> Row:
+    chosen = decision is not None and decision.concurrency == point.concurrency
+    flagged = not point.valid or point.concurrency in frontier.excluded
+    on_it = point.concurrency in frontier.members
+    cells = [_cell(name, point.metrics.get(name), gpus) for name in names]
+    errors = _cell("error_rate", point.metrics.get("error_rate"), None)
+    return Row(
+        "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
+        (Cell(f"{point.concurrency}"), Cell(f"{point.n:,}"), *cells, Cell(errors.value)),
+    )  # fmt: skip
+
+
+def _cell(name: str, estimate: Estimate | None, gpus: int | None) -> Cell:
+    if estimate is None:
+        return Cell("–")
+    return Cell(value_text(name, estimate.value, gpus), interval_text(name, estimate, gpus))
+
+
+def _verdict(decision: Decision | None) -> str | None:
+    if decision is None:
+        return None
+    promise = limits_text(decision.limits)
+    if decision.concurrency is not None:
+        return f"Met: run at concurrency {decision.concurrency} ({promise})."
+    nearest = f" The closest is {setting(decision.candidate)}." if decision.candidate is not None else ""
+    if decision.verdict is Verdict.VIOLATES:
+        return f"No: nothing measured keeps {promise}.{nearest}"
+    if decision.verdict is Verdict.INVALID:
+        return "Not valid: no point can be judged."
+    return f"Not proven: no setting is shown to keep {promise}.{nearest}"
+
+
+def _figures(decision: Decision | None, gpus: int | None) -> tuple[tuple[str, str, str, str], ...]:
+    """Name, value, interval, limit of the throughput and each metric of the SLA."""
+    if decision is None:
+        return ()
+    of_limit = {limit.metric: limit for limit in decision.limits}
+    found = []
+    for name in dict.fromkeys(["output_throughput", *of_limit]):
+        if (estimate := decision.metrics.get(name)) is None:
+            continue
+        limit = of_limit.get(name)
+        words = ""
+        if limit is not None:
+            words = "limit " + limit_value_text(name, limit.promise) + (", binding" if name == decision.binding else "")
+        doubt = interval_text(name, estimate, gpus) or "interval not known"
+        found.append((_head(name, None), value_text(name, estimate.value, gpus), doubt, words))
+    return tuple(found)
+
+
+def _health(points: Sequence[Point]) -> list[str]:
+    """What was checked and what was found."""
+    lines = []
+    valid = sum(p.valid for p in points)
+    lines.append(f"{valid} of {count(len(points), 'point')} valid. Checked: {CHECKS}.")
+    several = len({(p.deployment, p.shape) for p in points}) > 1
+    groups: dict[tuple[str, Shape], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.deployment, point.shape), []).append(point)
+    for (deployment, shape), group in groups.items():
+        for kind in flag_kinds(group):
+            head = f"{_name(deployment, shape)}: " if several else ""
+            effect = "flagged, never chosen" if kind.fatal else "noted, still counts"
+            lines.append(f"{head}{kind.text()} ({effect}). {kind.advice}".strip())
+    if not any(p.flags for p in points):
+        lines.append("No flag was raised.")
+    whole = [p for p in points if "output_throughput" in p.whole_run and "output_throughput" in p.metrics]
+    if whole:
+        point = max(whole, key=lambda p: p.concurrency)
+        said = value_text("output_throughput", point.whole_run["output_throughput"])
+        inside = value_text("output_throughput", point.metrics["output_throughput"].value)
+        lines.append(
+            f"Counted over the whole run, ramp and drain included, {setting(point.concurrency)} would read {said} "
+            f"instead of {inside}: expect that difference to tools without a window."
+        )
+    return lines
+
+
+def _provenance(known: Provenance) -> tuple[tuple[str, str], ...]:
+    pairs = (
+        ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
+        ("load", known.loop), ("measured", known.created), ("tool", known.tool), ("remark", known.remark),
+    )  # fmt: skip
+    return tuple((name, clean(text, 300)) for name, text in pairs if text)
+
+
+def _lines_cleaned(text: str | None) -> str | None:
+    """The config, line by line, indentation kept."""
+    if text is None:
+        return None
+    lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in text.splitlines()]  # type: ignore[index]
+    return "\n".join(lines)
+
+
+# --- Markdown
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+-]|^\d+(?=[.)]))")
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link or mention made."""
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return _SPECIAL.sub(r"\\\1", plain)
+
+
+def report_markdown(report: Report, picture: str | None = None) -> str:
+    """The page as GitHub-flavoured Markdown, for a pull request. `picture` is the address of the picture, if any."""
+    page = page_of(report)
+    parts = [f"# {escape_markdown(page.title)}"]
+    if picture is not None:
+        parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
+    for section in page.sections:
+        parts += _section_markdown(section, len(page.sections) > 1)
+    parts += ["## Health of the data", _list(page.health)]
+    if page.provenance:
+        parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
+    if page.commands or page.config_text:
+        parts.append("## How to reproduce")
+        parts += [_fenced("\n".join(page.commands), "console")] if page.commands else []
+        parts += [_fenced(page.config_text, "yaml")] if page.config_text else []
+    parts += ["## What this does not say", _list(page.not_said)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section_markdown(section: Section, several: bool) -> list[str]:
+    parts = [f"## {escape_markdown(section.name)}"] if several else []
+    if section.verdict:
+        parts.append(f"**{escape_markdown(section.verdict)}**")
+    if section.figures:
+        rows = ["| | value | 95% interval | |", "|---|--:|---|---|"]
+        rows += ["| " + " | ".join(escape_markdown(cell) for cell in figure) + " |" for figure in section.figures]
+        parts.append("\n".join(rows))
+    if section.notes:
+        parts.append(_list(section.notes))
+    lines = ["| " + " | ".join(escape_markdown(head) for head in section.heads) + " |"]
+    lines.append("|---|" + "--:|" * (len(section.heads) - 1))
+    for row in section.rows:
+        cells = [_cell_markdown(cell, row.strong) for cell in row.cells]
+        lines.append(f"| {row.sign} | " + " | ".join(cells) + " |")
+    parts.append("\n".join(lines))
+    parts.append(KEY)
+    return parts
+
+
+def _cell_markdown(cell: Cell, strong: bool) -> str:
+    value = escape_markdown(cell.value)
+    bold = f"**{value}**" if strong else value
+    return f"{bold} {escape_markdown(cell.interval)}".rstrip()
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block whose fence is longer than any inside."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
