@@ -313,6 +313,27 @@ s.yaml:4:5: the key endpoint is missing
   add  endpoint: http://localhost:8000/v1""" == told(text)
 
 
+@pytest.mark.parametrize(
+    ("engine", "column", "what", "way_out"),
+    [
+        ("{noise: loud}", 20, "noise: 'loud' is not a number", None),
+        ("{model: llama-3.1-8b}", 12, "hardware: missing", "model is given, and the roofline needs both"),
+        (
+            "{model: lama-3.1-8b, hardware: h100}",
+            20,
+            "model: unknown model 'lama-3.1-8b'",
+            "did you mean 'llama-3.1-8b'?",
+        ),
+        ("{faults: {cut_rat: 1%}}", 31, "cut_rat: unknown key", "known: error_rate, cut_rate"),
+    ],
+)
+def test_the_engines_own_complaints_stand_at_their_key(
+    engine: str, column: int, what: str, way_out: str | None
+) -> None:
+    row = (f"simulator: {engine}", column, f"simulator: {what}", way_out)
+    assert whole(3, row) == told(f"endpoint: simulator\nshapes: 1/1\n{row[0]}\n")
+
+
 def test_deployment_and_shape_may_not_share_a_file_name() -> None:
     text = "endpoint: http://h\nshapes: [{isl: 1, osl: 1, name: b-c}, {isl: 2, osl: 2, name: c}]\n"
     message = told(text + "deployments: [{name: a}, {name: a-b}]\n")

@@ -149,11 +149,11 @@ def _simulator(value: Any) -> dict[str, Any]:
     try:
         EngineSpec.from_mapping(value)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        path, _, what = str(error).partition(": ")
+        path, _, rest = str(error).partition(": ")
         keys = tuple(path.split("."))
-        known = keys[0] in value
-        what, _, way_out = (what if known else str(error)).partition("; ")
-        raise fault(f"simulator: {keys[-1]}: {what}", way_out or None, *(keys if known else ())) from None
+        said, at = (f"{keys[-1]}: {rest}", keys) if keys[0] in value else (str(error), ())
+        what, _, way_out = said.partition("; ")
+        raise fault(f"simulator: {what}", way_out or None, *at) from None
     return value
 
 

@@ -186,7 +186,7 @@ def _time_faults(config: Config) -> list[Fault]:
             f"min_time is {values.long(config.min_time)}, more than half of max_time ({values.long(config.max_time)})"
         )
         faults.append(Fault(what, "raise max_time; warm-up counts toward it too", ("min_time",)))
-    if config.warmup > config.max_time / 2:
+    if config.warmup > config.max_time / 2 and "warmup" in config.model_fields_set:
         what = f"warmup is {values.long(config.warmup)}, more than half of max_time ({values.long(config.max_time)})"
         faults.append(Fault(what, "raise max_time; warm-up counts toward it", ("warmup",)))
     return faults
