@@ -185,6 +185,7 @@ class ClosedLoop:
             self.watchdog.beat(now - asked - BEAT)
             if stop is not None and stop.is_set():
                 self.close_window(self.now(), "interrupted")
+                self.ended = "interrupted"  # also in the hold: requests of the window are cut off
                 return
             if now >= sweep_at:
                 self.client.sweep(now)

@@ -1,0 +1,168 @@
+"""What a user is told when something is wrong: the message, the way out, the exit code, and no traceback."""
+
+import os
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests import servers
+from tests.commands import Said, frontier
+
+CONFIG = """\
+endpoint: {endpoint}
+shapes: [16/4]
+concurrency: [1]
+sla: {{p99_ttft: 500ms}}
+requests: 5
+repeats: 1
+refine: 0
+max_time: 2s
+"""
+
+
+def sweep(tmp_path: Path, endpoint: str, extra: str = "", **environ: str) -> Said:
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(endpoint=endpoint) + extra)
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)
+    assert "Traceback" not in said.err
+    return said
+
+
+def test_an_endpoint_that_is_down_is_named_with_a_way_out(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        said = sweep(tmp_path, url)
+    assert said.code == 5
+    assert f"error: cannot reach {url.removesuffix('/v1')}" in said.err
+    assert "refused" in said.err
+    assert "frontier probe" in said.err
+
+
+def test_a_wrong_model_is_answered_with_the_right_ones(tmp_path: Path) -> None:
+    with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
+        said = sweep(tmp_path, url, "model: simm\n")
+    assert said.code == 5
+    assert "the server does not serve 'simm'; it serves sim" in said.err
+
+
+def test_a_server_that_does_not_stream_is_refused(tmp_path: Path) -> None:
+    with servers.serving(servers.completing(servers.whole_answer)) as url:
+        said = sweep(tmp_path, url)
+    assert said.code == 5
+    assert "stream" in said.err
+
+
+def test_a_server_without_usage_is_refused(tmp_path: Path) -> None:
+    with servers.serving(servers.completing(servers.streaming(usage=False))) as url:
+        said = sweep(tmp_path, url)
+    assert said.code == 5
+    assert "usage" in said.err
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_said_with_the_key_to_set(tmp_path: Path, status: int) -> None:
+    refuse = servers.refusing(status, "bad key")
+    routes = {**servers.completing(refuse), "GET /v1/models": refuse}
+    with servers.serving(routes) as url:
+        said = sweep(tmp_path, url)
+    assert said.code == 5
+    assert str(status) in said.err
+    assert "api_key_env" in said.err
+
+
+def test_a_key_is_in_no_file_and_no_message(tmp_path: Path) -> None:
+    refuse = servers.refusing(401, "the key sekret-9f3 is not valid")
+    routes = {**servers.completing(refuse), "GET /v1/models": refuse}
+    with servers.serving(routes) as url:
+        said = sweep(tmp_path, url, "api_key_env: MY_KEY\n", MY_KEY="sekret-9f3")
+    assert said.code == 5
+    assert "sekret-9f3" not in said.out + said.err
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or b"sekret-9f3" not in file.read_bytes(), file
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    said = sweep(tmp_path, "http://127.0.0.1:9/v1", "api_key_env: NO_SUCH_KEY_HERE\n")
+    assert said.code == 2
+    assert "NO_SUCH_KEY_HERE is not set" in said.err
+
+
+def test_a_certificate_nobody_trusts_is_said_so(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    with servers.serving(servers.completing(servers.streaming(usage=True)), context) as url:
+        said = sweep(tmp_path, url)
+    assert said.code == 5
+    assert "certificate" in said.err
+    assert "tls" in said.err
+
+
+def test_a_certificate_of_an_own_authority_is_accepted_when_named(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with servers.serving(servers.completing(servers.streaming(usage=True)), context) as url:
+        said = sweep(tmp_path, url, f"tls: {{ca: {tmp_path / 'ca.pem'}}}\n")
+    assert "run  runs/" in said.err
+    assert said.code in (4, 5)  # five requests of four tokens prove nothing, but they were measured
+
+
+def test_every_config_mistake_is_said_at_once_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "endpoint: simulator\nconcurency: [1, 2]\nshapes: [256/32]\nsla: {p99_ttft: 500}\nrequests: 1e3\n"
+    )
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    for place in ("sweep.yaml:2:1", "sweep.yaml:4:17", "sweep.yaml:5:11"):
+        assert place in said.err
+    assert "did you mean 'concurrency'" in said.err
+    assert "500ms" in said.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_that_is_not_there_is_said_with_how_to_make_one(tmp_path: Path) -> None:
+    said = frontier("sweep", "nothing.yaml", cwd=tmp_path)
+    assert (said.code, said.out) == (2, "")
+    assert "there is no config nothing.yaml" in said.err
+    assert "frontier init" in said.err
+
+
+def test_a_run_directory_of_another_sweep_is_refused_with_the_difference(tmp_path: Path) -> None:
+    with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
+        text = CONFIG.format(endpoint=url)
+        (tmp_path / "a.yaml").write_text(text)
+        (tmp_path / "b.yaml").write_text(text.replace("16/4", "32/4"))
+        frontier("sweep", "a.yaml", "-o", "run", cwd=tmp_path)
+        said = frontier("sweep", "b.yaml", "-o", "run", cwd=tmp_path)
+    assert said.code == 2
+    assert "run holds another sweep: shapes 16/4 there, 32/4 here; its 1 finished trials are untouched" in said.err
+    assert "frontier sweep b.yaml -o run-2" in said.err
+
+
+def test_no_permission_to_write_is_said_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(endpoint="simulator"))
+    locked = Path("/proc/frontier") if os.geteuid() == 0 else tmp_path / "locked" / "run"
+    if os.geteuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+    said = frontier("sweep", "sweep.yaml", "-o", locked, cwd=tmp_path)
+    assert said.code == 2
+    assert "-o DIR" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_without_any_run_show_says_how_to_make_one(tmp_path: Path) -> None:
+    for command in ("show", "solve", "plot"):
+        said = frontier(command, cwd=tmp_path)
+        assert (said.code, said.out) == (2, "")
+        assert "frontier sweep CONFIG" in said.err
+
+
+def test_a_mistyped_command_is_answered_with_the_right_one(tmp_path: Path) -> None:
+    said = frontier("sovle", cwd=tmp_path)
+    assert said.code == 2
+    assert "Did you mean 'solve'?" in said.err

@@ -1,0 +1,108 @@
+"""Ctrl-C in each stage of a trial, through real HTTP and real signals."""
+
+import asyncio
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from frontier.backend import HttpBackend
+from frontier.config import load_config
+from frontier.measure.loop import Progress as Tick
+from frontier.plan import make_plan
+from frontier.results import load
+from frontier.sweep import Conductor, SweepEnd
+from tests.commands import frontier, start
+from tests.sweeps import Told, open_run
+
+SLOW = """\
+endpoint: simulator
+simulator: {step_base: 20ms, per_decode: 10us, per_prefill_token: 10us}
+shapes: [64/60]
+concurrency: [1, 4]
+sla: {p99_ttft: 500ms}
+requests: 8
+repeats: 1
+refine: 0
+warmup: 500ms
+max_time: 20s
+"""
+
+
+@pytest.mark.parametrize("stage", ["warmup", "window", "hold"])
+def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
+    config = load_config(SLOW, "sweep.yaml")
+    stop = asyncio.Event()
+
+    class StopsIn(Told):
+        def tick(self, tick: object) -> None:
+            assert isinstance(tick, Tick)
+            if self.finished and tick.stage == stage:
+                stop.set()
+
+    told = StopsIn()
+
+    async def go() -> SweepEnd:
+        return await Conductor(config, make_plan(config), run, HttpBackend(config, {}), told, stop).conduct()
+
+    with open_run(tmp_path / "run", config, SLOW) as run:
+        end = asyncio.run(go())
+        assert (end, 1) == ("interrupted", len(run.finished()))
+        assert list((tmp_path / "run" / "trials").glob("*.part")) == []
+    stop = asyncio.Event()
+    told = Told()  # type: ignore[assignment]
+    with open_run(tmp_path / "run", config, SLOW) as run:
+        assert asyncio.run(go()) == "finished"
+    assert [4] == [trial.concurrency for trial in told.finished]
+    assert 2 == len(load(tmp_path / "run").points())
+
+
+def started(tmp_path: Path) -> subprocess.Popen[str]:
+    """A sweep whose first trial is under way."""
+    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 8", "requests: 500"))
+    process = start("sweep", "sweep.yaml", cwd=tmp_path)
+    assert process.stderr is not None
+    while "trials" not in (line := process.stderr.readline()):
+        assert line, "the sweep ended before its plan was said"
+    time.sleep(1.0)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal.Signals, tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "stopping: the trial in flight is dropped" in err
+    assert err.rstrip().endswith("frontier sweep sweep.yaml")
+    assert "Traceback" not in err
+
+
+def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.send_signal(signal.SIGSTOP)  # both arrive before either is answered
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+
+
+def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SLOW)
+    process = start("sweep", "sweep.yaml", cwd=tmp_path)
+    assert process.stderr is not None
+    while "[1/2]" not in (line := process.stderr.readline()):
+        assert line, "the sweep ended before its first trial"
+    process.kill()
+    process.communicate()
+    (run,) = (tmp_path / "runs").iterdir()
+    assert 1 == len(list((run / "trials").glob("*.jsonl")))
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    assert "[2/2]" in said.err
+    assert "[1/2]" not in said.err
+    assert [run] == list((tmp_path / "runs").iterdir())
