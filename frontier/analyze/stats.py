@@ -80,14 +80,14 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
     if whole < 1:
         return None
     k = int(dist.binom.ppf(confidence, whole, p)) + 1
-    return None if k > whole else min(n, math.ceil(k / whole * n - _SLACK))
+    return None if k > whole else min(n, max(rank(p, n), math.ceil(k / whole * n - _SLACK)))
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """As `upper_rank`, for the lower bound."""
+    """As `upper_rank`, for the lower bound; never above the percentile itself, which few effective values would allow."""
     whole = math.floor(effective + _SLACK)
     k = int(dist.binom.ppf(1 - confidence, whole, p)) if whole >= 1 else 0
-    return None if k < 1 else max(1, math.floor(k / whole * n + _SLACK))
+    return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))
 
 
 def vif(x: Floats, q: float) -> float:

@@ -46,6 +46,14 @@ def dispersion(sent: Floats, start: float, end: float, e2e: float) -> Dispersion
     return Dispersion(float(per_block.mean()), float(per_block.std(ddof=1)) / math.sqrt(runs))
 
 
+def blocks(length: float, e2e: float) -> int:
+    """How many equal blocks a window is cut into to look for drift: at most BLOCKS, even, none shorter than an E2E.
+
+    Shorter ones share their requests with the next, and what they have in common looks like a drift.
+    """
+    return min(BLOCKS, int(length / e2e) // 2 * 2) if 0 < e2e < math.inf else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Drift:
     """ln(second half / first half) of a quantity, and whether more than noise explains it."""
@@ -54,33 +62,38 @@ class Drift:
     sure: bool
 
 
-def rate_drift(totals: Floats, seconds: Floats) -> Drift:
-    """Of a rate, from equal time blocks: the halves' means against their scatter (t-test, error SURE)."""
-    rates = totals / seconds
-    half = len(rates) // 2
-    first, second = rates[:half], rates[-half:]
+def rate_drift(totals: Floats, seconds: Floats, count: int) -> Drift | None:
+    """Of a rate, from BLOCKS equal time blocks regrouped into `count`: the halves against their scatter (t-test, SURE).
+
+    None for fewer than six blocks.
+    """
+    if count < 6:
+        return None
+    groups = np.arange(len(totals)) * count // len(totals)
+    rates = np.bincount(groups, totals) / np.bincount(groups, seconds)
+    first, second = rates[: count // 2], rates[count // 2 :]
     if first.mean() <= 0 or second.mean() <= 0:
         return Drift(0.0 if first.mean() == second.mean() else math.inf, bool(first.mean() != second.mean()))
     return Drift(math.log(second.mean() / first.mean()), _differ(first, second))
 
 
 def _differ(first: Floats, second: Floats) -> bool:
-    """Welch's t-test at SURE; two constants differ when they are not equal."""
+    """Welch's t-test at SURE, with the lesser number of degrees of freedom; two constants differ when not equal."""
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     gap = abs(float(second.mean() - first.mean()))
-    freedom = len(first) + len(second) - 2
+    freedom = min(len(first), len(second)) - 1
     return gap > error * float(dist.t.isf(SURE / 2, freedom)) if error > 0 else gap > 0
 
 
-def median_drift(x: Floats) -> Drift | None:
-    """Of a latency in the order of sending: medians of BLOCKS equal blocks, first ten against last ten (Mann-Whitney).
+def median_drift(x: Floats, count: int) -> Drift | None:
+    """Of a latency in the order of sending: medians of `count` equal blocks, first half against second (Mann-Whitney).
 
-    None for fewer than two requests per block.
+    None for fewer than fourteen blocks, which cannot tell at SURE, or fewer than two requests in each.
     """
-    if len(x) < 2 * BLOCKS:
+    if count < 14 or len(x) < 2 * count:
         return None
-    medians = np.array([np.median(block) for block in np.array_split(x, BLOCKS)])
-    first, second = medians[: BLOCKS // 2], medians[BLOCKS // 2 :]
+    medians = np.array([np.median(block) for block in np.array_split(x, count)])
+    first, second = medians[: count // 2], medians[count // 2 :]
     before, after = float(np.median(first)), float(np.median(second))
     if before <= 0 or after <= 0:
         return None
@@ -103,16 +116,19 @@ def mser5(x: Floats) -> int:
     return int(np.argmin(loss[: k // 2 + 1])) * _BATCH
 
 
-def transient(x: Floats) -> float:
+def transient(x: Floats, count: int, change: float) -> float:
     """Share of a window that still belongs to a transient: MSER-5's cut, when what it cuts really differs; else 0.
 
-    On steady data MSER-5 cuts at random, so blocks before and after the cut must differ too (t-test, error SURE).
+    On steady data MSER-5 cuts at random, so the means before and after the cut must also differ by `change` (in
+    logarithms) and by more than the scatter of the window's `count` blocks explains (t-test, SURE).
     """
     cut = mser5(x)
-    if cut == 0:
+    head = round(count * cut / len(x)) if cut else 0
+    if head < 2:
         return 0.0
-    share = cut / len(x)
-    head = max(2, round(BLOCKS * share))
-    before = np.array([block.mean() for block in np.array_split(x[:cut], head)])
-    after = np.array([block.mean() for block in np.array_split(x[cut:], max(2, BLOCKS - head))])
-    return share if _differ(before, after) else 0.0
+    before, after = float(x[:cut].mean()), float(x[cut:].mean())
+    if min(before, after) <= 0 or abs(math.log(before / after)) <= change:
+        return 0.0
+    first = np.array([block.mean() for block in np.array_split(x[:cut], head)])
+    rest = np.array([block.mean() for block in np.array_split(x[cut:], count - head)])
+    return cut / len(x) if _differ(first, rest) else 0.0

@@ -281,21 +281,23 @@ def _lockstep(sample: Sample) -> Iterator[Flag]:
 
 def _stationary(sample: Sample) -> Iterator[Flag]:
     for w, blocks in _windows(sample):
+        e2e = sample.e2e[(sample.window == w) & sample.ok]
+        count = steady.blocks(sample.ends[w] - sample.starts[w], float(e2e.mean()) if len(e2e) else math.inf)
         said: list[str] = []
-        drift = steady.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks])
-        if drift.sure and abs(drift.change) > DRIFT:
-            said.append(f"throughput changed by {math.expm1(drift.change):+.0%}")
+        drift = steady.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks], count)
+        if drift is not None and drift.sure and abs(drift.change) > DRIFT:
+            said.append(f"throughput from half to half {math.expm1(drift.change):+.0%}")
         for name, values in (("TTFT", sample.ttft), ("TPOT", sample.tpot), ("E2E", sample.e2e)):
             kept = values[sample.window == w]
             kept = kept[np.isfinite(kept)]
-            shift = steady.median_drift(kept)
+            shift = steady.median_drift(kept, count)
             if shift is not None and shift.sure and abs(shift.change) > DRIFT:
-                said.append(f"{name} changed by {math.expm1(shift.change):+.0%}")
-            if name == "TTFT" and (cut := steady.transient(kept)) > TRANSIENT:
+                said.append(f"{name} from half to half {math.expm1(shift.change):+.0%}")
+            if name == "TTFT" and (cut := steady.transient(kept, count, DRIFT)) > TRANSIENT:
                 said.append(f"TTFT was settling for {format_share(cut)} of the window")
         if said:
             yield Flag(
-                "non_stationary", ", ".join(said) + " from the window's first half to its second",
+                "non_stationary", ", ".join(said),
                 f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}",
                 "let it warm up longer, and look for throttling, other load on the machine, or a filling cache",
             )  # fmt: skip
