@@ -235,6 +235,17 @@ class RunDirectory:
         for leftover in [*self.path.rglob("*.part"), *self.path.rglob("*.tmp")]:
             leftover.unlink(missing_ok=True)
 
+    def held(self) -> bool:
+        """A sweep is running on it: some process holds its lock."""
+        try:
+            with (self.path / "lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def journal(self, event: str, **facts: Any) -> None:

@@ -343,3 +343,10 @@ def test_deployment_and_shape_may_not_share_a_file_name() -> None:
 def test_a_sweep_too_large_to_finish_is_refused() -> None:
     message = told(f"endpoint: http://h\nshapes: 1/1\nconcurrency: {list(range(1, 500))}\nrepeats: 100\n")
     assert "s.yaml:2:9: the sweep has 49,900 trials; 20,000 are the most" == message.splitlines()[0]
+
+
+def test_traps_of_the_text_and_mistakes_of_meaning_are_said_together_each_once() -> None:
+    text = "endpoint: simulator\nconcurency: [1]\nshapes: [256/32]\nsla: {p99_ttft: yes}\nrequests: 1e3\nseed: 010\n"
+    with pytest.raises(ConfigError) as caught:
+        load_config(text, "sweep.yaml")
+    assert [(2, 1), (4, 17), (5, 11), (6, 7)] == [(c.line, c.column) for c in caught.value.complaints]

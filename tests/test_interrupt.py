@@ -19,11 +19,11 @@ from tests.sweeps import Told, open_run
 
 SLOW = """\
 endpoint: simulator
-simulator: {step_base: 20ms, per_decode: 10us, per_prefill_token: 10us}
+simulator: {step_base: 10ms, per_decode: 10us, per_prefill_token: 10us}
 shapes: [64/60]
 concurrency: [1, 4]
 sla: {p99_ttft: 500ms}
-requests: 8
+requests: 4
 repeats: 1
 refine: 0
 warmup: 500ms
@@ -61,7 +61,7 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
 
 def started(tmp_path: Path) -> subprocess.Popen[str]:
     """A sweep whose first trial is under way."""
-    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 8", "requests: 500"))
+    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 500"))
     process = start("sweep", "sweep.yaml", cwd=tmp_path)
     assert process.stderr is not None
     while "trials" not in (line := process.stderr.readline()):

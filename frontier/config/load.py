@@ -10,7 +10,7 @@ from frontier.config.deployment import DeploymentConfig, HardwareConfig, Timeout
 from frontier.config.models import BudgetConfig, Config
 from frontier.config.redaction import looks_like_a_key, masked_line, redact
 from frontier.config.values import Fault, Faults, nearest, shown
-from frontier.config.yamltext import Document, Path, parse_yaml
+from frontier.config.yamltext import Document, Path, read_yaml
 from frontier.errors import Complaint, ConfigError
 
 _SWEEP_KEYS = tuple(field.alias or name for name, field in Config.model_fields.items())
@@ -45,18 +45,22 @@ def load_config(text: str, file: str) -> Config:
     Nothing is read beside `text`: no file, no environment.
     """
     try:
-        doc = parse_yaml(text, file)
+        doc = read_yaml(text, file)
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, ())) from None
     leaks, secrets = _leaked(doc)
-    complaints = _unset(doc) + _nameless(doc)
+    complaints = [*doc.complaints, *_unset(doc), *_nameless(doc)]
     merged = _merged(doc.tree)
     config: Config | None = None
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
         for wrong in error.errors(include_url=False):
+            if wrong["type"] == "missing" and any(path[-1:] == wrong["loc"][-1:] for path in doc.unread):
+                continue  # it is there, and the complaint about it is another
             complaints += _joined(doc, wrong["type"], tuple(wrong["loc"]), wrong.get("ctx", {}))
+    unread = {(place.line, place.column) for path in doc.unread if (place := doc.values.get(path))}
+    complaints = [c for c in complaints if c in doc.complaints or (c.line, c.column) not in unread]
     elsewhere = {(c.line, c.column) for c in complaints}
     complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
     if complaints or config is None:
@@ -87,7 +91,7 @@ def _unset(doc: Document) -> list[Complaint]:
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
-        if "extra_body" not in path and _at(doc.tree, path) is None and path in doc.values
+        if "extra_body" not in path and _at(doc.tree, path) is None and path in doc.values and path not in doc.unread
     ]
 
 

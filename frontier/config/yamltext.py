@@ -35,7 +35,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The tree, and where each key and value of it stands. `texts` holds each scalar as the user wrote it."""
+    """The tree, and where each key and value of it stands. `texts` holds each scalar as the user wrote it.
+
+    `complaints` are about the text itself; the values at `unread` are among them, and are None in the tree.
+    """
 
     file: str
     tree: dict[str, Any]
@@ -43,6 +46,8 @@ class Document:
     values: Mapping[Path, Place]
     texts: Mapping[Path, str]
     lines: tuple[str, ...]
+    complaints: tuple[Complaint, ...] = ()
+    unread: frozenset[Path] = frozenset()
 
     def complaint(self, path: Path, what: str, way_out: str | None = None, *, at_key: bool = False) -> Complaint:
         """`what` is wrong at `path`, or at the nearest place around it that the text has."""
@@ -55,6 +60,14 @@ class Document:
 
 def parse_yaml(text: str, file: str) -> Document:
     """Read `text`. ConfigError with every complaint; nothing else escapes, whatever the text."""
+    document = read_yaml(text, file)
+    if document.complaints:
+        raise ConfigError(file, document.complaints)
+    return document
+
+
+def read_yaml(text: str, file: str) -> Document:
+    """Read `text` as far as it goes, with complaints. ConfigError only when no tree can be made of it."""
     lines = tuple(re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text))
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         what = f"the config is larger than {MAX_BYTES // 1024} KiB"
@@ -74,9 +87,12 @@ def parse_yaml(text: str, file: str) -> Document:
         elif not isinstance(tree, dict):
             kind = "a list" if isinstance(tree, list) else "a single value"
             composer.complain(composer.values[()], f"a config is keys with values; this is {kind}", _MINIMAL)
-    if composer.complaints:
+    if not isinstance(tree, dict):
         raise ConfigError(file, tuple(composer.complaints))
-    return Document(file, tree, composer.keys, composer.values, composer.texts, lines)
+    return Document(
+        file, tree, composer.keys, composer.values, composer.texts, lines, tuple(composer.complaints),
+        frozenset(composer.unread),
+    )  # fmt: skip
 
 
 _MINIMAL = "write one key a line, as  endpoint: http://localhost:8000/v1"
@@ -113,6 +129,7 @@ class _Composer:
     values: dict[Path, Place] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
     anchors: dict[str, _Anchor | None] = field(default_factory=dict)
+    unread: set[Path] = field(default_factory=set)
     nodes: int = 0
 
     def complain(self, place: Place, what: str, way_out: str | None = None) -> None:
@@ -214,6 +231,7 @@ class _Composer:
         trouble = ambiguous(event.value)
         if trouble is not None:
             self.complain(place, *trouble)
+            self.unread.add(path)
             return None
         return plain_value(event.value)
 
