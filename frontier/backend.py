@@ -1,8 +1,9 @@
 """What runs a trial: a server over HTTP, or the embedded engine in virtual time. The conductor knows only `Backend`."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.engine.server import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
+from frontier.errors import MeasurementError
 from frontier.measure.loop import Progress as Tick
 from frontier.measure.loop import run_trial
 from frontier.measure.preflight import Preflight, calibrate, preflight
@@ -85,23 +87,30 @@ class VirtualBackend:
 class HttpBackend:
     """Servers over HTTP, and the embedded engine behind HTTP in a process of its own.
 
-    Keys are taken from `environ` by the names the config gives, and live in memory only.
+    Keys are taken from `environ` by the names the config gives, and live in memory only. `salt` keeps the prompts of
+    this session apart from those of any other: the same sweep twice on a warm server must not meet its own cache.
     """
 
-    def __init__(self, config: Config, environ: Mapping[str, str]) -> None:
-        self._config, self._environ = config, environ
+    def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
+        self._config, self._environ, self._salt = config, environ, salt
         self._simulators: dict[str, SimulatorProcess] = {}
         self._found: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
+        self._attempts = 0
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         target = deployment.target(
             self._environ, ignore_eos=self._config.ignore_eos, url=await self._simulator(deployment)
         )
-        found = await preflight(target, concurrency=max(self._config.concurrency))
+        try:
+            found = await preflight(target, concurrency=max(self._config.concurrency))
+            self._calibrations[deployment.name] = await calibrate(found, self._lengths())
+        except MeasurementError as error:
+            raise MeasurementError(target.redact(error.what), error.way_out) from None
         self._found[deployment.name] = found
-        self._calibrations[deployment.name] = await calibrate(found, self._lengths())
-        doubts = tuple(f"{check.name}: {check.detail}" for check in found.checks if check.state == "warn")
+        doubts = tuple(
+            target.redact(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
+        )
         return Facts(deployment.name, deployment.endpoint, found.target.model or "", found.identity, doubts)
 
     async def run(
@@ -114,11 +123,18 @@ class HttpBackend:
         stop: asyncio.Event,
     ) -> Measurement:
         found = self._found[trial.deployment]
+        target = found.target
+
+        def redacted(record: Record) -> None:
+            if record.error is not None and target.redact(record.error) != record.error:
+                record = replace(record, error=target.redact(record.error))
+            sink(record)
+
         return await run_trial(
             trial,
-            found.target,
+            target,
             self._prompts(trial),
-            sink=sink,
+            sink=redacted,
             expected_e2e=expected_e2e,
             on_progress=on_tick,
             stop=stop,
@@ -149,4 +165,6 @@ class HttpBackend:
     def _prompts(self, trial: Trial) -> PromptSource:
         if self._config.prompts != "random":
             return file_prompts(Path(self._config.prompts), trial.shape, trial.seed)
-        return random_prompts(trial.shape, trial.seed, self._calibrations[trial.deployment])
+        self._attempts += 1
+        seed = int.from_bytes(hashlib.sha256(f"{self._salt} {trial.seed} {self._attempts}".encode()).digest()[:8])
+        return random_prompts(trial.shape, seed, self._calibrations[trial.deployment])

@@ -8,13 +8,13 @@ from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
 from frontier.errors import ExitCode
 from frontier.model import Limit
-from frontier.present.drawn import Picture
 from frontier.present.figure import save
 from frontier.present.jsonout import decisions_json
-from frontier.present.picture import View, small_multiples
+from frontier.present.picture import small_multiples
+from frontier.present.report import Report
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
-from frontier.results import Run, by_setting, load
+from frontier.results import Run, load
 from frontier.store import RunDirectory
 from frontier.sweep import SweepEnd
 
@@ -56,24 +56,19 @@ def len_trials(found: Run) -> int:
     return sum(len(history) for history in found.histories.values())
 
 
-def picture(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None) -> Picture:
-    """The picture of a run: one panel per (deployment, shape)."""
+def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> Report:
+    """Everything a page or a picture of the run is made of."""
     points = found.points(limits, names=objectives or found.config.objectives)
-    decisions = {(d.deployment, d.shape): d for d in (found.solve(limits) if limits else ())}
-    frontiers = found.frontiers(points, objectives)
-    gpus = {d.name: d.gpus for d in found.config.deployments}
-    groups = by_setting(points)
-    views = [
-        View(
-            groups[(f.deployment, f.shape)],
-            f,
-            decisions.get((f.deployment, f.shape)),
-            limits,
-            gpus=gpus.get(f.deployment),
-        )
-        for f in frontiers
-    ]
-    return small_multiples(views, footer=provenance(found))
+    return Report(
+        points=points,
+        frontiers=found.frontiers(points, objectives),
+        decisions=found.solve(limits) if limits else (),
+        limits=limits,
+        provenance=provenance(found),
+        gpus={d.name: d.gpus for d in found.config.deployments if d.gpus is not None},
+        config_text=RunDirectory.read(found.path).config_text(),
+        commands=(f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}", f"frontier report {found.path}"),
+    )
 
 
 def provenance(found: Run) -> Provenance:
@@ -99,7 +94,8 @@ def draw(
     """Write the picture to `files`, or to frontier.png and frontier.svg in the run's derived directory."""
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
-    drawn = picture(found, limits, objectives)
+    report = page_report(found, limits, objectives)
+    drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
         file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme)

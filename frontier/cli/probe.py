@@ -34,7 +34,8 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
 
     address = url or find_server()
     target = Target(address, model=model, api_key=read_key(api_key_env))
-    checks = asyncio.run(probe(target, wait=seconds(wait)))
+    found = asyncio.run(probe(target, wait=seconds(wait)))
+    checks = [dataclasses.replace(check, detail=target.redact(check.detail)) for check in found]
     worst = "fail" if any(c.state == "fail" for c in checks) else "ok"
     if as_json:
         tree = {"schema": "frontier.probe/1", "url": address, "usable": worst == "ok"}

@@ -59,7 +59,7 @@ def stand(path: Path) -> dict[str, Any]:
         "refined": len(done - planned),
         "left": len(planned - done - skipped),
         "elapsed": round(time.time() - sessions[-1], 1) if sessions else None,
-        "last": [{k: v for k, v in item.items()} for item in lines[-3:]],
+        "last": lines[-3:],
     }
 
 

@@ -133,12 +133,15 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory") -> "SweepEnd":
     from frontier.present.progress import make_progress
     from frontier.sweep import Conductor
 
+    salt = time.time_ns()
+    run.journal("session", salt=salt)
+
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         _on_signals(stop)
         progress = make_progress(sys.stderr)
         try:
-            return await Conductor(config, plan, run, HttpBackend(config, os.environ), progress, stop).conduct()
+            return await Conductor(config, plan, run, HttpBackend(config, os.environ, salt), progress, stop).conduct()
         finally:
             progress.close()
 

@@ -70,3 +70,10 @@ class Target:
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
         return headers | dict(self.headers)
+
+    def redact(self, text: str) -> str:
+        """`text` without the key and the header values, which a server may say back in an error."""
+        for secret in (self.api_key, *self.headers.values()):
+            if secret is not None and len(secret) >= 4:
+                text = text.replace(secret, "***")
+        return text
