@@ -84,7 +84,7 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """As `upper_rank`, for the lower bound; never above the percentile itself, which few effective values would allow."""
+    """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would otherwise allow."""
     whole = math.floor(effective + _SLACK)
     k = int(dist.binom.ppf(1 - confidence, whole, p)) if whole >= 1 else 0
     return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))

@@ -23,6 +23,8 @@ MEAN_FLOOR = claim_floor(0.5)
 """Fewest requests before a claim about a mean, a rate or a share."""
 DEPENDENT_BLOCKS = 0.4
 """Correlation of successive blocks above which a batch-means interval is too narrow."""
+MOST_NEED = 10_000_000
+"""More requests than this are not proposed to anybody."""
 UNCOUNTED = 0.01
 """Share of successes without the server's token count above which no throughput in tokens is given."""
 _SIDE = (1 + TWO_SIDED) / 2
@@ -95,9 +97,11 @@ def estimate(
 def need(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
     """How many requests would give the percentile p a finite upper bound, a share `failed` of them being +inf.
 
-    `per_effective` requests are worth one independent one. None: no number would, since the percentile itself is +inf.
+    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or so near to it that
+    more than MOST_NEED would be needed.
     """
-    if failed >= 1 - p:
+
+    if failed > 1 - p - 1e-9:
         return None
 
     def decides(effective: int) -> bool:
@@ -106,6 +110,8 @@ def need(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective:
 
     low, high = 0, stats.needed(p, confidence)
     while not decides(high):
+        if high > MOST_NEED:
+            return None
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,0 +1,130 @@
+"""How often a bound is wrong: the statement "the p99 is at most this, 95 % sure", checked where the truth is known.
+
+A bound is false when it lies below the true percentile; "no bound" is never false. The bound that takes requests for
+independent is the control: if it were not false far more often, the test would not see the dependence it is there for.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats as dist
+from scipy.signal import lfilter
+
+from frontier.analyze import stats
+from frontier.engine.spec import EngineSpec, Stalls
+from frontier.engine.virtual import closed_loop_arrays, truth
+from frontier.model import Lengths, Shape
+
+Floats = NDArray[np.float64]
+
+
+def ar1(rng: np.random.Generator, n: int, rho: float = 0.9) -> Floats:
+    series: Floats = lfilter([1.0], [1.0, -rho], rng.standard_normal(n + 300))[300:]
+    return series
+
+
+def ar1_p99(rho: float = 0.9) -> float:
+    return float(dist.norm.ppf(0.99)) / math.sqrt(1 - rho**2)
+
+
+@dataclass
+class Tally:
+    """Shares of the repetitions."""
+
+    false: float
+    naive_false: float
+    refused: float
+    false_below: float
+
+
+def tally(make: Callable[[int], Floats], true: float, repetitions: int, p: float = 0.99) -> Tally:
+    false = naive = refused = below = 0
+    for i in range(repetitions):
+        x = make(i)
+        bound = stats.upper(x, p)
+        false += bound < true
+        refused += math.isinf(bound)
+        below += stats.lower(x, p) > true
+        k = stats.upper_rank(p, len(x), len(x))
+        assert k is not None
+        naive += np.sort(x)[k - 1] < true
+    return Tally(false / repetitions, naive / repetitions, refused / repetitions, below / repetitions)
+
+
+def test_dependent_requests_make_at_most_five_false_claims_in_a_hundred() -> None:
+    rng = np.random.default_rng(20)
+    found = tally(lambda _: ar1(rng, 3000), ar1_p99(), 300)
+    assert found.false <= 0.05
+    assert found.naive_false >= 0.15
+    assert found.refused <= 0.25
+    assert found.false_below <= 0.08
+
+
+def test_independent_requests_are_not_refused() -> None:
+    rng = np.random.default_rng(21)
+    found = tally(lambda _: rng.lognormal(size=1000), float(np.exp(dist.norm.ppf(0.99))), 300)
+    assert found.false <= 0.05
+    assert found.refused <= 0.05
+    assert found.naive_false <= 0.07
+
+
+def test_a_slow_drift_is_refused_rather_than_claimed() -> None:
+    rng = np.random.default_rng(22)
+    n = 3000
+    # A day's swing with its truth over the whole swing, of which each run sees a twentieth.
+    day = np.exp(0.3 * np.sin(np.linspace(0, 2 * math.pi, 20 * n)))
+    true = float(np.quantile(day * rng.lognormal(0, 0.05, 20 * n), 0.99))
+
+    def run(_: int) -> Floats:
+        at = rng.integers(0, 19 * n)
+        return day[at : at + n] * rng.lognormal(0, 0.05, n)
+
+    found = tally(run, true, 200)
+    # Nothing within one run can show what the rest of the day brings: this is why a claim takes windows apart in time.
+    assert found.false > 0.5
+    joined = tally(lambda i: np.concatenate([run(i) for _ in range(6)]), true, 100)
+    assert joined.false <= 0.25
+
+
+@pytest.mark.parametrize(("concurrency", "name"), [(16, "p99_tpot"), (48, "p99_ttft")])
+def test_claims_about_a_simulated_server_hold(concurrency: int, name: str) -> None:
+    coverage_of_server(concurrency, name, repetitions=25, most=0.13)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("stalls", [None, Stalls(every=10.0, duration=0.5)])
+@pytest.mark.parametrize("concurrency", [8, 32, 64])
+@pytest.mark.parametrize("name", ["p99_ttft", "p99_tpot", "p95_e2e"])
+def test_claims_about_many_simulated_servers_hold(concurrency: int, name: str, stalls: Stalls | None) -> None:
+    coverage_of_server(concurrency, name, repetitions=150, most=0.10, stalls=stalls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.97])
+@pytest.mark.parametrize("n", [1000, 3000, 10_000, 30_000])
+def test_claims_hold_at_every_size(n: int, rho: float) -> None:
+    rng = np.random.default_rng(23)
+    found = tally(lambda _: ar1(rng, n, rho), ar1_p99(rho), 1000)
+    assert found.false <= 0.065
+
+
+def coverage_of_server(
+    concurrency: int, name: str, *, repetitions: int, most: float, stalls: Stalls | None = None
+) -> None:
+    """False claims of runs of 1500 requests against the truth of a run of 60 times as many."""
+    shape = Shape(Lengths.normal(256, 120), Lengths.normal(32, 16))
+    spec = EngineSpec(noise=0.05, max_num_seqs=40, stalls=stalls)
+    true = truth(spec, shape, concurrency, name, requests=40_000, seed=99)
+    p, quantity = float(name[1:3]) / 100, name.split("_")[1]
+
+    def run(i: int) -> Floats:
+        x: Floats = getattr(closed_loop_arrays(spec, shape, concurrency, requests=1500, seed=i), quantity)
+        return x[~np.isnan(x)]
+
+    found = tally(run, true, repetitions, p)
+    assert found.false <= most
