@@ -13,8 +13,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from frontier.metrics import LATENCIES, metric
 from frontier.model import Estimate, Limit, Point
 from frontier.present.axes import ticks_of
-from frontier.present.figure import COLOURS, defaults
-from frontier.present.picture import View
+from frontier.present.captions import View
+from frontier.present.figure import COLOURS, blend, defaults
 from frontier.present.wording import limit_value_text
 
 _QUANTITIES = ("ttft", "tpot", "e2e")
@@ -81,15 +81,18 @@ def _draw(axes: Axes, panel: LatencyPanel, chosen: int | None) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    for series, (_, marker, alpha) in zip(panel.series, _STATISTICS, strict=False):
+    blue = colours["frontier"]
+    signs = {statistic: (marker, blend(blue, "#FFFFFF", share)) for statistic, marker, share in _STATISTICS}
+    for series in panel.series:
+        marker, colour = signs[series.statistic]
         xs = [c for c, _ in series.values]
         ys = [e.value * scale for _, e in series.values]
-        axes.plot(xs, ys, color=colours["frontier"], lw=0.9, ls=(0, (1, 2)), alpha=alpha)
-        axes.plot(xs, ys, marker, color=colours["frontier"], ms=5, alpha=alpha)
+        axes.plot(xs, ys, color=colour, lw=0.9, ls=(0, (1, 2)))
+        axes.plot(xs, ys, marker, color=colour, ms=5)
         for x, (_, e) in zip(xs, series.values, strict=True):
             ends = [min(max(b * scale, low), high) for b in (e.low, e.high)]
             if not (math.isinf(e.low) and math.isinf(e.high)):
-                axes.plot([x, x], ends, color=colours["frontier"], lw=1.2, alpha=alpha)
+                axes.plot([x, x], ends, color=colour, lw=1.2)
         axes.annotate(
             series.statistic, (xs[-1], ys[-1]), xytext=(7, -3), textcoords="offset points", fontsize=9,
             color=colours["frontier"], annotation_clip=False,

@@ -94,6 +94,7 @@ class Panel:
     paths: tuple[tuple[tuple[float, float], ...], ...] = ()
     region: tuple[float, float, float, float] | None = None
     rules: tuple[Rule, ...] = ()
+    band: tuple[tuple[float, float, float], ...] = ()
     light: tuple[tuple[float, float], ...] = ()
     star: tuple[float, float] | None = None
     ring: tuple[float, float] | None = None

@@ -39,6 +39,12 @@ COLOURS: dict[Theme, dict[str, str]] = {
 }  # fmt: skip
 
 
+def blend(colour: str, paper: str, share: float) -> str:
+    """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
+    mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{part:02X}" for part in mixed)
+
+
 def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
     """Write the picture as the path's suffix says (png, svg, pdf). `width` in pixels enlarges a PNG for slides.
 
@@ -96,7 +102,14 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
     _axes(axes, panel, colours, small=small)
     if panel.region:
         x0, x1, y0, y1 = panel.region
-        axes.fill([x0, x1, x1, x0], [y0, y0, y1, y1], color=colours["sla"], alpha=0.07, lw=0, zorder=0.5)
+        ground = blend(colours["sla"], colours["paper"], 0.07)
+        axes.fill([x0, x1, x1, x0], [y0, y0, y1, y1], color=ground, lw=0, zorder=-1)
+    if panel.band:
+        xs, lows, highs = zip(*panel.band, strict=True)
+        step: Literal["pre", "post"] = "pre" if panel.x.rising_is_better else "post"
+        axes.fill_between(
+            xs, lows, highs, step=step, color=blend(colours["frontier"], colours["paper"], 0.18), lw=0, zorder=-0.5
+        )
     for rule in panel.rules:
         line = axes.axvline if rule.axis == "x" else axes.axhline
         line(rule.at, color=colours["sla"], lw=1.0 if rule.comfort else 1.6, ls="--" if rule.comfort else "-", zorder=2)
@@ -148,29 +161,26 @@ def _axes(axes: Axes, panel: Panel, colours: dict[str, str], *, small: bool) -> 
 
 
 def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
-    colour = colours[mark.role.value]
-    faint = 0.55 if mark.role in (Role.DOMINATED, Role.FLAGGED) else 1.0
+    colour, paper = colours[mark.role.value], colours["paper"]
+    faint = blend(colour, paper, 0.55) if mark.role in (Role.DOMINATED, Role.FLAGGED) else colour
     if mark.x_bar:
-        axes.plot([mark.x_bar.low, mark.x_bar.high], [mark.y, mark.y], color=colour, lw=1.5, alpha=faint, zorder=3.5)
-        _ends(axes, [(mark.x_bar.low, mark.y), (mark.x_bar.high, mark.y)], mark.x_bar, "<>", colour, faint)
+        axes.plot([mark.x_bar.low, mark.x_bar.high], [mark.y, mark.y], color=faint, lw=1.5, zorder=3.5)
+        _ends(axes, [(mark.x_bar.low, mark.y), (mark.x_bar.high, mark.y)], mark.x_bar, "<>", faint)
     if mark.y_bar:
-        axes.plot([mark.x, mark.x], [mark.y_bar.low, mark.y_bar.high], color=colour, lw=1.5, alpha=faint, zorder=3.5)
-        _ends(axes, [(mark.x, mark.y_bar.low), (mark.x, mark.y_bar.high)], mark.y_bar, "v^", colour, faint)
+        axes.plot([mark.x, mark.x], [mark.y_bar.low, mark.y_bar.high], color=faint, lw=1.5, zorder=3.5)
+        _ends(axes, [(mark.x, mark.y_bar.low), (mark.x, mark.y_bar.high)], mark.y_bar, "v^", faint)
     if mark.role is Role.DOMINATED:
-        axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=colours["paper"], mew=0.6, alpha=0.85, zorder=4)
+        axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4)
         return
-    hollow = mark.role is Role.FLAGGED or mark.pale
-    face = colours["paper"] if hollow else colour
+    face = paper if mark.role is Role.FLAGGED else blend(colour, paper, 0.35) if mark.pale else colour
     axes.plot(mark.x, mark.y, ">" if mark.beyond else "o", ms=8, mfc=face, mec=colour, mew=1.4, zorder=4)
-    if mark.pale and mark.role is not Role.FLAGGED:
-        axes.plot(mark.x, mark.y, "o", ms=8, mfc=colour, mec=colour, mew=1.4, alpha=0.35, zorder=4.1)
 
 
-def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str, alpha: float) -> None:
+def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str) -> None:
     """Arrow heads on the ends without a bound."""
     for (x, y), marker, is_open in zip(ends, markers, (bar.open_low, bar.open_high), strict=True):
         if is_open:
-            axes.plot(x, y, marker, ms=5, mfc=colour, mec=colour, mew=0, alpha=alpha, zorder=3.5)
+            axes.plot(x, y, marker, ms=5, mfc=colour, mec=colour, mew=0, zorder=3.5)
 
 
 def _label(figure: Figure, picture: Picture, label: Label, colours: dict[str, str]) -> None:

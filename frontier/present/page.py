@@ -20,7 +20,7 @@ _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 def report_html(report: Report) -> str:
     """The whole page. Whatever came from a server is escaped by the template, or by the SVG writer."""
-    picture = small_multiples(report.views(), footer=report.provenance)
+    picture = small_multiples(report.views(), footer=report.provenance, titled=False)
     drawn = [render_latencies(view) for view in report.views()]
     companions = [svg and _inlined(svg, f"b{i}-") for i, svg in enumerate(drawn)]
     return _template().render(

@@ -4,83 +4,36 @@ The title is the decision, the subtitle the key, the foot the provenance; one (d
 """
 
 import math
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
 from frontier.present.annotate import annotated
 from frontier.present.axes import Axis, horizontal, vertical
+from frontier.present.captions import (
+    NBSP,
+    SURE,
+    TOGETHER,
+    Light,
+    View,
+    describe,
+    foot_line,
+    headline,
+    key_line,
+    notes_of,
+    panel_name,
+    role_of,
+    view_sentence,
+)
 from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
 from frontier.present.layout import Rect, line_height, text_width, wrap
-from frontier.present.wording import (
-    Provenance,
-    brief_sentence,
-    clean,
-    decision_sentence,
-    flag_kinds,
-    limits_text,
-    setting,
-    value_text,
-)
+from frontier.present.wording import Provenance
 
-WIDTH, HEIGHT = 1100, 710
+__all__ = ["Light", "Picture", "View", "picture", "small_multiples"]
+
+WIDTH = 1100
 TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
 STUB = 0.028
 """Length of the arrow of an interval without an end, as a share of the axis."""
-_NBSP = "\u00a0"
-_SEPARATOR = f"{_NBSP}· "
-_TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
-SURE = 0.9
-"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
-
-
-@dataclass(frozen=True, slots=True)
-class Light:
-    """The speed of light: a ceiling of throughput in the metric's own unit, and the assumption written on it.
-
-    `curve` holds (x, y) pairs in the metrics' own units where the ceiling depends on latency; without it a level line.
-    """
-
-    ceiling: float
-    assumption: str
-    curve: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally."""
-
-    points: Sequence[Point]
-    frontier: Frontier
-    decision: Decision | None = None
-    limits: Sequence[Limit] = ()
-    light: Light | None = None
-    gpus: int | None = None
-    x: str | None = None
-
-    @property
-    def mine(self) -> list[Point]:
-        """The points of this deployment and shape, by concurrency."""
-        of = self.frontier
-        chosen = [p for p in self.points if p.deployment == of.deployment and p.shape == of.shape]
-        return sorted(chosen, key=lambda p: p.concurrency)
-
-    @property
-    def sla(self) -> tuple[Limit, ...]:
-        return tuple(self.limits) or (self.decision.limits if self.decision else ())
-
-    @property
-    def axes(self) -> tuple[str, str]:
-        """(horizontal, vertical): `x` when given, else the objective that is better low, else the second."""
-        first, second = self.frontier.objectives
-        across = self.x
-        if across is None:
-            across = first if metric(first).better == "lower" and metric(second).better == "higher" else second
-        if across not in (first, second):
-            raise ValueError(f"{across} is not an objective of this frontier: it has {first} and {second}")
-        return across, second if across == first else first
 
 
 def picture(
@@ -98,8 +51,11 @@ def picture(
     return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)
 
 
-def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
-    """One panel per view, in reading order, under one title and one key. ValueError without a view."""
+def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, titled: bool = True) -> Picture:
+    """One panel per view, in reading order, under one title and one key. ValueError without a view.
+
+    `titled` is False where the page around it says the title already.
+    """
     if not views:
         raise ValueError("a picture needs at least one frontier")
     one = len(views) == 1
@@ -107,12 +63,12 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
     rows = math.ceil(len(views) / columns)
     width = WIDTH if columns < 3 else 1500
     title = headline(views)
-    head = wrap(_TOGETHER.sub(_NBSP, title), TITLE, width - 28, lines=3, bold=True)
-    notes = [line for view in views for line in _notes(view, named=not one)]
+    head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=3, bold=True) if titled else ()
+    notes = [line for view in views for line in notes_of(view, named=not one)]
     note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
-    above = 14 + len(head) * line_height(TITLE) + 12
-    key_lines = wrap(_key(views), SUBTITLE, width - 120, lines=2)
-    foot_lines = wrap(_foot(views, footer), FOOT, width - 28, lines=2)
+    above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
+    key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=2)
+    foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=2)
     below = 16 + len(foot_lines) * line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
     panel_height = 505.0 if one else 300.0
     row_height = panel_height + 62 + (0 if one else 48)
@@ -127,7 +83,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         *_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
         *_lines(foot_lines, 14, 12 + len(foot_lines) * line_height(FOOT), FOOT, Role.QUIET),
     ]
-    return Picture(title, width, height, tuple(panels), tuple(labels), _description(views, title))
+    return Picture(title, width, height, tuple(panels), tuple(labels), describe(views, title))
 
 
 def _boxes(
@@ -176,12 +132,13 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
         paths=(tuple((m.x, m.y) for m in healthy),) if len(healthy) > 1 else (),
         region=_region(view, x, y),
         rules=_rules(view, x, y),
+        band=_band(view, x, y),
         light=_light(view, x, y),
         star=(star.x, star.y) if star else None,
         ring=(ring.x, ring.y) if ring else None,
     )
     light = (view.light.ceiling, view.light.assumption) if view.light else None
-    title = None if alone else f"{panel.name}: {_TOGETHER.sub(_NBSP, view_sentence(view, brief=True))}"
+    title = None if alone else f"{panel.name}: {TOGETHER.sub(NBSP, view_sentence(view, brief=True))}"
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
@@ -216,10 +173,7 @@ def _mark(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
     if not (math.isfinite(at_x) and math.isfinite(at_y) and x.holds(at_x) and y.holds(at_y)):
         return None
     c = point.concurrency
-    if not point.valid or c in frontier.excluded:
-        role = Role.FLAGGED
-    else:
-        role = Role.FRONTIER if c in frontier.members else Role.DOMINATED
+    role = role_of(point, frontier)
     return Mark(
         c, at_x, at_y, role,
         None if beyond else _bar(across, x), _bar(up, y),
@@ -282,6 +236,20 @@ def _rules(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
+    """The attainment band in display units, cut to the panel; where nothing is attained there is none."""
+    cut = []
+    for at, low, high in view.band:
+        if math.isfinite(at) and x.holds(at * x.scale) and math.isfinite(low) and math.isfinite(high):
+            ends = [min(max(value * y.scale, y.low), y.high) for value in (low, high)]
+            cut.append((at * x.scale, ends[0], ends[1]))
+    if cut and not x.rising_is_better:
+        cut.append((x.high, *cut[-1][1:]))
+    elif cut:
+        cut.insert(0, (x.low, *cut[0][1:]))
+    return tuple(cut)
+
+
 def _light(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float], ...]:
     """The speed of light where it fits the picture; a curve is cut to the axes, its level end drawn out to the edge."""
     light = view.light
@@ -293,125 +261,3 @@ def _light(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float], ...]:
     inside = sorted((a, b) for a, b in inside if x.holds(a) and y.holds(b))
     end = (x.worst, light.ceiling * y.scale)
     return tuple([end, *inside] if x.rising_is_better else [*inside, end])
-
-
-def panel_name(view: View) -> str:
-    """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
-    shape, deployment = clean(view.frontier.shape.label, 40), clean(view.frontier.deployment, 40)
-    return shape if deployment in ("", "default") else f"{deployment} · {shape}"
-
-
-def headline(views: Sequence[View]) -> str:
-    """The title: the decision of one view, or how many of several keep their SLA."""
-    if len(views) == 1:
-        return view_sentence(views[0])
-    decided = [v.decision for v in views if v.decision is not None]
-    if not decided:
-        return f"The frontiers of {len(views)} workloads"
-    met = sum(d.verdict is Verdict.MEETS for d in decided)
-    promises = {limits_text(d.limits) for d in decided}
-    promise = promises.pop() if len(promises) == 1 else "its SLA"
-    if met == len(decided):
-        return f"{'Both' if met == 2 else f'All {met}'} workloads keep {promise}"
-    return f"{met} of {len(decided)} workloads are proven to keep {promise}"
-
-
-def view_sentence(view: View, *, brief: bool = False) -> str:
-    """The decision, or without an SLA the top of the frontier."""
-    across, up = view.axes
-    if view.decision is not None:
-        say = brief_sentence if brief else decision_sentence
-        return say(view.decision, throughput=up, gpus=view.gpus)
-    by_concurrency = {p.concurrency: p for p in view.mine}
-    ends = [by_concurrency[c] for c in view.frontier.members if c in by_concurrency]
-    if not ends:
-        return "No setting gave a valid measurement"
-    best = max(ends, key=lambda p: p.metrics[up].value if metric(up).better == "higher" else -p.metrics[up].value)
-    tail = value_text(across, best.metrics[across].value)
-    most = value_text(up, best.metrics[up].value, view.gpus)
-    return f"Up to {most} at {metric(across).label} {tail} ({setting(best.concurrency)})"
-
-
-def _key(views: Sequence[View]) -> str:
-    """The subtitle: what the signs mean, only those that occur."""
-    roles = {_role_of(p, v.frontier) for v in views for p in v.mine}
-    estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
-    parts = [_shape_words(views[0])] if len(views) == 1 else []
-    if Role.FRONTIER in roles:
-        parts.append("staircase = measured frontier")
-    parts.append("number = concurrency")
-    known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
-    parts.append("bars = 95% CI" if known else "intervals not known")
-    if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
-        parts.append("arrow = no bound")
-    if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
-        parts.append("pale = may be dominated")
-    if Role.DOMINATED in roles:
-        parts.append("✕ = dominated")
-    if Role.FLAGGED in roles:
-        parts.append("○ = flagged, never chosen")
-    return _SEPARATOR.join(part.replace(" ", _NBSP) for part in parts)
-
-
-def _shape_words(view: View) -> str:
-    shape = view.frontier.shape
-    lengths = f"ISL {shape.isl} / OSL {shape.osl}"
-    return f"{clean(shape.name, 40)} · {lengths}" if shape.name else lengths
-
-
-def _role_of(point: Point, frontier: Frontier) -> Role:
-    if not point.valid or point.concurrency in frontier.excluded:
-        return Role.FLAGGED
-    return Role.FRONTIER if point.concurrency in frontier.members else Role.DOMINATED
-
-
-def _notes(view: View, *, named: bool) -> list[str]:
-    """Under the panel: why points are flagged, and which could not be drawn."""
-    head = f"{panel_name(view)}:  " if named else ""
-    across = view.axes[0]
-    told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
-    flagged = [p for p in view.mine if _role_of(p, view.frontier) is Role.FLAGGED]
-    excluded = view.frontier.excluded
-    told += [f"{clean(excluded[p.concurrency], 80)}: {setting(p.concurrency)}" for p in flagged if p.valid]
-    found = [f"{head}○  " + "   ·   ".join(told)] if told else []
-    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
-    if infinite:
-        names = ", ".join(setting(p.concurrency) for p in infinite)
-        found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
-    absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
-    if absent:
-        missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
-        names = ", ".join(setting(p.concurrency) for p in absent)
-        found.append(f"{head}not drawn, no {' and '.join(missing)}: {names}")
-    return found
-
-
-def _foot(views: Sequence[View], provenance: Provenance | None) -> str:
-    """Model, server, hardware, loop, repeats, n, errors, run."""
-    known = provenance or Provenance(loop=None)
-    points = [p for v in views for p in v.mine]
-    parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
-    if points:
-        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points)
-        parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
-        parts.append(f"n = {_span(n[0], n[-1])} per point")
-    rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
-    if rates and (total := sum(n for _, n in rates)):
-        parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
-    parts.append(f"run {known.run}" if known.run else None)
-    return _SEPARATOR.join(clean(part).replace(" ", _NBSP) for part in parts if part)
-
-
-def _span(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def _description(views: Sequence[View], title: str) -> str:
-    """For a reader who cannot see the picture."""
-    said = [title + "."]
-    for view in views:
-        across, up = view.axes
-        on = ", ".join(str(c) for c in sorted(view.frontier.members)) or "none"
-        axes = f"{metric(up).label} against {metric(across).label}"
-        said.append(f"{panel_name(view)}: {axes}; concurrencies on the frontier: {on}.")
-    return " ".join(said)

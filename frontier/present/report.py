@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
-from frontier.present.picture import View, headline
+from frontier.present.captions import View, headline
 from frontier.present.tables import Gpus, gpus_of
 from frontier.present.wording import (
+    RATES,
     Provenance,
     clean,
     count,
@@ -20,13 +21,14 @@ from frontier.present.wording import (
     limit_value_text,
     limits_text,
     setting,
+    unit_text,
     value_text,
 )
 
 NOT_SAID = (
     (
         "The load was a closed loop: a fixed number of callers, each sending again as soon as it is answered. Bursts "
-        "of independent users queue longer at the same average; `frontier verify` sends Poisson arrivals instead."
+        "of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
     ),
     (
         "Prompts were synthetic and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
@@ -148,8 +150,11 @@ def _columns(points: Sequence[Point], frontier: Frontier, limits: Sequence[Limit
 
 
 def _head(name: str, gpus: int | None) -> str:
+    """The column of a metric; rates carry their unit here rather than in every cell."""
     label = metric(name).label.partition(" (")[0]
-    return f"{label} per GPU" if gpus and name.endswith(("throughput", "goodput")) else label
+    if metric(name).unit in RATES:
+        return f"{label.removesuffix(' throughput')} {unit_text(name, gpus)}"
+    return label
 
 
 def _row(point: Point, frontier: Frontier, decision: Decision | None, names: Sequence[str], gpus: int | None) -> Row:
@@ -167,7 +172,9 @@ def _row(point: Point, frontier: Frontier, decision: Decision | None, names: Seq
 def _cell(name: str, estimate: Estimate | None, gpus: int | None) -> Cell:
     if estimate is None:
         return Cell("–")
-    return Cell(value_text(name, estimate.value, gpus), interval_text(name, estimate, gpus))
+    text = value_text(name, estimate.value, gpus)
+    bare = text.partition(" ")[0] if metric(name).unit in RATES else text
+    return Cell(bare, interval_text(name, estimate, gpus))
 
 
 def _verdict(decision: Decision | None) -> str | None:
@@ -198,7 +205,7 @@ def _figures(decision: Decision | None, gpus: int | None) -> tuple[tuple[str, st
         if limit is not None:
             words = "limit " + limit_value_text(name, limit.promise) + (", binding" if name == decision.binding else "")
         doubt = interval_text(name, estimate, gpus) or "interval not known"
-        found.append((_head(name, None), value_text(name, estimate.value, gpus), doubt, words))
+        found.append((metric(name).label.partition(" (")[0], value_text(name, estimate.value, gpus), doubt, words))
     return tuple(found)
 
 

@@ -1,0 +1,202 @@
+"""What a panel is made from, and the words around it: title, key, notes, foot and description."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontier.metrics import metric
+from frontier.model import Decision, Frontier, Limit, Point, Verdict
+from frontier.present.drawn import Role
+from frontier.present.wording import (
+    Provenance,
+    brief_sentence,
+    clean,
+    decision_sentence,
+    flag_kinds,
+    limits_text,
+    setting,
+    value_text,
+)
+
+NBSP = "\u00a0"
+_SEPARATOR = f"{NBSP}· "
+TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
+SURE = 0.9
+"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """The speed of light: a ceiling of throughput in the metric's own unit, and the assumption written on it.
+
+    `curve` holds (x, y) pairs in the metrics' own units where the ceiling depends on latency; without it a level line.
+    """
+
+    ceiling: float
+    assumption: str
+    curve: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally.
+
+    `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
+    the next worse one.
+    """
+
+    points: Sequence[Point]
+    frontier: Frontier
+    decision: Decision | None = None
+    limits: Sequence[Limit] = ()
+    light: Light | None = None
+    gpus: int | None = None
+    x: str | None = None
+    band: Sequence[tuple[float, float, float]] = ()
+
+    @property
+    def mine(self) -> list[Point]:
+        """The points of this deployment and shape, by concurrency."""
+        of = self.frontier
+        chosen = [p for p in self.points if p.deployment == of.deployment and p.shape == of.shape]
+        return sorted(chosen, key=lambda p: p.concurrency)
+
+    @property
+    def sla(self) -> tuple[Limit, ...]:
+        return tuple(self.limits) or (self.decision.limits if self.decision else ())
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """(horizontal, vertical): `x` when given, else the objective that is better low, else the second."""
+        first, second = self.frontier.objectives
+        across = self.x
+        if across is None:
+            across = first if metric(first).better == "lower" and metric(second).better == "higher" else second
+        if across not in (first, second):
+            raise ValueError(f"{across} is not an objective of this frontier: it has {first} and {second}")
+        return across, second if across == first else first
+
+
+def panel_name(view: View) -> str:
+    """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
+    shape, deployment = clean(view.frontier.shape.label, 40), clean(view.frontier.deployment, 40)
+    return shape if deployment in ("", "default") else f"{deployment} · {shape}"
+
+
+def headline(views: Sequence[View]) -> str:
+    """The title: the decision of one view, or how many of several keep their SLA."""
+    if len(views) == 1:
+        return view_sentence(views[0])
+    decided = [v.decision for v in views if v.decision is not None]
+    if not decided:
+        return f"The frontiers of {len(views)} workloads"
+    met = sum(d.verdict is Verdict.MEETS for d in decided)
+    promises = {limits_text(d.limits) for d in decided}
+    promise = promises.pop() if len(promises) == 1 else "its SLA"
+    if met == len(decided):
+        return f"{'Both' if met == 2 else f'All {met}'} workloads keep {promise}"
+    return f"{met} of {len(decided)} workloads are proven to keep {promise}"
+
+
+def view_sentence(view: View, *, brief: bool = False) -> str:
+    """The decision, or without an SLA the top of the frontier."""
+    across, up = view.axes
+    if view.decision is not None:
+        say = brief_sentence if brief else decision_sentence
+        return say(view.decision, throughput=up, gpus=view.gpus)
+    by_concurrency = {p.concurrency: p for p in view.mine}
+    ends = [by_concurrency[c] for c in view.frontier.members if c in by_concurrency]
+    if not ends:
+        return "No setting gave a valid measurement"
+    best = max(ends, key=lambda p: p.metrics[up].value if metric(up).better == "higher" else -p.metrics[up].value)
+    tail = value_text(across, best.metrics[across].value)
+    most = value_text(up, best.metrics[up].value, view.gpus)
+    return f"Up to {most} at {metric(across).label} {tail} ({setting(best.concurrency)})"
+
+
+def key_line(views: Sequence[View]) -> str:
+    """The subtitle: what the signs mean, only those that occur."""
+    roles = {role_of(p, v.frontier) for v in views for p in v.mine}
+    estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
+    parts = [_shape_words(views[0])] if len(views) == 1 else []
+    if Role.FRONTIER in roles:
+        parts.append("staircase = measured frontier")
+    if any(v.band for v in views):
+        parts.append("band = where it lies in 90% of resamples")
+    parts.append("number = concurrency")
+    known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
+    parts.append("bars = 95% CI" if known else "intervals not known")
+    if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
+        parts.append("arrow = no bound")
+    if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
+        parts.append("pale = may be dominated")
+    if Role.DOMINATED in roles:
+        parts.append("✕ = dominated")
+    if Role.FLAGGED in roles:
+        parts.append("○ = flagged, never chosen")
+    return _SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
+
+
+def _shape_words(view: View) -> str:
+    shape = view.frontier.shape
+    lengths = f"ISL {shape.isl} / OSL {shape.osl}"
+    return f"{clean(shape.name, 40)} · {lengths}" if shape.name else lengths
+
+
+def role_of(point: Point, frontier: Frontier) -> Role:
+    if not point.valid or point.concurrency in frontier.excluded:
+        return Role.FLAGGED
+    return Role.FRONTIER if point.concurrency in frontier.members else Role.DOMINATED
+
+
+def notes_of(view: View, *, named: bool) -> list[str]:
+    """Under the panel: why points are flagged, and which could not be drawn."""
+    head = f"{panel_name(view)}:  " if named else ""
+    across = view.axes[0]
+    told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+    flagged = [p for p in view.mine if role_of(p, view.frontier) is Role.FLAGGED]
+    excluded = view.frontier.excluded
+    told += [f"{clean(excluded[p.concurrency], 80)}: {setting(p.concurrency)}" for p in flagged if p.valid]
+    found = [f"{head}○  " + "   ·   ".join(told)] if told else []
+    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
+    if infinite:
+        names = ", ".join(setting(p.concurrency) for p in infinite)
+        found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
+    absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
+    if absent:
+        missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
+        names = ", ".join(setting(p.concurrency) for p in absent)
+        found.append(f"{head}not drawn, no {' and '.join(missing)}: {names}")
+    return found
+
+
+def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
+    """Model, server, hardware, loop, repeats, n, errors, run."""
+    known = provenance or Provenance(loop=None)
+    points = [p for v in views for p in v.mine]
+    parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
+    if points:
+        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points)
+        parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
+        parts.append(f"n = {_span(n[0], n[-1])} per point")
+    rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
+    if rates and (total := sum(n for _, n in rates)):
+        parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
+    parts.append(f"run {known.run}" if known.run else None)
+    return _SEPARATOR.join(clean(part).replace(" ", NBSP) for part in parts if part)
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def describe(views: Sequence[View], title: str) -> str:
+    """For a reader who cannot see the picture."""
+    said = [title + "."]
+    for view in views:
+        across, up = view.axes
+        on = ", ".join(str(c) for c in sorted(view.frontier.members)) or "none"
+        axes = f"{metric(up).label} against {metric(across).label}"
+        said.append(f"{panel_name(view)}: {axes}; concurrencies on the frontier: {on}.")
+    return " ".join(said)
