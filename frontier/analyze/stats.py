@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats as dist
 
+from frontier.analyze import laws
 from frontier.metrics import claim_floor
 
 Floats = NDArray[np.float64]
@@ -52,12 +52,12 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
     [299, 473, 628]
     """
     high = violations + 1
-    while float(dist.binom.cdf(violations, high, 1 - p)) > 1 - confidence:
+    while laws.binomial_cdf(violations, high, 1 - p) > 1 - confidence:
         high *= 2
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        if float(dist.binom.cdf(violations, middle, 1 - p)) > 1 - confidence:
+        if laws.binomial_cdf(violations, middle, 1 - p) > 1 - confidence:
             low = middle
         else:
             high = middle
@@ -79,14 +79,14 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
     whole = math.floor(effective + _SLACK)
     if whole < 1:
         return None
-    k = int(dist.binom.ppf(confidence, whole, p)) + 1
+    k = laws.binomial_quantile(confidence, whole, p) + 1
     return None if k > whole else min(n, max(rank(p, n), math.ceil(k / whole * n - _SLACK)))
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
     """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would otherwise allow."""
     whole = math.floor(effective + _SLACK)
-    k = int(dist.binom.ppf(1 - confidence, whole, p)) if whole >= 1 else 0
+    k = laws.binomial_quantile(1 - confidence, whole, p) if whole >= 1 else 0
     return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))
 
 
@@ -165,8 +165,8 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
     """
     if n <= 0:
         return 0.0, 1.0
-    low = 0.0 if hits <= 0 else float(dist.beta.ppf(1 - confidence, hits, n - hits + 1))
-    high = 1.0 if hits >= n else float(dist.beta.ppf(confidence, hits + 1, n - hits))
+    low = 0.0 if hits <= 0 else laws.beta_quantile(1 - confidence, hits, n - hits + 1)
+    high = 1.0 if hits >= n else laws.beta_quantile(confidence, hits + 1, n - hits)
     return low, high
 
 
@@ -186,7 +186,7 @@ class BatchMeans:
         """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to go by."""
         if self.freedom < 1 or not math.isfinite(self.value):
             return -math.inf, math.inf
-        reach = float(dist.t.ppf(confidence, self.freedom)) * self.error
+        reach = laws.t_quantile(confidence, self.freedom) * self.error
         return self.value - reach, self.value + reach
 
 
@@ -209,7 +209,7 @@ def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans
     if windows > 1:
         per_window = (totals - value * weights).reshape(windows, -1).sum(axis=1)
         between = _ratio_error(per_window, whole)
-        if between**2 > error**2 * float(dist.f.ppf(0.95, windows - 1, freedom)):
+        if between**2 > error**2 * laws.f_quantile(0.95, windows - 1, freedom):
             error, freedom = between, windows - 1
     return BatchMeans(value, error, freedom, lag1)
 

@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats as dist
 
+from frontier.analyze import laws
 from frontier.analyze.sample import Floats
 
 BLOCKS = 20
@@ -82,7 +82,7 @@ def _differ(first: Floats, second: Floats) -> bool:
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     gap = abs(float(second.mean() - first.mean()))
     freedom = min(len(first), len(second)) - 1
-    return gap > error * float(dist.t.isf(SURE / 2, freedom)) if error > 0 else gap > 0
+    return gap > error * laws.t_quantile(1 - SURE / 2, freedom) if error > 0 else gap > 0
 
 
 def median_drift(x: Floats, count: int) -> Drift | None:
@@ -97,7 +97,7 @@ def median_drift(x: Floats, count: int) -> Drift | None:
     before, after = float(np.median(first)), float(np.median(second))
     if before <= 0 or after <= 0:
         return None
-    p = float(dist.mannwhitneyu(first, second).pvalue)
+    p = laws.mann_whitney(first, second)
     return Drift(math.log(after / before), p < SURE)
 
 
