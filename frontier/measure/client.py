@@ -8,10 +8,10 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self
 
 import aiohttp
@@ -19,11 +19,11 @@ from yarl import URL
 
 from frontier.errors import MisaskedError
 from frontier.measure.target import Target, Timeouts
+from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, tape_bodies
 from frontier.model import Outcome
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
-MAX_BODY = 256 * 2**20
 _OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -31,7 +31,7 @@ _OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.E
 class Exchange:
     """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
 
-    `failure` is None when the body came to its proper end. `headers` are lower-case and only those that matter.
+    `failure` is None when the body came to its proper end. `headers` ignore case.
     """
 
     sent: float
@@ -42,18 +42,19 @@ class Exchange:
     failure: tuple[Outcome, str] | None = None
     end: float = 0.0
     resent: bool = False
-    reused: bool = False
     task: "asyncio.Task[Any] | None" = None
+    tape: Tape | None = None
     cut: tuple[Outcome, str] | None = None
 
     def overdue(self, now: float, limits: Timeouts) -> str | None:
         """Which limit has passed, in words; None while all is well."""
         if now - self.sent > limits.total:
             return f"total: not finished within {limits.total:g} s"
-        if not self.stamps:
+        heard = self.tape.heard or self.stamps if self.tape is not None else self.stamps
+        if not heard:
             if now - self.sent > limits.first_byte:
                 return f"first_byte: nothing received within {limits.first_byte:g} s"
-        elif now - self.stamps[-1] > limits.idle:
+        elif now - heard[-1] > limits.idle:
             return f"idle: the stream was silent for {limits.idle:g} s"
         return None
 
@@ -61,13 +62,14 @@ class Exchange:
 class Client:
     """A session to one target. Use as an async context manager; `sweep()` must be called now and then (see there)."""
 
-    def __init__(self, target: Target, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, target: Target, clock: Clock = time.perf_counter, *, taping: bool = True) -> None:
         self.target = target
         self.clock = clock
         self.flights: set[Exchange] = set()
         self.opened = 0
         self.resent = 0
         self._headers = target.request_headers()
+        self._taping = taping
         self._session: aiohttp.ClientSession | None = None
         self._spare: aiohttp.ClientSession | None = None
 
@@ -83,9 +85,6 @@ class Client:
                 await session.close()
 
     def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(self._count_opened)
-        trace.on_connection_reuseconn.append(_mark_reused)
         connector = aiohttp.TCPConnector(
             limit=0,
             ssl=tls_context(self.target),
@@ -93,6 +92,8 @@ class Client:
             force_close=force_close,
             keepalive_timeout=None if force_close else 75.0,
         )
+        if self._taping:
+            self._taping = tape_bodies(connector, asyncio.get_running_loop(), self.clock)
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
@@ -100,11 +101,7 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trace_configs=[trace],
         )
-
-    async def _count_opened(self, *_: object) -> None:
-        self.opened += 1
 
     async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question
         """A GET beside the load, with its own total bound in seconds."""
@@ -122,16 +119,14 @@ class Client:
         assert self._session is not None, "use the client as a context manager"
         flight = Exchange(self.clock(), task=asyncio.current_task())
         self.flights.add(flight)
+        timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._late, flight, limit)
         try:
-            with _limited(flight, limit):
-                again = await self._attempt(self._session, flight, method, url, body)
-                if again:
-                    # Kept-alive, closed by the server just as we wrote: not the server's failing, and not a new send.
-                    flight.resent = True
-                    self.resent += 1
-                    self._spare = self._spare or self._new_session(force_close=True)
-                    flight.failure = None
-                    await self._attempt(self._spare, flight, method, url, body)
+            if await self._attempt(self._session, flight, method, url, body):
+                # Kept alive, and closed by the server just as we wrote: not the server's failing, and not a new send.
+                flight.resent, flight.failure = True, None
+                self.resent += 1
+                self._spare = self._spare or self._new_session(force_close=True)
+                await self._attempt(self._spare, flight, method, url, body)
         except asyncio.CancelledError:
             if flight.cut is None:
                 raise
@@ -139,28 +134,37 @@ class Client:
             assert flight.task is not None
             flight.task.uncancel()
         finally:
+            if timer is not None:
+                timer.cancel()
             self.flights.discard(flight)
             flight.end = self.clock()
         return flight
+
+    def _late(self, flight: Exchange, limit: float) -> None:
+        self.cut(flight, Outcome.TIMEOUT, f"no answer within {limit:g} s")
 
     async def _attempt(
         self, session: aiohttp.ClientSession, flight: Exchange, method: str, url: URL | str, body: bytes | None
     ) -> bool:
         """One try; True when it died on a kept-alive connection before its first byte and may be sent again."""
+        line = Line()
+        LINE.set(line)
         try:
-            async with session.request(
-                method, url, data=body, allow_redirects=False, trace_request_ctx=flight
-            ) as response:
-                flight.status = response.status
-                flight.headers = {k.lower(): v for k, v in response.headers.items()}
-                await self._read(flight, response)
+            async with session.request(method, url, data=body, allow_redirects=False) as response:
+                flight.status, flight.headers = response.status, response.headers
+                await self._read(flight, response, line.tape)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             flight.failure = name_failure(error, flight)
             died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return died and flight.reused and not flight.resent and flight.status is None
+            return died and line.reused and not flight.resent and flight.status is None
+        finally:
+            self.opened += line.opened
         return False
 
-    async def _read(self, flight: Exchange, response: aiohttp.ClientResponse) -> None:
+    async def _read(self, flight: Exchange, response: aiohttp.ClientResponse, tape: Tape | None) -> None:
+        if tape is not None and tape.used:
+            await _until_end(flight, tape, response.content)
+            return
         stamps, reads, clock = flight.stamps, flight.reads, self.clock
         room = MAX_BODY if response.status < 300 else MAX_ERROR_BODY
         async for read in response.content.iter_any():
@@ -188,27 +192,20 @@ class Client:
             flight.task.cancel()
 
 
-@contextmanager
-def _limited(flight: Exchange, limit: float | None) -> Iterator[None]:
-    if limit is None:
-        yield
-        return
-    task = flight.task
-    assert task is not None
-
-    def late() -> None:
-        flight.cut = flight.cut or (Outcome.TIMEOUT, f"no answer within {limit:g} s")
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(limit, late)
+async def _until_end(flight: Exchange, tape: Tape, content: aiohttp.StreamReader) -> None:
+    """Wait while the tape fills; the flight shares its lists, so that the sweep sees every read."""
+    flight.stamps, flight.reads, flight.tape = tape.stamps, tape.reads, tape
+    error = content.exception()
+    if error is not None:
+        raise error
     try:
-        yield
+        if tape.running:
+            await content.wait_eof()
     finally:
-        timer.cancel()
-
-
-async def _mark_reused(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-    context.trace_request_ctx.reused = True
+        if tape.running:
+            tape.running = False
+            with suppress(FramingError):
+                tape.unpack()
 
 
 def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
@@ -243,8 +240,10 @@ def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
             return Outcome.CONNECT, text
         case TimeoutError():
             return Outcome.TIMEOUT, "connect: no connection within the limit"
+        case FramingError():
+            return Outcome.PROTOCOL, text
         case aiohttp.ClientPayloadError() if flight.status is not None:
-            reset = "ConnectionReset" in text or "BrokenPipe" in text
+            reset = flight.tape.reset if flight.tape is not None else "ConnectionReset" in text
             return (Outcome.STREAM_ERROR, "reset while streaming") if reset else (
                 Outcome.TRUNCATED, "closed before the end of the body"
             )  # fmt: skip

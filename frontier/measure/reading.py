@@ -4,6 +4,7 @@ A request is OK when the status is 2xx, the content type is the dialect's stream
 nothing in the stream was an error, and the server said it was finished. Pure: no clock, no network.
 """
 
+import itertools
 import re
 from typing import Any
 
@@ -12,10 +13,14 @@ import orjson
 from frontier.measure.client import Exchange
 from frontier.measure.dialects import NOTHING, REASONING, Dialect, Tally, message_of
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
+from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
 from frontier.model import Outcome, Record
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MAX_MESSAGE = 300
+_LESSONS, _PATIENCE = 16, 8
+"""At most so many stencils are cut per answer, a new one after so many events that the last one did not fit."""
+_NO_STENCIL: Stencil = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
 
@@ -29,60 +34,80 @@ class Reading:
     """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for long."""
 
     __slots__ = (
-        "_at",
-        "_dialect",
-        "_fold",
-        "_parser",
-        "events",
-        "exchange",
-        "first",
-        "gaps",
-        "last",
-        "tally",
-        "visible",
-    )
+        "_at", "_dialect", "_fold", "_frame", "_lessons", "_misses", "_parser", "_stencil", "_texts", "exchange",
+        "tally", "times", "visible",
+    )  # fmt: skip
 
-    def __init__(self, exchange: Exchange, dialect: Dialect, api: str) -> None:
+    def __init__(self, exchange: Exchange, dialect: Dialect, api: str, *, stencils: bool = True) -> None:
         self.exchange = exchange
         self._dialect = dialect
         self._fold = dialect.fold[api]
         self._parser = EventParser() if dialect.framing == "sse" else LineParser()
+        self._frame = (b"data: ", b"\n\n") if dialect.framing == "sse" else (b"", b"\n")
+        self._stencil = _NO_STENCIL
+        self._lessons, self._misses = (_LESSONS, _PATIENCE - 2) if stencils else (0, 0)
+        self._texts: list[bytes] = []
         self._at = 0
         self.tally = Tally()
-        self.first: float | None = None
+        self.times: list[float] = []
         self.visible: float | None = None
-        self.last: float | None = None
-        self.events = 0
-        self.gaps: list[int] = []
+
+    @property
+    def events(self) -> int:
+        """Events that brought a token."""
+        return len(self.times)
 
     def take(self, most: int) -> bool:
         """Read up to `most` more reads; False when none is left."""
-        stamps, reads = self.exchange.stamps, self.exchange.reads
-        parser, fold, tally, gaps = self._parser, self._fold, self.tally, self.gaps
-        stop = min(self._at + most, len(reads))
+        stop = min(self._at + most, len(self.exchange.reads))
         try:
-            for i in range(self._at, stop):
-                for kind, data in parser.feed(reads[i]):
-                    channel = fold(tally, kind, data)
-                    if channel != NOTHING:
-                        now = stamps[i]
-                        self.events += 1
-                        if self.last is None:
-                            self.first = now
-                        else:
-                            gaps.append(round((now - self.last) * 1e6))
-                        self.last = now
-                        if channel != REASONING and self.visible is None:
-                            self.visible = now
+            self._take(stop)
         except EventTooLargeError as error:
-            tally.malformed = str(error)
-            stop = len(reads)
+            self.tally.malformed = str(error)
+            stop = len(self.exchange.reads)
         except (AttributeError, TypeError, KeyError) as error:
             # A server's JSON of another build than its dialect says (a list where an object belongs, and the like).
-            tally.malformed = f"an event is not of the expected form: {error}"
-            stop = len(reads)
+            self.tally.malformed = f"an event is not of the expected form: {error}"
+            stop = len(self.exchange.reads)
         self._at = stop
-        return stop < len(reads)
+        if stop < len(self.exchange.reads):
+            return True
+        text = b"".join(self._texts)
+        self._texts.clear()
+        self.tally.text_bytes += len(text)
+        self.tally.text_chars += len(text.decode(errors="replace"))
+        return False
+
+    def _take(self, stop: int) -> None:
+        stamps, reads, times, texts, plain = self.exchange.stamps, self.exchange.reads, self.times, self._texts, PLAIN
+        before, after = self._stencil
+        skip, drop, usable = len(before), len(after), self._stencil is not _NO_STENCIL and self._parser.idle
+        for i in range(self._at, stop):
+            read = reads[i]
+            if usable and read.startswith(before) and read.endswith(after) and plain(read, skip, len(read) - drop):
+                times.append(stamps[i])
+                texts.append(read[skip:-drop])
+                continue
+            self._parse(read, stamps[i])
+            before, after = self._stencil
+            skip, drop, usable = len(before), len(after), self._stencil is not _NO_STENCIL and self._parser.idle
+
+    def _parse(self, read: bytes, stamp: float) -> None:
+        """The proper way. From a read that was one token event a stencil is cut, now and then."""
+        fold, tally = self._fold, self.tally
+        found = self._parser.feed(read)
+        channel = NOTHING
+        for kind, data in found:
+            channel = fold(tally, kind, data)
+            if channel != NOTHING:
+                self.times.append(stamp)
+                if channel != REASONING and self.visible is None:
+                    self.visible = stamp
+        self._misses += 1
+        if channel != NOTHING and len(found) == 1 and self._lessons and self._misses > _PATIENCE and self._parser.idle:
+            self._lessons -= 1
+            self._misses = 0
+            self._stencil = cut_stencil(read, *self._frame, self._fold) or _NO_STENCIL
 
     @property
     def counts_events(self) -> bool:
@@ -144,7 +169,7 @@ def to_record(
     reading: Reading, *, index: int, stream: int, isl: int, osl: int, zero: float, scheduled: float | None = None
 ) -> Record:
     """The record of one request; `zero` is the trial's start on the client's clock."""
-    exchange, tally = reading.exchange, reading.tally
+    exchange, tally, times = reading.exchange, reading.tally, reading.times
     outcome, error = reading.verdict()
     usage = tally.usage or {}
     completion = _count_of(usage, "completion_tokens")
@@ -158,9 +183,9 @@ def to_record(
         end=exchange.end - zero,
         asked_isl=isl,
         asked_osl=osl,
-        first=None if reading.first is None else reading.first - zero,
+        first=times[0] - zero if times else None,
         visible=None if reading.visible is None else reading.visible - zero,
-        last=None if reading.last is None else reading.last - zero,
+        last=times[-1] - zero if times else None,
         prompt_tokens=_count_of(usage, "prompt_tokens"),
         completion_tokens=completion,
         cached_tokens=_count_of(usage.get("prompt_tokens_details"), "cached_tokens"),
@@ -173,7 +198,7 @@ def to_record(
         error=error,
         scheduled=scheduled,
         resent=exchange.resent,
-        gaps=tuple(reading.gaps),
+        gaps=tuple([int((b - a) * 1e6 + 0.5) for a, b in itertools.pairwise(times)]),
     )
 
 

@@ -38,14 +38,16 @@ class EventParser:
     def feed(self, read: bytes) -> list[Event]:
         """The events completed by this read. EventTooLargeError when one exceeds the cap."""
         # Nearly every read is one or several whole `data: {...}\n\n`: no state before it, none after.
-        if read.startswith(b"data: ") and read.endswith(b"\n\n") and self._idle() and b"\r" not in read:
+        if read.startswith(b"data: ") and read.endswith(b"\n\n") and self.idle and b"\r" not in read:
             bodies = read[6:-2].split(b"\n\ndata: ")
             if len(read) <= self._cap and not any(b"\n" in body for body in bodies):
                 self._started = True
                 return [(b"", body) for body in bodies]
         return self._feed_lines(read)
 
-    def _idle(self) -> bool:
+    @property
+    def idle(self) -> bool:
+        """Between two events: nothing is unfinished."""
         return not (self._line or self._skip_lf or self._type) and self._data is None
 
     def _feed_lines(self, read: bytes) -> list[Event]:
@@ -112,6 +114,11 @@ class LineParser:
     def __init__(self, cap: int = MAX_EVENT) -> None:
         self._cap = cap
         self._rest: list[bytes] = []
+
+    @property
+    def idle(self) -> bool:
+        """Between two lines."""
+        return not self._rest
 
     def feed(self, read: bytes) -> list[Event]:
         """The lines completed by this read."""
