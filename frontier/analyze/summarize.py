@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.analyze import stats
-from frontier.analyze.histogram import LogHistogram
+from frontier.analyze.histogram import ALPHA, LogHistogram
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Sample
 from frontier.analyze.validity import flags
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
@@ -217,7 +217,12 @@ def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
 
     effective = n / stats.inflation(inflation(p), inflation(stats.steadier(p)))
     least = stats.floor(p, sample.concurrency)
-    return _tail(p, n, effective, at, confidence, requests=sample.n, least=least, failed=failed)
+    found = _tail(p, n, effective, at, confidence, requests=sample.n, least=least, failed=failed)
+    # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
+    less, more = 1 - ALPHA, 1 + ALPHA
+    return replace(
+        found, low=found.low * less, lower=found.lower * less, high=found.high * more, upper=found.upper * more
+    )
 
 
 def _mean(x: Floats, windows: Floats, confidence: float) -> Estimate:

@@ -207,6 +207,12 @@ def test_itl_percentiles_are_of_all_gaps_together() -> None:
         assert found.lower <= exact <= found.upper
 
 
+def test_the_bounds_of_equal_gaps_hold_them_though_a_bin_is_not_a_point() -> None:
+    for gap in np.linspace(0.0100, 0.0101, 23):
+        found = known(a_sample(block_itl=(LogHistogram.of(np.full(100, gap)),) * BLOCKS), "p99_itl")
+        assert found.lower <= gap <= found.upper <= gap * (1 + 3 * ALPHA)
+
+
 def test_gaps_that_stall_together_widen_the_bound() -> None:
     rng = np.random.default_rng(1)
     spread = [rng.lognormal(-4, 0.1, 2000) for _ in range(BLOCKS)]
