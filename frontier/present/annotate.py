@@ -61,6 +61,7 @@ def annotated(
         *_limit_labels(panel, canvas, limits, sizes.sla),
         *_light_label(panel, canvas, light, gpus, sizes.light),
     ]
+    labels += _stair_names(panel, canvas, sizes.block)
     blocks = _blocks(panel, decision, points, gpus, brief=title is not None)
     told = {blocks[0].concurrency} if blocks and (panel.star or panel.ring) else set()
     labels += _point_labels(panel, canvas, told, sizes.point)
@@ -195,6 +196,23 @@ def _light_label(
     return [Label(lines, placed, Role.LIGHT, size)] if placed else []
 
 
+def _stair_names(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
+    """Whose staircase it is, at its far end, where several share the panel."""
+    found = []
+    for stair in panel.stairs:
+        if stair.name is None:
+            continue
+        width, height = text_width(stair.name, size, bold=True), line_height(size)
+        x, y = panel.at(*stair.corners[-1])
+        left = x + 8 if panel.x.rising_is_better else x - 8 - width
+        shift = 1 if panel.x.rising_is_better else -1
+        options = [Rect(left + i * shift * 40, b, left + i * shift * 40 + width, b + height)
+                   for i in range(6) for b in (y + 5, y - 5 - height)]  # fmt: skip
+        if (placed := place_first(canvas, options)) is not None:
+            found.append(Label((stair.name,), placed, stair.role, size, bold=True))
+    return found
+
+
 def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> list[Label]:
     """The concurrency beside its mark, the more telling ones first; a crowded one goes unlabelled."""
     found = []
@@ -207,7 +225,7 @@ def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> 
         x, y = panel.at(mark.x, mark.y)
         width, height = _size(lines, size)
         placed = place_label(
-            canvas, x, y, (width, height * 0.8), above if mark.role is Role.FRONTIER else below, gap=9
+            canvas, x, y, (width, height * 0.8), above if mark.role in (Role.FRONTIER, Role.OTHER) else below, gap=9
         )  # fmt: skip
         if placed is not None:
             found.append(Label(lines, placed, mark.role, size, "center"))

@@ -123,7 +123,7 @@ def key_line(views: Sequence[View]) -> str:
     if Role.FRONTIER in roles:
         parts.append("staircase = measured frontier")
     if any(v.band for v in views):
-        parts.append("band = where it lies in 90% of resamples")
+        parts.append("shade = 90% of resamples")
     parts.append("number = concurrency")
     known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
     parts.append("bars = 95% CI" if known else "intervals not known")

@@ -74,11 +74,15 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Stair:
-    """A staircase through the settings that were measured, as corners; `name` is set when several are overlaid."""
+    """A staircase through the settings that were measured, as corners; `name` is set when several are overlaid.
+
+    `band` is its attainment band: (x, low, high), each holding to the next worse x.
+    """
 
     corners: tuple[tuple[float, float], ...]
     role: Role = Role.FRONTIER
     name: str | None = None
+    band: tuple[tuple[float, float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,6 @@ class Panel:
     paths: tuple[tuple[tuple[float, float], ...], ...] = ()
     region: tuple[float, float, float, float] | None = None
     rules: tuple[Rule, ...] = ()
-    band: tuple[tuple[float, float, float], ...] = ()
     light: tuple[tuple[float, float], ...] = ()
     star: tuple[float, float] | None = None
     ring: tuple[float, float] | None = None

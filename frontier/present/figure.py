@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role
+from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Segment
 
 Theme = Literal["light", "dark"]
@@ -27,7 +27,8 @@ FORMATS = ("png", "svg", "pdf")
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always says the same.
 COLOURS: dict[Theme, dict[str, str]] = {
     "light": {
-        "frontier": "#0072B2", "other": "#E69F00", "dominated": "#8C8C8C", "flagged": "#6E6E6E",
+        "frontier": "#0072B2", "other": "#E69F00", "other text": "#8F6200",
+        "dominated": "#8C8C8C", "flagged": "#6E6E6E",
         "operating": "#D55E00", "sla": "#009E73", "light": "#000000", "quiet": "#6A6A6A", "text": "#000000",
         "paper": "#FFFFFF", "grid": "#E6E6E6", "axis": "#000000",
     },
@@ -104,12 +105,6 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
         x0, x1, y0, y1 = panel.region
         ground = blend(colours["sla"], colours["paper"], 0.07)
         axes.fill([x0, x1, x1, x0], [y0, y0, y1, y1], color=ground, lw=0, zorder=-1)
-    if panel.band:
-        xs, lows, highs = zip(*panel.band, strict=True)
-        step: Literal["pre", "post"] = "pre" if panel.x.rising_is_better else "post"
-        axes.fill_between(
-            xs, lows, highs, step=step, color=blend(colours["frontier"], colours["paper"], 0.18), lw=0, zorder=-0.5
-        )
     for rule in panel.rules:
         line = axes.axvline if rule.axis == "x" else axes.axhline
         line(rule.at, color=colours["sla"], lw=1.0 if rule.comfort else 1.6, ls="--" if rule.comfort else "-", zorder=2)
@@ -120,6 +115,7 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
         xs, ys = zip(*path, strict=True)
         axes.plot(xs, ys, color=colours["dominated"], lw=0.9, ls=(0, (1, 2)), zorder=2.5)
     for stair in panel.stairs:
+        _band(axes, stair, colours, rightward=panel.x.rising_is_better)
         xs, ys = zip(*stair.corners, strict=True)
         axes.plot(xs, ys, color=colours[stair.role.value], lw=2.3, zorder=3, solid_joinstyle="miter")
     for mark in panel.marks:
@@ -160,6 +156,14 @@ def _axes(axes: Axes, panel: Panel, colours: dict[str, str], *, small: bool) -> 
         spine.set_color(colours["axis"])
 
 
+def _band(axes: Axes, stair: Stair, colours: dict[str, str], *, rightward: bool) -> None:
+    if stair.band:
+        xs, lows, highs = zip(*stair.band, strict=True)
+        step: Literal["pre", "post"] = "pre" if rightward else "post"
+        shade = blend(colours[stair.role.value], colours["paper"], 0.18)
+        axes.fill_between(xs, lows, highs, step=step, color=shade, lw=0, zorder=-0.5)
+
+
 def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
     faint = blend(colour, paper, 0.55) if mark.role in (Role.DOMINATED, Role.FLAGGED) else colour
@@ -173,7 +177,8 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
         axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4)
         return
     face = paper if mark.role is Role.FLAGGED else blend(colour, paper, 0.35) if mark.pale else colour
-    axes.plot(mark.x, mark.y, ">" if mark.beyond else "o", ms=8, mfc=face, mec=colour, mew=1.4, zorder=4)
+    shape = ">" if mark.beyond else "s" if mark.role is Role.OTHER else "o"
+    axes.plot(mark.x, mark.y, shape, ms=8, mfc=face, mec=colour, mew=1.4, zorder=4)
 
 
 def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str) -> None:
@@ -185,7 +190,7 @@ def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, c
 
 def _label(figure: Figure, picture: Picture, label: Label, colours: dict[str, str]) -> None:
     """Lines of text one by one, so that nothing depends on a renderer's idea of line spacing."""
-    colour = colours[label.role.value]
+    colour = colours.get(f"{label.role.value} text", colours[label.role.value])
     x = {"left": label.box.x0, "center": (label.box.x0 + label.box.x1) / 2, "right": label.box.x1}[label.align]
     step = (label.box.y1 - label.box.y0) / len(label.lines)
     for i, line in enumerate(label.lines):

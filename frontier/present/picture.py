@@ -32,6 +32,7 @@ __all__ = ["Light", "Picture", "View", "picture", "small_multiples"]
 
 WIDTH = 1100
 TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
+Band = tuple[tuple[float, float, float], ...]
 STUB = 0.028
 """Length of the arrow of an interval without an end, as a share of the axis."""
 
@@ -78,10 +79,10 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, 
     boxes = _boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
     panels = [_panel(view, box, alone=one) for view, box in zip(views, boxes, strict=True)]
     labels = [
-        *_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
-        *_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
-        *_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
-        *_lines(foot_lines, 14, 12 + len(foot_lines) * line_height(FOOT), FOOT, Role.QUIET),
+        *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
+        *text_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
+        *text_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
+        *text_lines(foot_lines, 14, 12 + len(foot_lines) * line_height(FOOT), FOOT, Role.QUIET),
     ]
     return Picture(title, width, height, tuple(panels), tuple(labels), describe(views, title))
 
@@ -100,7 +101,9 @@ def _boxes(
     return found
 
 
-def _lines(lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False) -> list[Label]:
+def text_lines(
+    lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False
+) -> list[Label]:
     """One label per line of text, going down from `top`."""
     step = line_height(size)
     return [
@@ -113,8 +116,8 @@ def _lines(lines: Iterable[str], x: float, top: float, size: float, role: Role, 
 def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = _axes(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
-    marks = tuple(m for p in points if (m := _mark(p, view.frontier, x, y)) is not None)
+    x, y = axes_of(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
+    marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y)) is not None)
     members = {m.concurrency: m for m in marks if m.role is Role.FRONTIER}
     chosen = view.decision.concurrency if view.decision else None
     undecided = view.decision is not None and chosen is None and view.decision.verdict is not Verdict.INVALID
@@ -128,11 +131,10 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
         x=x,
         y=y,
         marks=marks,
-        stairs=tuple(staircase(list(members.values()), x, y)),
+        stairs=tuple(staircase(list(members.values()), x, y, band=attained(view, x, y))),
         paths=(tuple((m.x, m.y) for m in healthy),) if len(healthy) > 1 else (),
-        region=_region(view, x, y),
-        rules=_rules(view, x, y),
-        band=_band(view, x, y),
+        region=region_of(view, x, y),
+        rules=rules_of(view, x, y),
         light=_light(view, x, y),
         star=(star.x, star.y) if star else None,
         ring=(ring.x, ring.y) if ring else None,
@@ -142,7 +144,7 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
-def _axes(view: View, points: Sequence[Point], across: str, up: str, head: float) -> tuple[Axis, Axis]:
+def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: float) -> tuple[Axis, Axis]:
     """Ranges from healthy points; a flagged one stretches them only as far as three times."""
     healthy = [p for p in points if p.valid and p.concurrency not in view.frontier.excluded] or list(points)
     estimates_x = [p.metrics[across] for p in healthy]
@@ -164,7 +166,7 @@ def _axes(view: View, points: Sequence[Point], across: str, up: str, head: float
     return x, y
 
 
-def _mark(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
+def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
     """The point on these axes; None when it lies outside them."""
     across, up = point.metrics[x.metric], point.metrics[y.metric]
     at_y = up.value * y.scale
@@ -192,7 +194,9 @@ def _bar(estimate: Estimate, axis: Axis) -> Bar | None:
     return Bar(low, high, low_open, high_open)
 
 
-def staircase(members: Sequence[Mark], x: Axis, y: Axis, role: Role = Role.FRONTIER) -> list[Stair]:
+def staircase(
+    members: Sequence[Mark], x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str | None = None, band: Band = ()
+) -> list[Stair]:
     """What is attained at each x: level from a setting to the next worse x, then up to that setting.
 
     Between settings nothing was measured, so nothing is drawn through them; the last level runs to the worst end.
@@ -204,10 +208,10 @@ def staircase(members: Sequence[Mark], x: Axis, y: Axis, role: Role = Role.FRONT
     for mark in ordered[1:]:
         corners += [(mark.x, corners[-1][1]), (mark.x, mark.y)]
     corners.append((x.worst, corners[-1][1]))
-    return [Stair(tuple(corners), role)]
+    return [Stair(tuple(corners), role, name, band)]
 
 
-def _region(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
+def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
     """The part of the panel inside the limits that these axes can show."""
     edges = [x.low, x.high, y.low, y.high]
     any_limit = False
@@ -224,7 +228,7 @@ def _region(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] |
     return edges[0], edges[1], edges[2], edges[3]
 
 
-def _rules(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
+def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
     found = []
     for axis, name in ((x, "x"), (y, "y")):
         for limit in view.sla:
@@ -236,7 +240,7 @@ def _rules(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
+def attained(view: View, x: Axis, y: Axis) -> Band:
     """The attainment band in display units, cut to the panel; where nothing is attained there is none."""
     cut = []
     for at, low, high in view.band:

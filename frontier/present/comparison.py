@@ -1,0 +1,105 @@
+"""A comparison in words, as a table and as JSON."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from frontier.analyze.compare import Comparison, Gain
+from frontier.metrics import metric
+from frontier.model import Estimate
+from frontier.present.jsonout import estimate_tree, number
+from frontier.present.tables import to_text
+from frontier.present.wording import clean, limit_value_text
+
+COMPARE_SCHEMA = "frontier.compare/1"
+_STYLES = {"better": "green", "worse": "red", "not resolved": "yellow"}
+Names = tuple[str, str]
+
+
+def names_of(comparison: Comparison, names: Names | None = None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
+    if names is not None:
+        return clean(names[0], 40), clean(names[1], 40)
+    return ("A", "B") if comparison.a == comparison.b else (clean(comparison.a, 40), clean(comparison.b, 40))
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """'1.12× [1.08, 1.16]'."""
+    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
+    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (doubt not known)")
+
+
+def _until(comparison: Comparison) -> str:
+    other = comparison.objectives[1]
+    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
+
+
+def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms'."""
+    a, b = names_of(comparison, names)
+    ratio = f"{ratio_text(comparison.ratio)} the area up to {_until(comparison)}"
+    if comparison.verdict == "not resolved":
+        return f"{b} against {a} is not resolved: {ratio}"
+    return f"{b} is {comparison.verdict} than {a}: {ratio}"
+
+
+def comparison_table(
+    comparisons: Sequence[Comparison], *, names: Names | None = None, width: int = 80, colour: bool = False
+) -> str:
+    """Each shape's verdict, the ratio of the areas, and the gain at equal latency as a bracket."""
+    blocks: list[RenderableType] = []
+    for comparison in comparisons:
+        a, b = names_of(comparison, names)
+        blocks += [Text("")] if blocks else []
+        head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
+                             (f"{b} against {a}", "bold"), f"   {clean(comparison.shape.label, 40)}")  # fmt: skip
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
+        for gain in comparison.gains:
+            label = metric(comparison.objectives[0]).label
+            at = f"{metric(comparison.objectives[1]).label} {limit_value_text(comparison.objectives[1], gain.at)}"
+            rows.add_row(f"{label} at {at}", _gain_text(gain))
+        notes = [Padding(Text(clean(note, 400), style="dim"), (0, 0, 0, 2)) for note in comparison.notes]
+        blocks += [head, Padding(rows, (0, 0, 0, 2)), *notes]
+    return to_text(Group(*blocks), width=width, colour=colour) if blocks else "nothing to compare"
+
+
+def _gain_text(gain: Gain) -> str:
+    high = f"{gain.high:.3g}×" if math.isfinite(gain.high) else "no upper end measured"
+    low = f"{gain.low:.3g}×" if gain.low > 0 else "no lower end measured"
+    between = f"between {low} and {high}"
+    return between if gain.interpolated is None else f"{between}   (by straight lines {ratio_text(gain.interpolated)})"
+
+
+def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = None) -> dict[str, Any]:
+    """The answer of `frontier compare --json`: one entry per shape."""
+    return {"schema": COMPARE_SCHEMA, "shapes": [_tree(comparison, names) for comparison in comparisons]}
+
+
+def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:
+    a, b = names_of(comparison, names)
+    return {
+        "shape": comparison.shape.label,
+        "a": a,
+        "b": b,
+        "verdict": comparison.verdict,
+        "objectives": list(comparison.objectives),
+        "reference": number(comparison.reference),
+        "ratio": estimate_tree(comparison.ratio),
+        "gains": [
+            {
+                "at": number(gain.at),
+                "low": number(gain.low),
+                "high": number(gain.high),
+                "resolved": gain.resolved,
+                "interpolated": gain.interpolated and estimate_tree(gain.interpolated),
+            }
+            for gain in comparison.gains
+        ],
+        "notes": list(comparison.notes),
+    }

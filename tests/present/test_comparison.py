@@ -1,0 +1,77 @@
+"""Two frontiers beside each other: the picture as data, the words, the table and the JSON."""
+
+import json
+import math
+
+import pytest
+from toy import LIMIT, SHAPE, toy_frontier, toy_points
+
+from frontier.analyze.compare import Comparison, Gain, compare
+from frontier.model import Estimate
+from frontier.present.comparison import comparison_sentence, comparison_table, comparisons_json
+from frontier.present.drawn import Role
+from frontier.present.overlay import overlay
+from frontier.present.picture import View
+
+AXES = ("output_throughput", "p99_ttft")
+
+
+def found(
+    verdict: str = "better", ratio: Estimate | None = None, names: tuple[str, str] = ("bf16", "fp8")
+) -> Comparison:
+    gains = (Gain(0.5, 1.1, math.inf, None),)
+    known = ratio or Estimate(1.29, 1.26, 1.33, 900)
+    return Comparison(SHAPE, *names, AXES, 0.5, known, gains, verdict, ("a note",))  # type: ignore[arg-type]
+
+
+def views() -> tuple[View, View]:
+    a = toy_points(deployment="bf16")
+    b = toy_points(deployment="fp8", peak=4300.0, base=0.04, knee=75.0)
+    return View(a, toy_frontier(a), limits=(LIMIT,)), View(b, toy_frontier(b), limits=(LIMIT,))
+
+
+def test_the_sentence_is_the_verdict_with_its_interval() -> None:
+    wanted = "fp8 is better than bf16: 1.29× [1.26, 1.33] the area up to p99 TTFT 500 ms"
+
+    assert wanted == comparison_sentence(found())
+    assert "B against A is not resolved: 1.01× (doubt not known)" in comparison_sentence(
+        found("not resolved", Estimate.unknown_doubt(1.01, 9), ("default", "default"))
+    )
+
+
+def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
+    a, b = views()
+    (panel,) = overlay(a, b, found()).panels
+
+    assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in panel.stairs]
+    assert {Role.FRONTIER, Role.OTHER} == {mark.role for mark in panel.marks}
+    assert panel.y.high > max(p.metrics["output_throughput"].value for p in b.points)
+    assert {"bf16", "fp8"} <= {line for label in panel.labels for line in label.lines}
+
+
+def test_unlike_axes_are_refused() -> None:
+    a, _ = views()
+    points = toy_points()
+    with pytest.raises(ValueError, match="different axes"):
+        overlay(a, View(points, toy_frontier(points, ("output_throughput", "p99_e2e"))), found())
+
+
+def test_the_table_says_ratio_and_bracket() -> None:
+    text = comparison_table([found()], width=80)
+
+    assert "better   fp8 against bf16   1024/256" in text
+    assert "area up to p99 TTFT 500 ms" in text
+    assert "between 1.1× and no upper end measured" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_real_comparison_goes_through() -> None:
+    a, b = views()
+    real = compare(a.points, b.points, AXES, reference=0.5)
+    tree = json.loads(json.dumps(comparisons_json([real]), allow_nan=False))
+
+    assert "frontier.compare/1" == tree["schema"]
+    assert "not resolved" == tree["shapes"][0]["verdict"]
+    assert tree["shapes"][0]["ratio"]["value"] > 1.2
+    assert tree["shapes"][0]["ratio"]["low"] is None
+    assert "not resolved" in comparison_table([real])
