@@ -32,7 +32,10 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Shares of requests that fail: refused with status 500, or cut off in the middle of the stream."""
+    """Shares of requests that fail over HTTP: refused with status 500, or cut off in the middle of the stream.
+
+    Virtual time knows no faults, and there every request runs to the length asked.
+    """
 
     error_rate: float = 0.0
     cut_rate: float = 0.0
