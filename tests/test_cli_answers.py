@@ -82,7 +82,7 @@ def test_plot_writes_a_picture_with_text_as_text_and_the_same_bytes_each_time(cw
 def test_a_picture_of_an_unknown_kind_is_refused(cwd: Path) -> None:
     said = frontier("plot", "-o", "a.gif", cwd=cwd)
     assert said.code == 2
-    assert "png, svg" in said.err
+    assert "FILE.png, .svg or .pdf" in said.err
 
 
 def test_report_is_one_page_without_anything_from_elsewhere(cwd: Path) -> None:

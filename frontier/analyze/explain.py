@@ -144,6 +144,12 @@ def _flags(point: Point) -> str:
     return "; ".join(f"{flag.name} ({flag.measured}, limit {flag.limit}): {flag.advice}" for flag in fatal)
 
 
+RISING = frozenset(
+    {"output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
+)
+"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
+
+
 def _nothing(d: Decision, points: Mapping[int, Point]) -> list[str]:
     wanted = " and ".join(limit_text(limit) for limit in d.limits)
     if d.verdict is Verdict.INVALID:
@@ -154,8 +160,10 @@ def _nothing(d: Decision, points: Mapping[int, Point]) -> list[str]:
     point, judged = points[d.candidate], _judgement(d, d.candidate)
     if d.verdict is Verdict.VIOLATES:
         notes = [f"Nothing measured keeps {wanted}; closest: c={d.candidate}, {_against(point, judged, d.limits)}."]
-        lowest = min(points)
-        if lowest == 1:
+        lowest, highest = min(points), max(points)
+        if judged.binding in RISING:
+            notes.append(f"c={highest} is the highest measured: add higher concurrencies to know whether any meets.")
+        elif lowest == 1:
             notes.append("Even one user waits too long, so queueing is not the cause.")
         else:
             notes.append(f"c={lowest} is the lowest measured: add lower concurrencies to know whether any meets.")

@@ -154,7 +154,8 @@ def solve(
 ) -> Decision:
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
-    Only settings below the lowest violation are chosen, whatever lies above it. Among those that meet, going from the
+    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
+    throughput (explain.RISING) are no such violation. Among those that meet, going from the
     lowest up, a step is taken when its throughput grows by more than 2 % and by ten percent per doubling of the worst
     tail; when the doubt of the gain straddles that line it is a tie and the lower setting stays. With
     `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose values are inside
@@ -173,7 +174,7 @@ def solve(
     if len(by_concurrency) != len(points):
         raise ValueError("a concurrency comes twice: join its trials into one point first")
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_concurrency.items()}
-    violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
+    violating = _beyond(judged)
     first_fail = min(violating, default=None)
     below = [p for c, p in by_concurrency.items() if first_fail is None or c < first_fail]
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
@@ -202,6 +203,18 @@ def solve(
         goodput_optimum=_best(feasible, "goodput", sure=True),
     )
     return explain.with_notes(decision, by_concurrency, rate, point_estimates)
+
+
+def _beyond(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput."""
+    found: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in explain.RISING for m, v in j.per_metric.items()):
+            found.append(c)
+    return found
 
 
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:

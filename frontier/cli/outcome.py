@@ -6,9 +6,9 @@ from typing import Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
-from frontier.errors import ExitCode
+from frontier.errors import ExitCode, MisaskedError
 from frontier.model import Limit
-from frontier.present.figure import save
+from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.picture import small_multiples
 from frontier.present.report import Report
@@ -92,6 +92,9 @@ def draw(
     theme: Literal["light", "dark"],
 ) -> list[Path]:
     """Write the picture to `files`, or to frontier.png and frontier.svg in the run's derived directory."""
+    for file in files:
+        if file.suffix.removeprefix(".").lower() not in FORMATS:
+            raise MisaskedError(f"a picture cannot be written as {file.name!r}", "name a FILE.png, .svg or .pdf")
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
     report = page_report(found, limits, objectives)

@@ -403,3 +403,22 @@ def test_too_few_samples_never_end_as_meets(rows, limit):
     d = sla.solve(made(few), [Limit("p99_ttft", limit)])
     assert d.verdict is not Verdict.MEETS
     assert all(j.verdict is not Verdict.MEETS for j in d.judgements)
+
+
+def test_too_little_throughput_at_the_low_end_does_not_forbid_the_settings_above() -> None:
+    floor = Limit("output_throughput", 900.0)
+    points = [point(c, 0.1 * c / 16, 100.0 * c) for c in (1, 4, 16, 32)]
+    assert 16 == sla.solve(points, [floor, Limit("p99_ttft", 0.15)], marginal_gain=False).concurrency
+    assert 32 == sla.solve(points, [floor], marginal_gain=False).concurrency
+
+
+def test_throughput_that_is_lost_again_is_a_violation() -> None:
+    points = [point(c, 0.1, rate) for c, rate in ((4, 1000.0), (8, 700.0), (16, 1200.0))]
+    decision = sla.solve(points, [Limit("output_throughput", 900.0)], marginal_gain=False)
+    assert (4, 8) == (decision.concurrency, decision.first_fail)
+
+
+def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> None:
+    decision = sla.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
+    assert (Verdict.VIOLATES, 8) == (decision.verdict, decision.candidate)
+    assert any("add higher concurrencies" in note for note in decision.notes)

@@ -1,0 +1,89 @@
+"""The documents are true: every command shown runs, every link leads somewhere, every config shown loads."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from frontier.config import load_config
+from frontier.engine.process import SimulatorProcess
+from frontier.engine.spec import EngineSpec
+from tests.commands import frontier
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def blocks(document: Path, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[tuple[str, str]]:
+    """(document, command) for each `$ frontier ...` line shown in a console block."""
+    return [
+        (str(document.relative_to(ROOT)), line.removeprefix("$ "))
+        for document in DOCUMENTS
+        for block in blocks(document, "console")
+        for line in block.splitlines()
+        if line.startswith("$ frontier ")
+    ]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A directory as a reader has it: the configs, one finished run, a sweep.yaml, and a server."""
+    here = tmp_path_factory.mktemp("reader")
+    shutil.copytree(ROOT / "configs", here / "configs")
+    (here / "runs").mkdir()
+    text = config_text(ENGINES["smooth"], requests=1000)
+    sweep_in_virtual_time(here / "runs" / "night", text)
+    (here / "sweep.yaml").write_text(text)
+    with SimulatorProcess(EngineSpec.from_mapping({"step_base": "2ms"})) as simulator:
+        yield here, simulator.url
+
+
+@pytest.mark.parametrize(("document", "command"), commands())
+def test_a_command_that_is_shown_runs(document: str, command: str, workplace: tuple[Path, str]) -> None:
+    here, url = workplace
+    line, _, target = command.partition(" > ")
+    said = frontier(*shlex.split(line.replace("http://localhost:8000/v1", url))[1:], cwd=here)
+    assert said.code in (0, 3, 4), f"{document}: {command}\n{said.err}"
+    assert "Traceback" not in said.err
+    if target:
+        (here / target.strip()).write_text(said.out)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_configs_that_are_shown_load(document: Path) -> None:
+    for text in blocks(document, "yaml"):
+        if "endpoint:" in text:
+            load_config(text, document.name)
+
+
+def test_the_gate_runs_the_readmes_two_commands() -> None:
+    first, second = blocks(ROOT / "README.md", "sh")[:2]
+    assert first.startswith("python3 -m venv .venv && ")
+    assert "frontier sweep configs/quickstart.yaml" in first
+    assert "python -m pytest" in second
+    gate = (ROOT / ".ci" / "run").read_text()
+    assert '"$(readme 1)"' in gate
+    assert '"$(readme 2)"' in gate
+
+
+def test_every_command_and_config_key_has_a_line_in_the_documents() -> None:
+    from frontier.cli.main import SECTIONS
+
+    text = "\n".join(d.read_text() for d in DOCUMENTS)
+    missing = [name for names in SECTIONS.values() for name in names if f"frontier {name}" not in text]
+    assert missing == []
