@@ -218,15 +218,16 @@ class _Blocks:
         share = tokens / np.where(gap_counts > 0, gap_counts + 1, np.maximum(row["events"], 1))
         self.output += self.tally(first[ok], share[ok])
         self._add_untimed(ok & (gap_counts == 0) & (row["events"] > 1), row, tokens - share)
-        near = (
-            (row["code"] != _CLIENT) & (gap_counts > 0) & (first <= self.window.end) & (row["end"] >= self.window.start)
-        )
-        self._add_gaps(
-            [r.gaps for r, wanted in zip(batch, near, strict=True) if wanted],
-            gap_counts[near],
-            first[near],
-            share[near],
-        )
+        seen = (row["code"] != _CLIENT) & (gap_counts > 0)
+        seen &= (first <= self.window.end) & (row["end"] >= self.window.start)
+        within = np.full(len(batch), -1)
+        within[seen] = np.where(self.block(first[seen]) == self.block(last[seen]), self.block(first[seen]), -1)
+        for wanted, add in ((within >= 0, self._add_whole), (seen & (within < 0), self._add_split)):
+            counts = gap_counts[wanted]
+            gaps = (r.gaps for r, is_wanted in zip(batch, wanted.tolist(), strict=True) if is_wanted)
+            flat = np.fromiter(chain.from_iterable(gaps), dtype=np.int64, count=int(counts.sum()))
+            if len(flat):
+                add(flat, counts, first[wanted], share[wanted])
 
     def _add_untimed(self, which: Bools, row: dict[str, Floats], tokens: Floats) -> None:
         """Requests of several events whose gaps were not kept: their later tokens come evenly from first to last."""
@@ -234,25 +235,31 @@ class _Blocks:
         passed = np.clip((self.edges - first) / np.maximum(last - first, _MICRO), 0, 1)
         self.output += (np.diff(passed, axis=1) * tokens[which, None]).sum(axis=0)
 
-    def _add_gaps(self, gaps: list[tuple[int, ...]], counts: Ints, first: Floats, share: Floats) -> None:
+    def _add_whole(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
+        """Arrivals after the first of requests that lie in one block, as most do: no need to place each arrival."""
+        found = self.block(first)
+        self.output += np.bincount(found, share * counts, BLOCKS)
+        self._add_bins(np.repeat(found, counts), flat)
+
+    def _add_split(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
         """Arrivals after the first: each brings its request's tokens per event, and the gap before it."""
-        flat = np.fromiter(chain.from_iterable(gaps), dtype=np.int64, count=int(counts.sum()))
-        if not len(flat):
-            return
         passed = flat.cumsum()
         starts = counts.cumsum() - counts
         base = first - (passed[starts] - flat[starts]) * _MICRO
         found = self.block(passed * _MICRO + np.repeat(base, counts))
         inside = found >= 0
-        found, flat = found[inside], flat[inside]
-        self.output += np.bincount(found, np.repeat(share, counts)[inside], BLOCKS)
-        self.gap_seconds += np.bincount(found, flat, BLOCKS) * _MICRO
-        bins = _TABLE[np.minimum(flat, len(_TABLE) - 1)]
-        long = flat >= len(_TABLE)
-        bins[long] = bin_indices(flat[long] * _MICRO)
-        self.gap_bins += np.bincount(found * (TOP + 1) + bins, minlength=self.gap_bins.size).reshape(
-            self.gap_bins.shape
-        )
+        self.output += np.bincount(found[inside], np.repeat(share, counts)[inside], BLOCKS)
+        self._add_bins(found[inside], flat[inside])
+
+    def _add_bins(self, found: Ints, micros: Ints) -> None:
+        """Gaps, in microseconds, that ended in these blocks."""
+        self.gap_seconds += np.bincount(found, micros, BLOCKS) * _MICRO
+        bins = _TABLE[np.minimum(micros, len(_TABLE) - 1)]
+        long = micros >= len(_TABLE)
+        if long.any():
+            bins[long] = bin_indices(micros[long] * _MICRO)
+        bins += found * (TOP + 1)
+        self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
 
 
 def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:
