@@ -145,25 +145,19 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
 
 
 def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: float) -> tuple[Axis, Axis]:
-    """Ranges from healthy points; a flagged one stretches them only as far as three times."""
-    healthy = [p for p in points if p.valid and p.concurrency not in view.frontier.excluded] or list(points)
-    estimates_x = [p.metrics[across] for p in healthy]
-    tops = [p.metrics[up].value for p in healthy]
-    most = max((t for t in tops if math.isfinite(t)), default=0.0)
-    for p in points:
-        tops += [p.metrics[up].value] if p.metrics[up].value <= 3 * most else []
-        if p not in healthy and math.isfinite(v := p.metrics[across].value):
-            values = [e.value for e in estimates_x if math.isfinite(e.value)]
-            if values and min(values) / 3 <= v <= max(values) * 3:
-                estimates_x = [*estimates_x, p.metrics[across]]
-    if view.light and most and view.light.ceiling <= 1.6 * most:
+    """Ranges that hold every healthy point; a flagged one stretches them to at most three times that."""
+    healthy = [p for p in points if role_of(p, view.frontier) is not Role.FLAGGED] or list(points)
+    xs = [v for p in healthy if math.isfinite(v := p.metrics[across].value)]
+    ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
+    near_x = [v for p in points if xs and min(xs) / 3 <= (v := p.metrics[across].value) <= max(xs) * 3]
+    near_y = [v for p in points if ys and (v := p.metrics[up].value) <= 3 * max(ys)]
+    bounded = [p.metrics[up] for p in healthy if p.metrics[up].high < math.inf]
+    tops = near_y + [min(e.high, 1.2 * e.value) for e in bounded]
+    if view.light and ys and view.light.ceiling <= 1.6 * max(ys):
         tops.append(view.light.ceiling)
     limits = [limit.promise for limit in view.sla if limit.metric == across]
-    x = horizontal(
-        across, [e.value for e in estimates_x], [b for e in estimates_x for b in (e.low, e.high)], limits, view.gpus
-    )
-    y = vertical(up, tops, view.gpus, head)
-    return x, y
+    ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
+    return horizontal(across, near_x, ends, limits, view.gpus), vertical(up, tops, view.gpus, head)
 
 
 def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:

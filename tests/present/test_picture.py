@@ -250,9 +250,7 @@ def test_several_shapes_get_a_panel_each_and_one_title() -> None:
 
     assert "All 3 workloads keep p99 TTFT ≤ 500 ms" == found.title
     assert ["1024/256", "8192/512", "128/128"] == [panel.name for panel in found.panels]
-    assert not any(
-        a.box.overlaps(b.box) for i, a in enumerate(found.panels) for b in found.panels[i + 1 :]
-    )
+    assert not any(a.box.overlaps(b.box) for i, a in enumerate(found.panels) for b in found.panels[i + 1 :])
 
 
 def test_the_foot_says_where_the_numbers_come_from() -> None:
