@@ -76,7 +76,7 @@ def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -
 
 
 class _Count:
-    """Trials done and the time left, from how long the trials of this session took."""
+    """Trials done and the time left, from how long trials took so far."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
