@@ -9,7 +9,6 @@ import errno
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -204,8 +203,10 @@ async def _until_end(flight: Exchange, tape: Tape, content: aiohttp.StreamReader
     finally:
         if tape.running:
             tape.running = False
-            with suppress(FramingError):
+            try:
                 tape.unpack()
+            except FramingError as error:
+                flight.cut = Outcome.PROTOCOL, str(error)
 
 
 def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:

@@ -124,15 +124,15 @@ class Reading:
             return Outcome.HTTP_ERROR, error_message(exchange)
         if tally.error is not None:
             return Outcome.STREAM_ERROR, clean(tally.error)
-        if exchange.failure is not None and not tally.done:
-            return exchange.failure[0], clean(exchange.failure[1])
         if exchange.headers.get("content-encoding", "identity") != "identity":
             return Outcome.PROTOCOL, f"compressed ({exchange.headers['content-encoding']}) though identity was asked"
+        if tally.malformed is not None:
+            return Outcome.PROTOCOL, clean(tally.malformed)
+        if exchange.failure is not None and not tally.done:
+            return exchange.failure[0], clean(exchange.failure[1])
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _STREAM_TYPES[self._dialect.framing]:
             return Outcome.PROTOCOL, f"the answer is {clean(kind) or 'of no content type'}, not a stream"
-        if tally.malformed is not None:
-            return Outcome.PROTOCOL, clean(tally.malformed)
         if self.events == 0:
             return Outcome.EMPTY, "the stream ended without a token"
         if not tally.terminal:

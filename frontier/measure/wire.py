@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import BaseConnector
 
-MAX_BODY = 256 * 2**20
+MAX_BODY = 64 * 2**20
 _MAX_LINE = 16 * 2**10
 _BATCH = 128
 """Reads put aside before they are unpacked together, which is cheaper than one by one but must not take long."""

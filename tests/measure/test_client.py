@@ -1,0 +1,328 @@
+"""Every nasty behaviour of a server ends a request in exactly one, right way, and none of them hangs."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import ssl
+import time
+from collections.abc import Iterator
+
+import pytest
+import trustme
+from hostile import Hostile
+
+from frontier.measure.client import Client, Exchange
+from frontier.measure.dialects import DIALECTS, Ask
+from frontier.measure.reading import Reading, to_record
+from frontier.measure.target import Target, Timeouts
+from frontier.model import Outcome, Record
+
+LIMITS = Timeouts(connect=2.0, first_byte=0.6, idle=0.5, total=1.5)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+def body(target: Target) -> bytes:
+    return DIALECTS["vllm"].body("chat", Ask("m", "hello", 5))
+
+
+def to_one_record(exchange: Exchange) -> Record:
+    reading = Reading(exchange, DIALECTS["vllm"], "chat")
+    while reading.take(3):
+        pass
+    return to_record(reading, index=0, stream=0, isl=1, osl=5, zero=exchange.sent)
+
+
+async def ask(client: Client, times: int = 1) -> list[Record]:
+    """Requests one after the other, with the sweep that a trial would run beside them."""
+
+    async def sweep() -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            client.sweep(client.clock())
+
+    sweeper = asyncio.create_task(sweep())
+    url = client.target.url("/v1/chat/completions")
+    try:
+        return [to_one_record(await client.post(url, body(client.target))) for _ in range(times)]
+    finally:
+        sweeper.cancel()
+
+
+def records(url: str, times: int = 1, taping: bool = True, **options: object) -> tuple[list[Record], Client]:
+    target = Target(url, "m", "chat", timeouts=LIMITS, **options)  # type: ignore[arg-type]
+
+    async def run() -> tuple[list[Record], Client]:
+        async with Client(target, taping=taping) as client:
+            return await asyncio.wait_for(ask(client, times), 20), client
+
+    return asyncio.run(run())
+
+
+GOOD = [
+    "good", "one_lump", "all_at_once", "byte_by_byte", "torn_chunks", "shouting_chunks", "crlf", "cr",
+    "bom_and_no_space", "pings", "no_done", "done_without_finish", "after_done", "until_close", "with_length",
+    "continued", "running_usage", "null_choices", "role_early",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_stream_is_read_in_whatever_shape_it_comes(server: Hostile, name: str, taping: bool) -> None:
+    for record in records(server.url(name), times=2, taping=taping)[0]:
+        assert (Outcome.OK, None) == (record.outcome, record.error)
+        assert (5, 7, 5) == (record.events, record.prompt_tokens, record.completion_tokens)
+        assert record.first is not None
+        assert record.last is not None
+        assert 0 < record.first <= record.last <= record.end
+        assert 4 == len(record.gaps)
+        assert sum(record.gaps) == pytest.approx((record.last - record.first) * 1e6, abs=3)
+
+
+FAILURES = [
+    ("role_only", Outcome.EMPTY, "without a token"),
+    ("empty", Outcome.EMPTY, "without a token"),
+    ("no_terminal", Outcome.TRUNCATED, "without a finish reason"),
+    ("error_object", Outcome.STREAM_ERROR, "out of  memory"),
+    ("error_string", Outcome.STREAM_ERROR, "out of memory"),
+    ("error_event", Outcome.STREAM_ERROR, "out of memory"),
+    ("error_flat", Outcome.STREAM_ERROR, "out of memory"),
+    ("error_beside_choices", Outcome.STREAM_ERROR, "out of memory"),
+    ("not_json", Outcome.PROTOCOL, "not a JSON object"),
+    ("wrong_form", Outcome.PROTOCOL, "not of the expected form"),
+    ("compressed", Outcome.PROTOCOL, "compressed"),
+    ("plain_json", Outcome.PROTOCOL, "not a stream"),
+    ("html", Outcome.PROTOCOL, "text/html, not a stream"),
+    ("endless_line", Outcome.PROTOCOL, "over 16777216 bytes"),
+    ("not_http", Outcome.PROTOCOL, "not a proper HTTP answer"),
+    ("slow_head", Outcome.TIMEOUT, "first_byte"),
+    ("slow_first_byte", Outcome.TIMEOUT, "first_byte"),
+    ("stall", Outcome.TIMEOUT, "idle"),
+    ("endless_pings", Outcome.TIMEOUT, "total"),
+    ("close_before", Outcome.STREAM_ERROR, "before the first byte"),
+    ("reset_before", Outcome.STREAM_ERROR, "before the first byte"),
+    ("close_in_head", Outcome.STREAM_ERROR, "before the first byte"),
+    ("close_mid", Outcome.TRUNCATED, "before the end of the body"),
+    ("reset_mid", Outcome.STREAM_ERROR, "reset"),
+    ("short_length", Outcome.TRUNCATED, "before the end of the body"),
+    ("unauthorized", Outcome.HTTP_ERROR, "HTTP 401: Invalid API key"),
+    ("too_many", Outcome.HTTP_ERROR, "HTTP 429: Model is overloaded (Retry-After: 7)"),
+    ("not_ready", Outcome.HTTP_ERROR, "HTTP 503: Loading model"),
+    ("invalid", Outcome.HTTP_ERROR, "HTTP 422: extra field ignore_eos"),
+    ("chatty_error", Outcome.HTTP_ERROR, "HTTP 500: [31mTraceback [0m x"),
+    ("redirect", Outcome.HTTP_ERROR, "not followed"),
+    ("no_such_thing", Outcome.HTTP_ERROR, "HTTP 404: Not Found"),
+]
+
+
+@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize(("name", "outcome", "said"), FAILURES)
+def test_a_failure_is_named_for_what_it_is(
+    server: Hostile, name: str, outcome: Outcome, said: str, taping: bool
+) -> None:
+    (record,), _ = records(server.url(name), taping=taping)
+    assert (outcome, True) == (record.outcome, said in (record.error or "")), record.error
+    assert record.error is not None
+    assert record.error.isprintable()
+    assert len(record.error) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("bad_chunk", "not a chunk size: b'zz'"), ("long_chunk", "a chunk is longer than it said")]
+)
+def test_a_broken_chunked_coding_is_a_protocol_failure_that_keeps_what_came_before(
+    server: Hostile, name: str, said: str
+) -> None:
+    (record,), _ = records(server.url(name))
+    assert (Outcome.PROTOCOL, said, 5) == (record.outcome, record.error, record.events)
+
+
+OTHERS = ["lying_keep_alive", "reasoning", "tools", "no_usage", "utf8", "surplus", "bad_chunk", "long_chunk"]
+
+
+def test_every_behaviour_of_the_server_is_tried() -> None:
+    from hostile import BEHAVIOURS
+
+    tried = {*GOOD, *(name for name, _, _ in FAILURES), *OTHERS}
+    assert set(BEHAVIOURS) == tried - {"no_such_thing"}
+
+
+def test_the_role_chunk_does_not_start_the_clock_and_usage_does_not_stop_it(server: Hostile) -> None:
+    (record,), _ = records(server.url("role_early"))
+    assert record.first is not None
+    assert record.last is not None
+    assert record.first > 0.14
+    assert record.last < record.end - 0.1
+
+
+def test_reasoning_starts_ttft_but_is_not_visible(server: Hostile) -> None:
+    (record,), _ = records(server.url("reasoning"))
+    assert Outcome.OK is record.outcome
+    assert 7 == record.events
+    assert record.first is not None
+    assert record.visible is not None
+    assert record.visible - record.first > 0.03
+
+
+def test_tool_call_fragments_are_tokens_and_empty_ones_are_not(server: Hostile) -> None:
+    (record,), _ = records(server.url("tools"))
+    assert (Outcome.OK, 3) == (record.outcome, record.events)
+    assert len('find{"x":1}') == record.text_bytes
+
+
+def test_missing_usage_leaves_the_counts_unknown(server: Hostile) -> None:
+    (record,), _ = records(server.url("no_usage"))
+    assert (Outcome.OK, None, None) == (record.outcome, record.prompt_tokens, record.completion_tokens)
+
+
+def test_text_is_counted_in_bytes_and_in_characters(server: Hostile) -> None:
+    (record,), _ = records(server.url("utf8"))
+    text = "héé\u00e9 – 漢字" * 2
+    assert (Outcome.OK, len(text.encode()), len(text)) == (record.outcome, record.text_bytes, record.text_chars)
+
+
+@pytest.mark.parametrize("name", ["torn_chunks", "good", "with_length"])
+def test_connections_are_reused(server: Hostile, name: str) -> None:
+    _, client = records(server.url(name), times=4)
+    assert 1 == client.opened
+
+
+def test_surplus_bytes_cost_the_connection(server: Hostile) -> None:
+    found, client = records(server.url("surplus"), times=3)
+    assert ([Outcome.OK] * 3, 3) == ([r.outcome for r in found], client.opened)
+
+
+def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Hostile) -> None:
+    found, client = records(server.url("lying_keep_alive"), times=4)
+    assert [Outcome.OK] * 4 == [r.outcome for r in found]
+    assert [False, True, False, True] == [r.resent for r in found]
+    assert 2 == client.resent
+
+
+def test_a_fresh_connection_that_dies_is_not_resent(server: Hostile) -> None:
+    before = server.connections
+    found, client = records(server.url("close_before"), times=3)
+    assert [False] * 3 == [r.resent for r in found]
+    assert (3, 0) == (server.connections - before, client.resent)
+
+
+def test_a_redirect_is_not_followed_and_the_key_goes_nowhere(server: Hostile) -> None:
+    before = len(server.calls)
+    (record,), _ = records(server.url("redirect"), api_key="sk-secret")
+    assert 1 == len(server.calls) - before
+    assert "Bearer sk-secret" == server.calls[-1][1]["authorization"]
+    assert "sk-secret" not in (record.error or "")
+
+
+def test_the_key_is_not_in_the_repr() -> None:
+    assert "sk-secret" not in repr(Target("http://h", api_key="sk-secret", headers={"X": "sk-secret"}))
+
+
+def test_identity_coding_is_asked_for(server: Hostile) -> None:
+    records(server.url("good"))
+    assert "identity" == server.calls[-1][1]["accept-encoding"]
+
+
+def test_nobody_listening_is_connect() -> None:
+    (record,), _ = records("http://127.0.0.1:1")
+    assert Outcome.CONNECT is record.outcome
+
+
+def test_a_name_that_does_not_exist_is_connect() -> None:
+    (record,), _ = records("http://no-such-host.invalid")
+    assert record.outcome in (Outcome.CONNECT, Outcome.TIMEOUT)
+
+
+def test_a_proxy_in_the_environment_is_ignored_unless_asked(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert Outcome.OK is records(server.url("good"))[0][0].outcome
+    assert Outcome.CONNECT is records(server.url("good"), trust_env=True)[0][0].outcome
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def test_tls_is_verified_trusted_by_a_file_or_waived(authority: trustme.CA, tmp_path: object) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with Hostile(context) as server, authority.cert_pem.tempfile() as ca_file:
+        assert Outcome.TLS is records(server.url("good"))[0][0].outcome
+        assert Outcome.OK is records(server.url("good"), ca_file=ca_file)[0][0].outcome
+        found, client = records(server.url("torn_chunks"), times=2, verify_tls=False)
+        assert ([Outcome.OK] * 2, 1) == ([r.outcome for r in found], client.opened)
+
+
+def test_tls_to_a_plain_port_is_tls(server: Hostile) -> None:
+    (record,), _ = records(server.url("good").replace("http:", "https:"))
+    assert Outcome.TLS is record.outcome
+
+
+def test_a_client_certificate_is_shown(authority: trustme.CA) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    mine = authority.issue_cert("me@example.org")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Hostile(context))
+        ca_file = stack.enter_context(authority.cert_pem.tempfile())
+        cert_file = stack.enter_context(mine.private_key_and_cert_chain_pem.tempfile())
+        assert Outcome.OK is records(server.url("good"), ca_file=ca_file, cert_file=cert_file)[0][0].outcome
+        assert Outcome.OK is not records(server.url("good"), ca_file=ca_file)[0][0].outcome
+
+
+def test_running_out_of_file_descriptors_is_our_own_failing(server: Hostile) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def run() -> Record:
+        async with Client(Target(server.url("good"), "m", "chat", timeouts=LIMITS)) as client:
+            spare = os.open("/dev/null", os.O_RDONLY)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+            try:
+                return (await ask(client))[0]
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                os.close(spare)
+
+    assert Outcome.CLIENT is asyncio.run(run()).outcome
+
+
+def test_cutting_a_flight_ends_it_at_once_and_only_it(server: Hostile) -> None:
+    async def run() -> tuple[Record, Record, float]:
+        async with Client(Target(server.url("stall"), "m", "chat")) as client:
+            url = client.target.url("/v1/chat/completions")
+            cut = asyncio.create_task(client.post(url, b"{}"))
+            await asyncio.sleep(0.1)
+            (flight,) = client.flights
+            other = asyncio.create_task(client.post(server.url("good") + "/v1/chat/completions", b"{}"))
+            began = time.perf_counter()
+            client.cut(flight, Outcome.CANCELLED, "enough")
+            first = to_one_record(await cut)
+            took = time.perf_counter() - began
+            return first, to_one_record(await other), took
+
+    first, other, took = asyncio.run(run())
+    assert (Outcome.CANCELLED, "enough", 5) == (first.outcome, first.error, first.events)
+    assert Outcome.OK is other.outcome
+    assert took < 0.2
+
+
+def test_a_cancellation_from_outside_is_not_swallowed(server: Hostile) -> None:
+    async def run() -> None:
+        async with Client(Target(server.url("stall"), "m", "chat")) as client:
+            task = asyncio.create_task(client.post(client.target.url("/v1/chat/completions"), b"{}"))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert set() == client.flights
+
+    asyncio.run(run())
