@@ -3,12 +3,12 @@ does not say. What is said is put together here as plain text, once; Markdown an
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
-from frontier.present.captions import View, headline
+from frontier.present.captions import Light, View, headline
 from frontier.present.tables import Gpus, gpus_of
 from frontier.present.wording import (
     RATES,
@@ -45,9 +45,15 @@ CHECKS = (
 )
 
 
+Setting = tuple[str, Shape]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a page is made of. `config_text` and `commands` say how to do it again."""
+    """Everything a page is made of. `config_text` and `commands` say how to do it again.
+
+    `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`.
+    """
 
     points: Sequence[Point]
     frontiers: Sequence[Frontier]
@@ -57,16 +63,19 @@ class Report:
     gpus: Gpus = None
     config_text: str | None = None
     commands: Sequence[str] = ()
+    lights: Mapping[Setting, Light] = field(default_factory=dict)
+    bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
 
     def views(self) -> list[View]:
         """One per frontier, for the picture."""
         decided = {(d.deployment, d.shape): d for d in self.decisions}
-        return [
-            View(
-                self.points, f, decided.get((f.deployment, f.shape)), self.limits, gpus=gpus_of(self.gpus, f.deployment)
-            )
-            for f in self.frontiers
-        ]
+        found = []
+        for frontier in self.frontiers:
+            of = (frontier.deployment, frontier.shape)
+            gpus = gpus_of(self.gpus, frontier.deployment)
+            light, band = self.lights.get(of), self.bands.get(of, ())
+            found.append(View(self.points, frontier, decided.get(of), self.limits, light, gpus, band=band))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 from frontier.model import Estimate, Flag, Limit, Shape
 from frontier.present.companions import latency_panels
 from frontier.present.page import report_html
+from frontier.present.picture import Light, small_multiples
 from frontier.present.report import NOT_SAID, Report, escape_markdown, page_of, report_markdown
 from frontier.present.wording import Provenance
 
@@ -165,3 +166,13 @@ def test_companions_hold_the_measured_percentiles_and_the_limits_on_them() -> No
     assert [(LIMIT,), (LIMITS[1],), ()] == [panel.limits for panel in panels]
     assert [[1, 8], [1]] == [[c for c, _ in series.values] for series in panels[0].series]
     assert points[0].metrics["p99_ttft"] == panels[0].series[1].values[0][1]
+
+
+def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
+    key = ("default", SHAPE)
+    band = ((0.05, 90.0, 110.0), (0.4, 2700.0, 2900.0))
+    report = dataclasses.replace(usual(), lights={key: Light(3600, "roofline")}, bands={key: band})
+    (panel,) = small_multiples(report.views()).panels
+
+    assert {3600.0} == {y for _, y in panel.light}
+    assert 3 == len(panel.stairs[0].band)
