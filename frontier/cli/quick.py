@@ -1,0 +1,173 @@
+"""`frontier quick`: a plain answer in about a minute, and what a minute cannot prove."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import answer, answer_json, json_option, say
+from frontier.errors import ExitCode, MeasurementError
+
+if TYPE_CHECKING:
+    from frontier.model import Estimate, Point
+    from frontier.results import Run
+
+USERS = (1, 4, 16, 64)
+CHAT = {"p90_ttft": 1.0, "p90_tpot": 0.05}
+"""What a chat user puts up with: the first token within a second, then at least twenty tokens a second."""
+
+CONFIG = """\
+name: quick
+endpoint: {endpoint}
+shapes: [{{isl: {{uniform: [192, 320]}}, osl: {{uniform: [48, 80]}}}}]
+concurrency: {users}
+requests: 100
+repeats: 1
+refine: 0
+warmup: 500ms
+max_time: 11s
+timeouts: {{total: 60s, first_byte: 60s}}
+sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
+"""
+
+
+@click.command("quick")
+@click.argument("url", required=False)
+@click.option("--model", help="The model to ask for; default: the one the server lists.")
+@click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
+@json_option
+def command(url: str | None, model: str | None, api_key_env: str | None, as_json: bool) -> int:
+    """Measure the server at URL for about a minute: how fast is one user, and how many fit a chat?
+
+    Without URL the usual ports of this machine are tried; `simulator` is the embedded engine. Nothing is kept.
+
+    \b
+    Examples:
+      frontier quick
+      frontier quick http://localhost:8000/v1
+    """
+    from frontier.cli.probe import find_server
+
+    address = url or find_server()
+    text = CONFIG.format(endpoint=address, users=list(USERS))
+    text += f"model: {model}\n" if model else ""
+    text += f"api_key_env: {api_key_env}\n" if api_key_env else ""
+    with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
+        found = _measure(text, Path(here) / "run")
+    points = {p.concurrency: p for p in found.points()}
+    told = findings(points)
+    if told is None:
+        flags = {flag.name for p in points.values() for flag in p.flags if flag.fatal}
+        raise MeasurementError(
+            "nothing measured in this minute can be relied on: " + (", ".join(sorted(flags)) or "no request succeeded"),
+            f"look closer with  frontier probe {address}",
+        )
+    if as_json:
+        answer_json({"schema": "frontier.quick/1", "url": address, **told})
+    else:
+        answer("\n".join(words(told, address)))
+    return ExitCode.YES
+
+
+def _measure(text: str, path: Path) -> "Run":
+    from frontier.backend import HttpBackend
+    from frontier.config import load_config
+    from frontier.measure.runner import run as run_loop
+    from frontier.plan import make_plan
+    from frontier.present.progress import make_progress
+    from frontier.results import load
+    from frontier.store import RunDirectory
+    from frontier.sweep import Conductor, SweepEnd
+
+    config = load_config(text, "quick")
+    run = RunDirectory.open_for_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    )
+
+    async def go() -> "SweepEnd":
+        progress = make_progress(sys.stderr)
+        backend = HttpBackend(config, os.environ, time.time_ns())
+        try:
+            return await Conductor(config, make_plan(config), run, backend, progress, asyncio.Event()).conduct()
+        finally:
+            progress.close()
+
+    with run:
+        say("about a minute: a few seconds each with " + ", ".join(map(str, USERS)) + " users")
+        run_loop(go())
+    return load(path)
+
+
+def findings(points: "Mapping[int, Point]") -> dict[str, object] | None:
+    """What a minute shows, as plain values in SI units; None when no valid point says anything about one user."""
+    valid = {c: p for c, p in sorted(points.items()) if p.valid and "p50_ttft" in p.metrics and "p50_tpot" in p.metrics}
+    if not valid:
+        return None
+    first = valid[min(valid)]
+    fit, binding = None, None
+    for c, point in valid.items():
+        over = [name for name, limit in CHAT.items() if _value(point.metrics.get(name)) > limit]
+        if over:
+            binding = over[0]
+            break
+        fit = c
+    best = max(valid.values(), key=lambda p: _value(p.metrics.get("output_throughput"), 0.0))
+    return {
+        "users": min(valid),
+        "ttft": first.metrics["p50_ttft"].value,
+        "tok_s_user": 1 / first.metrics["p50_tpot"].value,
+        "fit": fit,
+        "highest": max(valid),
+        "binding": binding,
+        "best_throughput": _value(best.metrics.get("output_throughput"), 0.0),
+        "best_at": best.concurrency,
+        "requests": {c: p.n for c, p in points.items()},
+        "invalid": {c: [f.name for f in p.flags if f.fatal] for c, p in points.items() if not p.valid},
+    }
+
+
+def _value(estimate: "Estimate | None", missing: float = float("inf")) -> float:
+    return missing if estimate is None else estimate.value
+
+
+def words(told: Mapping[str, object], address: str) -> list[str]:
+    """The findings as a person would say them, with what they do not prove."""
+    from frontier.metrics import metric
+    from frontier.units import format_number, format_seconds
+
+    users, fit, highest = told["users"], told["fit"], told["highest"]
+    ttft, speed, best = told["ttft"], told["tok_s_user"], told["best_throughput"]
+    requests = told["requests"]
+    assert isinstance(ttft, float)
+    assert isinstance(speed, float)
+    assert isinstance(best, float)
+    assert isinstance(requests, dict)
+    who = "One user" if users == 1 else f"Each of {users} users"
+    lines = [
+        f"{who} waits {format_seconds(ttft)} for the first token and then reads {format_number(speed)} tokens a second."
+    ]
+    chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
+    if fit is None:
+        lines.append(f"Not even {users} fits a chat ({chat}).")
+    elif told["binding"] is None:
+        lines.append(f"All {fit} users tried at once fit a chat ({chat}); the limit is above.")
+    else:
+        name = metric(str(told["binding"])).label
+        lines.append(f"About {fit} users at once fit a chat ({chat}); more, and {name} goes over first.")
+    lines.append(f"The most output seen was {format_number(best)} tokens a second, with {told['best_at']} users.")
+    if told["invalid"]:
+        assert isinstance(told["invalid"], dict)
+        lines += [f"Not counted: {c} users ({', '.join(why)})." for c, why in told["invalid"].items()]
+    lines += [
+        f"About 256 tokens in, 64 out, {min(requests.values())} to {max(requests.values())} requests a setting,",
+        f"up to {highest} users. A minute cannot bound a p99,",
+        "nor say how it is with your lengths, or after an hour. That is proven with",
+        f"  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml",
+    ]
+    return lines
