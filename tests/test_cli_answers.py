@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_plot_writes_a_picture_with_text_as_text_and_the_same_bytes_each_time(cw
     for name in ("a.svg", "b.svg", "c.png", "d.pdf"):
         assert 0 == frontier("plot", "runs/night", "-o", name, cwd=cwd).code
     assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
-    words = " ".join(ElementTree.parse(cwd / "a.svg").getroot().itertext())
+    words = " ".join(ET.parse(cwd / "a.svg").getroot().itertext())
     assert re.search(r"Run at concurrency\s+32", words)
     assert (cwd / "c.png").read_bytes().startswith(b"\x89PNG")
     assert (cwd / "d.pdf").read_bytes().startswith(b"%PDF")
