@@ -115,7 +115,7 @@ def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | No
         tally.error = message_of(error or event)
         return None
     usage = event.get("usage")
-    if usage:
+    if usage and isinstance(usage, dict):
         tally.usage = usage
     return event
 

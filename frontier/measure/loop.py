@@ -260,7 +260,8 @@ async def run_trial(
                 await loop.run(stop, on_progress)
                 health = watchdog.health(client.resent, client.opened)
             epoch = time.time() - loop.now()
-        await asyncio.wait([scraping], timeout=2.0)
+        if loop.ended in ("requests", "time") and evidence.opened.is_set():
+            await asyncio.wait([scraping], timeout=2.0)
     finally:
         scraping.cancel()
     assert loop.start is not None

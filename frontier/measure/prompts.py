@@ -181,9 +181,11 @@ async def calibrate_words(count: Count, lengths: Sequence[int], seed: int = 0) -
         points[isl] = best[1]
         worst = max(worst, best[0] / isl)
     if len(points) == 1 or min(points) > 64:
-        points |= {max(1, round(offset + slope * words)): words for words in (1,)}
-    rising = sorted(points.items())
-    kept = [rising[0]] + [b for a, b in itertools.pairwise(rising) if b[1] > a[1]]
+        points.setdefault(max(1, round(offset + slope)), 1)
+    kept: list[tuple[int, int]] = []
+    for isl, words in sorted(points.items()):
+        if not kept or words > kept[-1][1]:
+            kept.append((isl, words))
     if len(kept) == 1:
         kept.append((kept[0][0] + max(1, round(slope * 16)), kept[0][1] + 16))
     return Calibration(tuple(kept), None, worst)

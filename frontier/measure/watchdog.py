@@ -37,12 +37,15 @@ class Watchdog:
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self._on_gc)
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(20_000, 50, 50)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         gc.callbacks.remove(self._on_gc)
+        gc.set_threshold(*self._thresholds)
         gc.unfreeze()
 
     def _on_gc(self, phase: str, _: dict[str, int]) -> None:

@@ -112,6 +112,8 @@ class Hostile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._stop is not None
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
@@ -121,7 +123,7 @@ class Hostile:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls, limit=2**24)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls, limit=2**24)
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stop.wait()

@@ -1,0 +1,239 @@
+"""A trial in closed loop: exactly N in flight, staggered, handed over, held; and its end, whatever happens."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+from engine import Engine
+from hostile import Hostile
+
+from frontier.errors import MeasurementError
+from frontier.measure.loop import Progress, run_trial
+from frontier.measure.prompts import random_prompts
+from frontier.measure.runner import measure, run
+from frontier.measure.target import Target, Timeouts
+from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+def trial(concurrency: int = 8, requests: int = 40, osl: int = 20, **more: float) -> Trial:
+    times = {"warmup": 0.2, "min_time": 0.3, "max_time": 20.0} | more
+    return Trial("d", Shape.of(40, osl), concurrency, 0, Phase.GRID, requests, 7, fingerprint="f", **times)
+
+
+def target(server: Hostile, engine: Engine, **more: object) -> Target:
+    options = {"api": "completions", "dialect": "vllm", "timeouts": Timeouts(2.0, 5.0, 2.0, 10.0)} | more
+    return Target(server.url(engine.name) + "/v1", "m", **options)  # type: ignore[arg-type]
+
+
+def go(
+    trial: Trial, target: Target, expected_e2e: float | None = 0.1, tell: Callable[[Progress], None] | None = None,
+    stop_after: float | None = None,
+) -> tuple[Measurement, list[Record]]:  # fmt: skip
+    records: list[Record] = []
+
+    async def all_of_it() -> Measurement:
+        stop = asyncio.Event()
+        if stop_after is not None:
+            asyncio.get_running_loop().call_later(stop_after, stop.set)
+        prompts = random_prompts(trial.shape, trial.seed)
+        return await run_trial(
+            trial, target, prompts, sink=records.append, expected_e2e=expected_e2e, on_progress=tell, stop=stop
+        )
+
+    return run(all_of_it()), sorted(records, key=lambda r: r.index)
+
+
+def occupancy(records: list[Record], start: float, end: float) -> float:
+    """Requests in flight between two times, by integral."""
+    return sum(max(0.0, min(r.end, end) - max(r.sent, start)) for r in records) / (end - start)
+
+
+@pytest.fixture(scope="module")
+def ordinary(server: Hostile) -> tuple[Measurement, list[Record], Engine, list[Progress]]:
+    engine = Engine("ordinary").install()
+    seen: list[Progress] = []
+    measurement, records = go(trial(requests=80), target(server, engine), tell=seen.append)
+    return measurement, records, engine, seen
+
+
+Ordinary = tuple[Measurement, list[Record], Engine, list[Progress]]
+
+
+def test_exactly_n_requests_are_in_flight_over_the_window(ordinary: Ordinary) -> None:
+    measurement, records, engine, _ = ordinary
+    window = measurement.window
+    assert occupancy(records, window.start, window.end) == pytest.approx(8, rel=0.02)
+    zero = measurement.epoch - (time.time() - time.perf_counter())
+    inside = [(a - zero, min(b - zero, window.end)) for a, b in engine.spans]
+    served = sum(max(0.0, min(b, window.end) - max(a, window.start)) for a, b in inside) / window.length
+    assert 0.85 * 8 < served <= 8.001
+
+
+def test_the_window_opens_without_a_dip_and_is_held_to_its_last_request(ordinary: Ordinary) -> None:
+    measurement, records, _, _ = ordinary
+    window = measurement.window
+    last = max(r.end for r in records if window.start <= r.sent < window.end)
+    for a, b in [(window.start - 0.1, window.start), (window.start, window.start + 0.1), (window.end, last)]:
+        assert occupancy(records, a, b) == pytest.approx(8, rel=0.1)
+
+
+def test_every_request_sent_in_the_window_is_ended_and_the_rest_is_cut_off(ordinary: Ordinary) -> None:
+    measurement, records, _, _ = ordinary
+    window = measurement.window
+    inside = [r for r in records if window.start <= r.sent < window.end]
+    assert {Outcome.OK} == {r.outcome for r in inside}
+    assert 80 <= len(inside) <= 96
+    cut = [r for r in records if r.outcome is Outcome.CANCELLED]
+    assert 0 < len(cut) <= 8
+    assert all(r.sent >= window.end for r in cut)
+    assert "requests" == measurement.ended
+
+
+def test_warm_up_ends_after_every_stream_has_finished_one_and_not_before_its_time(ordinary: Ordinary) -> None:
+    measurement, records, _, _ = ordinary
+    before = [r for r in records if r.end <= measurement.window.start]
+    assert set(range(8)) == {r.stream for r in before}
+    assert len(before) >= 16
+    assert measurement.window.start >= 0.2
+
+
+def test_the_first_sends_are_spread_evenly_over_one_latency(ordinary: Ordinary) -> None:
+    _, records, _, _ = ordinary
+    firsts = [next(r.sent for r in records if r.stream == k) for k in range(8)]
+    assert firsts == pytest.approx([0.1 * k / 8 for k in range(8)], abs=0.03)
+    assert all(a < b for a, b in pairwise(firsts))
+
+
+def test_every_request_is_on_record_once_with_its_own_prompt(ordinary: Ordinary) -> None:
+    _, records, engine, _ = ordinary
+    assert list(range(len(records))) == [r.index for r in records]
+    heads = [prompt[:60] for prompt in engine.prompts]
+    assert len(heads) == len(set(heads))
+    assert {40} == {r.prompt_tokens for r in records if r.outcome is Outcome.OK}
+    assert {20} == {r.completion_tokens for r in records if r.outcome is Outcome.OK}
+
+
+def test_latencies_are_those_of_the_engine(ordinary: Ordinary) -> None:
+    _, records, _, _ = ordinary
+    done = [r for r in records if r.outcome is Outcome.OK]
+    ttft = sorted((r.first or 0) - r.sent for r in done)[len(done) // 2]
+    tpot = sorted(((r.last or 0) - (r.first or 0)) / 19 for r in done)[len(done) // 2]
+    assert 0.02 <= ttft < 0.04
+    assert tpot == pytest.approx(0.004, rel=0.15)
+
+
+def test_health_and_the_servers_own_metrics_are_kept(ordinary: Ordinary) -> None:
+    measurement, _, _, _ = ordinary
+    health = measurement.health
+    assert 8 == health.connections_opened
+    assert 0 == health.resent
+    assert None not in (health.loop_lag_p99, health.send_late_p99, health.cpu_share, health.gc_pause_max)
+    assert 6 <= measurement.server["num_requests_running"] <= 8
+    tokens = 8 * measurement.window.length / (0.02 + 20 * 0.004) * 20
+    assert measurement.server["generation_tokens_total"] == pytest.approx(tokens, rel=0.3)
+    assert "started 1700000000" == measurement.server_identity
+
+
+def test_progress_walks_through_the_stages(ordinary: Ordinary) -> None:
+    _, _, _, seen = ordinary
+    order = ["ramp", "warmup", "window", "hold"]
+    assert [order.index(p.stage) for p in seen] == sorted(order.index(p.stage) for p in seen)
+    assert all(p.in_flight <= 8 for p in seen)
+
+
+def test_without_an_estimate_the_first_request_tells_how_far_to_spread(server: Hostile) -> None:
+    engine = Engine("alone").install()
+    _, records = go(trial(4, 8), target(server, engine), expected_e2e=None)
+    first = next(r for r in records if r.stream == 0)
+    e2e = first.end - first.sent
+    firsts = [next(r.sent for r in records if r.stream == k) for k in range(1, 4)]
+    assert firsts == pytest.approx([first.end + e2e * k / 4 for k in range(1, 4)], abs=0.03)
+
+
+def test_the_window_lasts_its_least_time_even_when_requests_are_plenty(server: Hostile) -> None:
+    engine = Engine("brief").install()
+    measurement, _ = go(trial(2, 1, osl=4, min_time=0.8), target(server, engine))
+    assert 0.8 <= measurement.window.length < 1.0
+
+
+def test_max_time_closes_the_window_with_what_there_is(server: Hostile) -> None:
+    engine = Engine("timed").install()
+    measurement, records = go(trial(2, 100000, max_time=1.2), target(server, engine))
+    assert "time" == measurement.ended
+    assert 1.2 <= measurement.window.end < 1.3
+    assert max(r.end for r in records) < 2.0
+
+
+def test_warm_up_never_takes_more_than_half_of_max_time(server: Hostile) -> None:
+    engine = Engine("sluggish", ttft=3.0).install()
+    measurement, _ = go(trial(2, 1, max_time=1.0, warmup=30.0), target(server, engine))
+    assert 0.5 <= measurement.window.start < 0.6
+
+
+def test_stop_ends_the_trial_at_once_with_everything_on_record(server: Hostile) -> None:
+    engine = Engine("stopped", ttft=5.0).install()
+    began = time.perf_counter()
+    measurement, records = go(trial(6), target(server, engine), stop_after=0.4)
+    assert time.perf_counter() - began < 1.5
+    assert "interrupted" == measurement.ended
+    assert [Outcome.CANCELLED] * 6 == [r.outcome for r in records]
+
+
+def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
+    engine = Engine("ctrl_c", ttft=5.0).install()
+    records: list[Record] = []
+    timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        measure(
+            trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), sink=records.append, expected_e2e=0.1
+        )
+    assert time.perf_counter() - began < 2.0
+    assert [Outcome.CANCELLED] * 3 == [r.outcome for r in records]
+
+
+def test_a_server_that_was_never_there_is_lost_soon(server: Hostile) -> None:
+    began = time.perf_counter()
+    measurement, records = go(trial(4), Target("http://127.0.0.1:1", "m", "chat", dialect="vllm"))
+    assert "server_lost" == measurement.ended
+    assert time.perf_counter() - began < 8
+    assert {Outcome.CONNECT} >= {r.outcome for r in records} - {Outcome.CANCELLED}
+    assert len(records) < 60
+
+
+def test_a_server_that_goes_away_ends_the_trial(server: Hostile) -> None:
+    engine = Engine("mortal").install()
+    began = time.perf_counter()
+    with Hostile() as mortal:
+        killer = threading.Timer(1.0, mortal.__exit__, (None, None, None))
+        killer.start()
+        measurement, records = go(trial(4, 100000), target(mortal, engine))
+    assert "server_lost" == measurement.ended
+    assert time.perf_counter() - began < 9
+    assert sum(r.outcome is Outcome.OK for r in records) > 4
+
+
+@pytest.mark.parametrize(("how", "outcome"), [("503", Outcome.HTTP_ERROR), ("in stream", Outcome.STREAM_ERROR)])
+def test_failing_requests_do_not_spin(server: Hostile, how: str, outcome: Outcome) -> None:
+    engine = Engine(f"failing_{how[:2]}", fail_all=how).install()
+    measurement, records = go(trial(4, 100000, max_time=1.5), target(server, engine))
+    assert "time" == measurement.ended
+    assert {outcome} == {r.outcome for r in records} - {Outcome.CANCELLED}
+    assert len(records) < 4 * 1.5 / 0.05 * 1.2
+
+
+def test_an_unsettled_target_is_refused() -> None:
+    with pytest.raises(MeasurementError, match="not settled"):
+        go(trial(), Target("http://127.0.0.1:1", "m"))

@@ -1,0 +1,186 @@
+"""What is asked of an endpoint before it is measured, and how it says no."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from engine import Engine
+from hostile import Hostile
+
+from frontier.errors import MeasurementError, MisaskedError
+from frontier.measure import preflight as module
+from frontier.measure.preflight import Preflight, calibrate, preflight, probe
+from frontier.measure.prompts import random_prompts
+from frontier.measure.target import Target, Timeouts
+from frontier.model import Lengths, Shape
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TRY_EVERY", 0.3)
+
+
+def target(server: Hostile, name: str, **more: object) -> Target:
+    return Target(server.url(name) + "/v1", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0), **more)  # type: ignore[arg-type]
+
+
+def look(target: Target) -> Preflight:
+    return asyncio.run(preflight(target))
+
+
+def test_a_vllm_is_settled_with_exact_token_id_prompts(server: Hostile) -> None:
+    Engine("p_vllm").install()
+    found = look(target(server, "p_vllm"))
+    assert ("vllm", "completions", "m") == (found.target.dialect, found.target.api, found.target.model)
+    assert ("vllm 0.11.0", ("m",), 4096) == (found.identity, found.models, found.max_model_len)
+    assert found.honours_length
+    assert (1000, 30000) == found.ids
+    assert 0 < found.rtt < 0.5
+    assert ["ok"] * len(found.checks) == [c.state for c in found.checks]
+    assert found.ids == asyncio.run(calibrate(found, [100])).ids
+
+
+def test_chat_is_taken_where_completions_is_missing(server: Hostile) -> None:
+    Engine("p_chat", apis=("chat",), owner="someone", template_tokens=11).install()
+    found = look(target(server, "p_chat"))
+    assert ("openai", "chat", None) == (found.target.dialect, found.target.api, found.ids)
+
+
+def test_words_are_the_fall_back_where_token_ids_are_refused(server: Hostile) -> None:
+    Engine("p_text", takes_ids=False).install()
+    found = look(target(server, "p_text"))
+    assert ("completions", None) == (found.target.api, found.ids)
+
+
+@pytest.mark.parametrize(("template", "per_word"), [(0, 1.0), (11, 1.0), (37, 1.31), (4, 2.6)])
+def test_word_prompts_hit_the_asked_length_as_the_server_counts_it(
+    server: Hostile, template: int, per_word: float
+) -> None:
+    name = f"p_cal_{template}_{per_word}"
+    engine = Engine(name, template_tokens=template, tokens_per_word=per_word, apis=("chat",), ttft=0, itl=0).install()
+    found = look(target(server, name))
+    lengths = [64, 1000, 4000]
+    calibration = asyncio.run(calibrate(found, lengths))
+    for isl in (*lengths, 500, 2222):
+        content = random_prompts(Shape.of(isl, 1), 3, calibration)(0).content
+        assert engine.count(content) == pytest.approx(isl, abs=max(1.3 * per_word, 0.01 * isl))
+
+
+def test_a_forced_length_that_is_not_honoured_is_told(server: Hostile) -> None:
+    Engine("p_short", honours_length=False).install()
+    found = look(target(server, "p_short"))
+    assert not found.honours_length
+    assert [("output length", "warn")] == [(c.name, c.state) for c in found.checks if c.state != "ok"]
+
+
+def refusal(target: Target, **more: float) -> MeasurementError:
+    with pytest.raises(MeasurementError) as caught:
+        asyncio.run(preflight(target, **more))  # type: ignore[arg-type]
+    assert caught.value.way_out
+    return caught.value
+
+
+def test_a_wrong_model_is_told_with_the_right_ones(server: Hostile) -> None:
+    Engine("p_model", model="meta-llama/Llama-3.1-8B-Instruct").install()
+    error = refusal(target(server, "p_model", model="llama-3.1-8b"))
+    assert "the server does not serve 'llama-3.1-8b'; it serves meta-llama/Llama-3.1-8B-Instruct" == error.what
+
+
+def test_nobody_there_is_told_with_the_number_of_tries() -> None:
+    error = refusal(Target("http://127.0.0.1:1/v1"))
+    assert "cannot reach http://127.0.0.1:1/v1: connection refused (3 tries)" == error.what
+    assert "frontier probe http://127.0.0.1:1/v1 --wait 10min" in (error.way_out or "")
+
+
+def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:
+    Engine("p_key", key="sk-right").install()
+    assert "refuses a request without a key" in refusal(target(server, "p_key")).what
+    assert "refuses the key it was given" in refusal(target(server, "p_key", api_key="sk-wrong")).what
+    assert look(target(server, "p_key", api_key="sk-right")).honours_length
+
+
+def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
+    Engine("p_usage", usage=False).install()
+    assert "no token counts" in refusal(target(server, "p_usage")).what
+
+
+def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> None:
+    error = refusal(target(server, "plain_json", model="m"))
+    assert "no streamed answer" in error.what
+    assert "/v1/chat/completions: the answer is application/json, not a stream" in error.what
+
+
+def test_a_redirect_is_told_with_its_aim(server: Hostile) -> None:
+    assert f"redirect to http://localhost:{server.port}/good" in refusal(target(server, "redirect", model="m")).what
+
+
+def test_tls_trouble_is_not_tried_again(server: Hostile) -> None:
+    error = refusal(Target(server.url("good").replace("http:", "https:")))
+    assert "no secure connection" in error.what
+
+
+def test_an_unknown_host_is_told() -> None:
+    error = refusal(Target("http://no-such-host.invalid/v1", timeouts=Timeouts(connect=1.0)))
+    assert "no-such-host.invalid" in error.what
+
+
+def test_a_base_url_must_be_one() -> None:
+    for wrong in ("localhost:8000", "ftp://host/v1", "http://", ""):
+        with pytest.raises(MisaskedError):
+            Target(wrong)
+
+
+def test_the_base_url_is_understood_with_and_without_v1() -> None:
+    for base in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
+        assert "http://h:1/v1/models" == Target(base).url("/v1/models")
+
+
+def test_waiting_outlasts_a_server_that_is_still_loading() -> None:
+    Engine("late").install()
+    with Hostile() as early:
+        pass
+    # Nobody listens on that port until a second server takes it.
+    late = Hostile()
+    late.port = early.port
+    timer = threading.Timer(1.5, late.__enter__)
+    timer.start()
+    began = time.perf_counter()
+    try:
+        found = asyncio.run(preflight(Target(early.url("late") + "/v1"), wait=10.0))
+    finally:
+        timer.join()
+        late.__exit__(None, None, None)
+    assert found.honours_length
+    assert time.perf_counter() - began > 1.2
+
+
+def test_probe_never_raises_and_ends_in_the_failure(server: Hostile) -> None:
+    Engine("p_probe").install()
+    good = asyncio.run(probe(target(server, "p_probe")))
+    assert ["reachable", "engine", "model", "streams", "usage", "output length", "speed", "exact input length"] == [
+        c.name for c in good
+    ]
+    bad = asyncio.run(probe(target(server, "plain_json", model="m")))
+    assert ("usable", "fail") == (bad[-1].name, bad[-1].state)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [Lengths.fixed(200), Lengths.uniform(50, 300), Lengths.normal(200, 30)],
+    ids=["fixed", "uniform", "normal"],
+)
+def test_drawn_lengths_are_those_asked(lengths: Lengths) -> None:
+    source = random_prompts(Shape(lengths, Lengths.fixed(4)), 5)
+    for index in range(50):
+        prompt = source(index)
+        assert isinstance(prompt.content, str)
+        assert prompt.isl == len(prompt.content.split())
+        assert lengths.low <= prompt.isl <= lengths.high

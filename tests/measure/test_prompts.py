@@ -1,0 +1,121 @@
+"""Prompts: fresh, different from their first block on, of the asked length, and cheap."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from frontier.errors import MisaskedError
+from frontier.measure.dialects import Content
+from frontier.measure.prompts import HEAD, Calibration, calibrate_words, file_prompts, random_prompts
+from frontier.measure.words import WORDS
+from frontier.model import Lengths, Shape
+
+IDS = Calibration(ids=(1000, 30000))
+
+
+def text(content: Content) -> str:
+    assert isinstance(content, str)
+    return content
+
+
+def ids(content: Content) -> list[int]:
+    assert isinstance(content, list)
+    return content
+
+
+def test_no_two_prompts_of_a_sweep_share_their_first_block() -> None:
+    shape = Shape.of(200, 4)
+    heads = [tuple(text(random_prompts(shape, seed)(i).content).split()[:8]) for seed in range(10) for i in range(100)]
+    assert len(heads) == len(set(heads))
+    blocks = [tuple(ids(random_prompts(shape, seed, IDS)(i).content)[:8]) for seed in range(10) for i in range(100)]
+    assert len(blocks) == len(set(blocks))
+
+
+def test_the_same_seed_and_index_give_the_same_prompt() -> None:
+    shape = Shape.of(100, 4)
+    assert random_prompts(shape, 3)(17) == random_prompts(shape, 3)(17)
+    assert random_prompts(shape, 3)(17) != random_prompts(shape, 4)(17)
+
+
+@pytest.mark.parametrize("isl", [1, 2, HEAD - 1, HEAD, HEAD + 1, 5000])
+def test_every_length_is_met_in_words_and_in_ids(isl: int) -> None:
+    assert isl == len(text(random_prompts(Shape.of(isl, 1), 1)(0).content).split())
+    content = ids(random_prompts(Shape.of(isl, 1), 1, IDS)(0).content)
+    assert isl == len(content)
+    assert 1000 <= min(content) <= max(content) <= 30000
+
+
+@pytest.mark.parametrize("calibration", [Calibration(), IDS])
+def test_the_prefix_is_shared_by_all_seeds_and_what_follows_is_not(calibration: Calibration) -> None:
+    shape = Shape(Lengths.fixed(400), Lengths.fixed(4), prefix=0.25)
+    contents = [random_prompts(shape, seed, calibration)(i).content for seed in range(3) for i in range(5)]
+    units = [c.split() if isinstance(c, str) else c for c in contents]
+    assert {400} == {len(u) for u in units}
+    assert 1 == len({tuple(u[:100]) for u in units})
+    assert 15 == len({tuple(u[100:108]) for u in units})
+
+
+def test_the_words_are_plain_and_different() -> None:
+    assert len(WORDS) == len(set(WORDS)) > 500
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
+
+
+def test_a_calibration_goes_through_its_points_and_on_the_line_between() -> None:
+    calibration = Calibration(((10, 1), (110, 81), (1010, 881)))
+    assert [1, 81, 881] == [calibration.words(isl) for isl in (10, 110, 1010)]
+    assert 41 == calibration.words(60)
+    assert 970 == calibration.words(1110)
+    assert 1 == calibration.words(3)
+
+
+@pytest.mark.parametrize("lengths", [[64], [5], [1, 2, 3], [100, 101], [128, 1024, 8192]])
+def test_a_calibration_rises_whatever_lengths_are_asked(lengths: list[int]) -> None:
+    asked: list[int] = []
+
+    async def count(content: Content) -> int:
+        asked.append(len(text(content).split()))
+        return 9 + round(1.3 * asked[-1])
+
+    calibration = asyncio.run(calibrate_words(count, lengths))
+    assert all(a < c and b < d for (a, b), (c, d) in zip(calibration.points, calibration.points[1:], strict=False))
+    for isl in lengths:
+        if isl > 11:
+            assert 9 + round(1.3 * calibration.words(isl)) == pytest.approx(isl, abs=max(1.3, 0.01 * isl))
+    assert len(asked) <= 2 + 6 * len(lengths)
+
+
+def test_a_calibration_gives_up_politely_on_a_server_that_counts_at_random() -> None:
+    counts = iter([30, 100, 500, 10, 700, 20, 800, 30, 900])
+
+    async def count(_: Content) -> int:
+        return next(counts)
+
+    assert asyncio.run(calibrate_words(count, [300])).worst > 0.5
+
+
+def test_prompts_come_from_json_lines_in_an_order_of_the_seed(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"p{i}", "output_tokens": i or None}) + "\n" for i in range(20)))
+    source = file_prompts(path, Shape.of(1, 99), 1)
+    first = [source(i) for i in range(20)]
+    assert {f"p{i}" for i in range(20)} == {p.content for p in first}
+    assert {99, *range(1, 20)} == {p.osl for p in first}
+    assert first[0] == source(20)
+    assert [p.content for p in first] != [file_prompts(path, Shape.of(1, 99), 2)(i).content for i in range(20)]
+
+
+def test_prompts_come_from_sharegpt(tmp_path: Path) -> None:
+    path = tmp_path / "share.json"
+    turns = [{"from": "system", "value": "s"}, {"from": "human", "value": "question"}, {"from": "gpt", "value": "a"}]
+    path.write_text(json.dumps([{"id": 1, "conversations": turns}, {"id": 2, "conversations": []}]))
+    assert "question" == file_prompts(path, Shape.of(1, 9), 1)(0).content
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{oops", '{"no": "prompt"}\n', "[1, 2]"])
+def test_a_file_without_prompts_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(content)
+    with pytest.raises(MisaskedError):
+        file_prompts(path, Shape.of(1, 1), 1)
