@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frontier.analyze import pareto, search, sla, summarize, window
+from frontier.analyze import pareto, search, sla, summarize, uncertainty, window
 from frontier.analyze.sample import Sample
 from frontier.config import Config, load_config
 from frontier.errors import MisaskedError
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 History = list[tuple[Trial, Sample]]
 Setting = tuple[str, Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How sure a frontier is: the probability of each setting to be on it, and the band its staircase lies in."""
+
+    probability: Mapping[int, float]
+    band: uncertainty.Band
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,20 @@ class Run:
             # A setting run to locate may not be claimed, but where it breaks the SLA it counts.
             broken = [p for p in self._others(at, wanted) if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
             decided += [*self._claims(at, wanted), *broken]
+        options = {"marginal_gain": self.config.marginal_gain, **options}
         return sla.solve_all(decided, wanted, **options)
+
+    def doubts(self, objectives: tuple[str, str] | None = None) -> dict[Setting, Doubt]:
+        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap."""
+        axes = objectives or self.config.objectives
+        found = {}
+        for at, history in self.histories.items():
+            samples = {c: window.join(parts) for c, parts in by_concurrency(history).items()}
+            samples |= search.claim_samples(history)
+            drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(at[0]))
+            if drawn.concurrencies:
+                found[at] = Doubt(uncertainty.membership(drawn), uncertainty.band(drawn))
+        return found
 
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)

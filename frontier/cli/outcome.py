@@ -1,20 +1,22 @@
 """How a sweep ends on the terminal: the table, the decision, the pictures, and the path of the run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
+from frontier.engine.light import decode_ceiling
 from frontier.errors import ExitCode, MisaskedError
-from frontier.model import Limit
+from frontier.model import Frontier, Limit
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
-from frontier.present.picture import small_multiples
+from frontier.present.picture import Light, small_multiples
 from frontier.present.report import Report
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
-from frontier.results import Run, load
+from frontier.results import Run, Setting, load
 from frontier.store import RunDirectory
 from frontier.sweep import SweepEnd
 
@@ -35,9 +37,13 @@ def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
         answer_json(decisions_json(decisions))
     else:
         colour = in_colour()
-        answer(points_table(points, frontiers, found.limits(), decisions=decisions, width=width(), colour=colour))
+        answer(
+            points_table(
+                points, frontiers, found.limits(), decisions=decisions, gpus=gpus(found), width=width(), colour=colour
+            )
+        )
         if decisions:
-            answer(decision_table(decisions, width=width(), colour=colour))
+            answer(decision_table(decisions, gpus=gpus(found), width=width(), colour=colour))
     for file in draw(found, (), found.limits(), None, None, "light"):
         say(f"wrote {file}")
     if end == "server_lost":
@@ -59,16 +65,52 @@ def len_trials(found: Run) -> int:
 def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> Report:
     """Everything a page or a picture of the run is made of."""
     points = found.points(limits, names=objectives or found.config.objectives)
+    doubts = found.doubts(objectives)
+    frontiers = tuple(
+        replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f
+        for f in found.frontiers(points, objectives)
+    )
+    bands = {at: list(zip(d.band.x, d.band.low, d.band.high, strict=True)) for at, d in doubts.items()}
     return Report(
         points=points,
-        frontiers=found.frontiers(points, objectives),
+        frontiers=frontiers,
         decisions=found.solve(limits) if limits else (),
         limits=limits,
         provenance=provenance(found),
-        gpus={d.name: d.gpus for d in found.config.deployments if d.gpus is not None},
+        gpus=gpus(found),
         config_text=RunDirectory.read(found.path).config_text(),
         commands=(f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}", f"frontier report {found.path}"),
+        lights=lights(found, frontiers),
+        bands=bands,
     )
+
+
+def gpus(found: Run) -> dict[str, int | None]:
+    """What each deployment's rates are divided by."""
+    return {d.name: d.gpus for d in found.config.deployments}
+
+
+def lights(found: Run, frontiers: Sequence[Frontier]) -> dict[Setting, Light]:
+    """The speed of light of each (deployment, shape) whose hardware is described."""
+    lit = {}
+    for f in frontiers:
+        hardware = found.config.deployment(f.deployment).hardware
+        if f.objectives[0] != "output_throughput" or hardware is None:
+            continue
+        if hardware.memory_bandwidth is None or hardware.weights is None:
+            continue
+        highest = max((*f.members, *f.dominated, *f.excluded), default=1)
+        ceiling = decode_ceiling(
+            f.shape,
+            highest,
+            bandwidth=hardware.memory_bandwidth,
+            weights=hardware.weights,
+            kv_per_token=hardware.kv_per_token or 0.0,
+            gpus=hardware.gpus or 1,
+            memory=hardware.memory,
+        )
+        lit[(f.deployment, f.shape)] = Light(ceiling, f"memory bandwidth at c={highest}")
+    return lit
 
 
 def provenance(found: Run) -> Provenance:

@@ -42,5 +42,13 @@ def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
     if as_json:
         answer_json(points_json(points, frontiers))
     else:
-        answer(points_table(points, frontiers, found.limits(), width=width(), colour=in_colour()))
+        from frontier.cli.outcome import gpus
+
+        limits = found.limits()
+        decisions = found.solve() if limits else ()
+        answer(
+            points_table(
+                points, frontiers, limits, decisions=decisions, gpus=gpus(found), width=width(), colour=in_colour()
+            )
+        )
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

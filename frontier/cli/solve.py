@@ -37,5 +37,6 @@ def command(run: Path | None, sla: str | None, point_estimates: bool, marginal_o
     if as_json:
         answer_json(decisions_json(decisions))
     else:
-        answer(decision_table(decisions, width=width(), colour=in_colour()))
+        gpus = {d.name: d.gpus for d in found.config.deployments}
+        answer(decision_table(decisions, gpus=gpus, width=width(), colour=in_colour()))
     return exit_code(decisions)
