@@ -45,4 +45,11 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     def ready(url: str) -> None:
         say(f"simulated endpoint on {url}  ·  model {spec.model_name}  ·  Ctrl-C to stop")
 
-    asyncio.run(run_server(spec, host, port, ready))
+    try:
+        asyncio.run(run_server(spec, host, port, ready))
+    except OSError as error:
+        raise MisaskedError(
+            f"cannot listen on {host}:{port}: {error.strerror}", "choose another with  --port,  or 0 for a free one"
+        ) from error
+    except KeyboardInterrupt:
+        say("stopped")

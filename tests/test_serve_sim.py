@@ -1,0 +1,38 @@
+import json
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+from tests.commands import frontier, start
+
+
+def test_the_simulator_serves_until_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [16/4]\nsimulator: {step_base: 1ms}\n")
+    process = start("serve-sim", "sim.yaml", "--port", "0", "--set", "model_name=tiny", cwd=tmp_path)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    url = said.split()[3]
+    assert url.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(f"{url}/models") as answer:
+        assert json.load(answer)["data"][0]["id"] == "tiny"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert "Traceback" not in err
+
+
+def test_a_taken_port_is_said_with_a_way_out(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        said = frontier("serve-sim", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert said.code == 2
+    assert "--port" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_an_engine_that_cannot_be_built_is_refused(tmp_path: Path) -> None:
+    said = frontier("serve-sim", "--set", "max_num_sequences=4", cwd=tmp_path)
+    assert said.code == 2
+    assert "did you mean 'max_num_seqs'" in said.err
