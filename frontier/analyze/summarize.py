@@ -36,10 +36,12 @@ def point(
     names: Iterable[str] = DEFAULT_METRICS,
     limits: tuple[Limit, ...] = (),
     price: float | None = None,
+    light: Mapping[str, float] | None = None,
 ) -> Point:
     """What this sample says about its setting: the metrics `names` and those of `limits`, the flags, the notes.
 
-    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost.
+    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost. `light`
+    is what physics allows, see `validity.flags`.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     wanted += ["goodput", "attainment"] if limits else []
@@ -51,7 +53,7 @@ def point(
         concurrency=sample.concurrency,
         metrics={name: value for name, value in found.items() if value is not None},
         n=sample.n,
-        flags=flags(sample, limits),
+        flags=flags(sample, limits, light=light),
         repeats=len(sample.starts),
         notes=_notes(sample),
         whole_run=sample.whole_run,

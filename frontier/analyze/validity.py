@@ -1,8 +1,8 @@
 """What makes a point's numbers meaningless or doubtful, found in the sample itself.
 
 Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it is drawn hollow and
-never chosen. Failing requests are not fatal by themselves: they count as infinite latency, and an overloaded server is
-a "no", not a failed measurement.
+never chosen. Failing requests count as infinite latency, so that an overloaded server is a "no" and not a failed
+measurement; they make a point invalid only where no limit would notice them.
 """
 
 import math
@@ -56,7 +56,7 @@ def flags(
         found = [*_server(sample), _nothing(sample)]
     else:
         found = [flag for check in _CHECKS for flag in check(sample)]
-        found += [*_too_few(sample, limits), *_light(sample, light or {})]
+        found += [*_errors(sample, limits), *_too_few(sample, limits), *_light(sample, light or {})]
     return tuple(sorted(found, key=lambda flag: not flag.fatal))
 
 
@@ -93,15 +93,20 @@ def _failing(sample: Sample) -> bool:
 # --- what the server answered
 
 
-def _errors(sample: Sample) -> Iterator[Flag]:
+def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite, or an error rate."""
     failed = int((~sample.ok).sum())
+    judged = [metric(limit.metric) for limit in limits]
+    caught = any(
+        m.name == "error_rate" or m.is_mean or (m.p is not None and failed > (1 - m.p) * sample.n) for m in judged
+    )
     if failed > ERRORS * sample.n:
         kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}
         most = max(kinds, key=lambda name: kinds[name], default="failed")
         yield Flag(
             "errors", f"{format_share(failed / sample.n)} failed, mostly {most}", format_share(ERRORS),
             "look at the records' errors and the server's log; the setting may be beyond what the server takes",
-            fatal=False,
+            fatal=not caught,
         )  # fmt: skip
 
 
@@ -183,7 +188,7 @@ def _stream(sample: Sample) -> Iterator[Flag]:
         shared = 1 - pooled.fraction_above(0.0)
     else:
         shared = float(np.clip(1 - sample.reads[sample.ok][many].sum() / events[many].sum(), 0, 1))
-    waiting = _median(sample.ttft[sample.ok][many] / sample.e2e[sample.ok][many]) or 0.0
+    waiting = _median(sample.ttft[sample.ok][many] / np.maximum(sample.e2e[sample.ok][many], 1e-6)) or 0.0
     tpot = _median(sample.tpot)
     burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
     if shared >= SHARED_READS or burst:
@@ -371,6 +376,6 @@ def _impossible(measured: str, limit: str) -> Flag:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _server, _errors, _client, _occupancy, _lockstep, _stationary, _stream, _short_output, _wrong_input, _cache,
+    _server, _client, _occupancy, _lockstep, _stationary, _stream, _short_output, _wrong_input, _cache,
     _chunks, _identity, _little,
 )  # fmt: skip

@@ -76,7 +76,8 @@ def test_every_flag_says_what_was_measured_its_limit_and_a_way_out() -> None:
 
 
 def test_the_fatal_come_first() -> None:
-    order = [flag.fatal for flag in flags(replace(failed(healthy(), 40), ended=("server_lost",)))]
+    lost = replace(failed(healthy(), 40), ended=("server_lost",))
+    order = [flag.fatal for flag in flags(lost, (Limit("p99_ttft", 1.0),))]
     assert sorted(order, reverse=True) == order
     assert {True, False} == set(order)
 
@@ -85,10 +86,24 @@ def test_the_fatal_come_first() -> None:
 
 
 @pytest.mark.parametrize(("failures", "flagged"), [(4, False), (5, True)])
-def test_errors_are_flagged_above_one_percent_and_not_fatal(failures: int, flagged: bool) -> None:
+def test_errors_are_flagged_above_one_percent(failures: int, flagged: bool) -> None:
     flag = found(failed(trimmed(healthy(), 400), failures)).get("errors")
     assert flagged is (flag is not None)
-    assert flag is None or (not flag.fatal and "http_error" in flag.measured)
+    assert flag is None or "http_error" in flag.measured
+
+
+@pytest.mark.parametrize(
+    ("limits", "fatal"),
+    [
+        ((), True),
+        ((Limit("p50_ttft", 1.0), Limit("output_throughput", 10.0)), True),
+        ((Limit("p50_ttft", 1.0), Limit("p99_e2e", 1.0)), False),
+        ((Limit("mean_ttft", 1.0),), False),
+        ((Limit("error_rate", 0.01),), False),
+    ],
+)
+def test_errors_make_a_point_invalid_only_where_no_limit_notices_them(limits: tuple[Limit, ...], fatal: bool) -> None:
+    assert fatal is found(failed(trimmed(healthy(), 400), 12), limits=limits)["errors"].fatal
 
 
 def trimmed(which: Sample, n: int) -> Sample:
