@@ -14,6 +14,7 @@ import numpy as np
 
 from frontier.analyze import search
 from frontier.analyze.sample import Sample
+from frontier.analyze.validity import flags
 from frontier.backend import Backend, Facts
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import MeasurementError
@@ -27,6 +28,8 @@ SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 
 LIVES = 2
 """How often one trial is tried when the server is lost under it."""
+PATIENCE = 2
+"""Busy trials in a row after which none is run again: the machine is not going to be quiet."""
 
 
 @dataclass(slots=True)
@@ -46,6 +49,7 @@ class Conductor:
     _done: set[str] = field(default_factory=set)
     _started: float = 0.0
     _before: float = 0.0
+    _busy: int = 0
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan, then refine. Whatever the end, finished trials are on disk."""
@@ -109,8 +113,12 @@ class Conductor:
     # -- one trial ---------------------------------------------------------------------------------------------------
 
     async def _measure(self, trial: Trial) -> SweepEnd:
-        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request."""
-        for life in range(1, LIVES + 1):
+        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request.
+
+        A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
+        """
+        lives = again = 0
+        while True:
             if self.stop.is_set():
                 return "interrupted"
             if (spent := self._spent_budget()) is not None:
@@ -121,18 +129,25 @@ class Conductor:
                 self.run.journal("interrupted", trial=trial.key)
                 return "interrupted"
             if measurement.ended == "server_lost":
-                self.run.journal("server_lost", trial=trial.key, life=life)
+                lives += 1
+                self.run.journal("server_lost", trial=trial.key, life=lives)
                 self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}")
-                if life == LIVES or not await self._await_server(trial.deployment):
+                if lives == LIVES or not await self._await_server(trial.deployment):
                     return "server_lost"
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
             sample = load_sample(self.run, measurement)
+            busy = next((flag for flag in flags(sample) if flag.name == "client_bound"), None)
+            self._busy = self._busy + 1 if busy else 0
+            if busy and not again and self._busy <= PATIENCE:
+                again = 1
+                self.run.journal("measured_again", trial=trial.key, reason=busy.measured)
+                self.progress.note(f"this machine was busy ({busy.measured}); the trial is measured once more")
+                continue
             self._history(trial.deployment, trial.shape).append((trial, sample))
             self._done.add(trial.key)
             self.progress.trial_finished(trial, sample_line(sample))
             return "finished"
-        raise AssertionError("a trial ends in one of its lives")
 
     async def _once(self, trial: Trial) -> Measurement:
         self.progress.trial_started(trial, len(self._done) + 1, max(len(self.plan.trials), len(self._done) + 1))

@@ -1,9 +1,17 @@
+import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from frontier.model import Phase, Verdict
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time, true_operating_point
+from frontier.backend import VirtualBackend
+from frontier.config import load_config
+from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
+from frontier.plan import make_plan
+from frontier.results import load
+from frontier.sweep import Conductor
+from tests.sweeps import ENGINES, Told, config_text, open_run, sweep_in_virtual_time, true_operating_point
 
 GRID = (1, 2, 4, 8, 16, 32, 64)
 
@@ -82,3 +90,30 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert end == "budget"
     assert 0 < len(told.finished) < 21
     assert run.points()
+
+
+class Busy(VirtualBackend):
+    """The client is too busy in the first `busy` trials it runs."""
+
+    busy = 1
+
+    async def run(self, trial: Trial, **how: Any) -> Measurement:
+        measurement = await super().run(trial, **how)
+        self.busy -= 1
+        health = ClientHealth(loop_lag_p99=0.2, cpu_share=0.99) if self.busy >= 0 else ClientHealth(loop_lag_p99=1e-4)
+        return replace(measurement, health=health)
+
+
+@pytest.mark.parametrize(("busy", "again"), [(1, 1), (50, 1)])
+def test_a_trial_this_machine_was_too_busy_for_is_measured_once_more(busy: int, again: int, tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
+    config = load_config(text, "sweep.yaml")
+    backend = Busy({"default": config.deployments[0].engine_spec()})
+    backend.busy = busy
+    with open_run(tmp_path / "run", config, text) as run:
+        conductor = Conductor(config, make_plan(config), run, backend, Told(), asyncio.Event())
+        assert asyncio.run(conductor.conduct()) == "finished"
+        repeated = [line for line in run.journal_lines() if line["event"] == "measured_again"]
+    assert (again, 7) == (len(repeated), len(run.finished()))
+    bound = [p.concurrency for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
+    assert bound == ([] if busy == 1 else [1, 2, 4, 8, 16, 32, 64])

@@ -1,0 +1,78 @@
+"""Whole sweeps over real HTTP in real time: the operating point is the one the engine's virtual twin says is true."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from frontier.backend import HttpBackend
+from frontier.config import load_config
+from frontier.plan import make_plan
+from frontier.results import Run, load
+from frontier.sweep import Conductor, SweepEnd
+from tests.sweeps import Told, open_run, true_operating_point
+
+GRID = (2, 8, 16, 32)
+
+# (engine, SLA): the limit stands well between two settings of the truth, by more than loopback and a busy machine add.
+CASES = {
+    "smooth": ("{step_base: 8ms, per_decode: 100us, per_prefill_token: 20us, noise: 0.05}", "{p90_tpot: 14.5ms}"),
+    "KV cliff": (
+        "{step_base: 8ms, per_decode: 50us, per_prefill_token: 20us, noise: 0.05, kv_tokens: 4000}",
+        "{p90_ttft: 60ms}",
+    ),
+    "infeasible": ("{step_base: 60ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}", "{p90_ttft: 60ms}"),
+}
+
+
+def text_of(engine: str, sla: str, grid: tuple[int, ...] = GRID, requests: int = 250) -> str:
+    return f"""\
+endpoint: simulator
+simulator: {engine}
+shapes: [{{isl: {{uniform: [200, 312]}}, osl: {{uniform: [24, 40]}}, name: mixed}}]
+concurrency: {list(grid)}
+sla: {sla}
+requests: {requests}
+repeats: 1
+refine: 0
+max_time: 25s
+"""
+
+
+def sweep_over_http(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
+    config, told = load_config(text, "sweep.yaml"), Told()
+
+    async def go() -> SweepEnd:
+        backend = HttpBackend(config, {})
+        return await Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()
+
+    with open_run(path, config, text) as run:
+        end = asyncio.run(go())
+    return load(path), told, end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CASES)
+def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Path) -> None:
+    engine, sla = CASES[family]
+    text = text_of(engine, sla)
+    run, _, end = sweep_over_http(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency), decision.notes
+
+
+def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) -> None:
+    text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 40)
+    run, told, end = sweep_over_http(tmp_path / "run", text)
+    assert (end, 2) == ("finished", len(told.finished))
+    one, four = run.points()
+    assert (1, 4) == (one.concurrency, four.concurrency)
+    assert one.n >= 40
+    assert one.metrics["error_rate"].value == 0
+    assert four.metrics["output_throughput"].value > one.metrics["output_throughput"].value
+    (history,) = run.histories.values()
+    for trial, sample in history:
+        assert sample.in_flight.mean() == pytest.approx(trial.concurrency, rel=0.02)
+        assert (sample.completion_tokens == sample.asked_osl).all()
+        assert abs(sample.prompt_tokens - sample.asked_isl).mean() <= 2
+        assert sample.server[0], "the server's own metrics are evidence"
