@@ -10,12 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from yarl import URL
 
 from frontier.errors import MeasurementError
-from frontier.measure.clerk import Clerk, Done
+from frontier.measure.clerk import Clerk, Done, Job
 from frontier.measure.client import Client, Clock, Exchange
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.evidence import Evidence
@@ -67,7 +68,7 @@ class ClosedLoop:
         self.closing = False
         self.first_ended: set[int] = set()
         self.finished = self.window_sent = 0
-        self.window_open: set[int] = set()
+        self.pending: dict[int, float] = {}
         self.connect_failures = 0
         self.connect_failing_since = 0.0
 
@@ -83,20 +84,25 @@ class ClosedLoop:
         free, pause = self.clock(), 0.0
         while not self.closing:
             job = self.clerk.next_job()
-            if self.start is not None and self.end is None:
-                self.window_sent += 1
-                self.window_open.add(job.index)
             self.watchdog.sent(self.clock() - free)
-            exchange = await self.client.post(self.url, job.body)
+            exchange = await self.send(job, number, self.now(), None)
             free = exchange.end
-            self.window_open.discard(job.index)
-            self.finished += 1
             self.first_ended.add(number)
-            self.clerk.put(Done(job, number, exchange))
             pause = self.after(exchange, pause)
             if pause and not self.closing:
                 await asyncio.sleep(pause)
                 free = self.clock()
+
+    async def send(self, job: Job, number: int, counts_at: float, scheduled: float | None) -> Exchange:
+        """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's clock) does."""
+        if self.start is not None and self.end is None:
+            self.window_sent += 1
+        self.pending[job.index] = counts_at
+        exchange = await self.client.post(self.url, job.body)
+        del self.pending[job.index]
+        self.finished += 1
+        self.clerk.put(Done(job, number, exchange, scheduled))
+        return exchange
 
     async def wait_turn(self, number: int) -> None:
         """Hold the first send back so that the N first sends spread over one end-to-end latency."""
@@ -130,7 +136,7 @@ class ClosedLoop:
     @property
     def server_lost(self) -> bool:
         """Nothing but refused connections, and for a while: the server is gone."""
-        enough = self.connect_failures >= max(5, self.trial.concurrency)
+        enough = self.connect_failures >= min(32, max(5, self.trial.concurrency))
         return enough and self.clock() - self.connect_failing_since > _LOST_AFTER
 
     def warm(self, now: float) -> bool:
@@ -163,9 +169,13 @@ class ClosedLoop:
                 self.close_window(now, "requests")
             elif now >= trial.max_time:
                 self.close_window(now, "time")
-        elif not self.window_open:
-            return True
+        else:
+            return not self.window_pending(self.start, self.end)
         return False
+
+    def window_pending(self, start: float, end: float) -> bool:
+        """A request of the window has not ended yet."""
+        return any(start <= at < end for at in self.pending.values())
 
     def close_window(self, now: float, why: Ended) -> None:
         """The window ends here; the load goes on until its last request has ended."""
@@ -248,6 +258,18 @@ async def run_trial(
     Setting `stop` ends the trial at once. Failures of the server are records, never exceptions. MeasurementError when
     the target is not settled.
     """
+    return await conduct(
+        partial(ClosedLoop, expected_e2e=expected_e2e),
+        trial, target, prompts, sink, on_progress, stop, identity, clock,
+    )  # fmt: skip
+
+
+async def conduct(
+    make: Callable[[Trial, Target, Client, Clerk, Watchdog, Evidence], ClosedLoop],
+    trial: Trial, target: Target, prompts: PromptSource, sink: Callable[[Record], None],
+    on_progress: Callable[[Progress], None] | None, stop: asyncio.Event | None, identity: str | None, clock: Clock,
+) -> Measurement:  # fmt: skip
+    """What every kind of trial has around its loop: client, clerk, watchdog, evidence; and the measurement of it."""
     if target.api == "auto" or target.model is None:
         raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
     clerk = Clerk(target, prompts, sink, stock=2 + trial.concurrency // 8)
@@ -256,7 +278,7 @@ async def run_trial(
     try:
         with Watchdog(clock) as watchdog:
             async with Client(target, clock) as client:
-                loop = ClosedLoop(trial, target, client, clerk, watchdog, evidence, expected_e2e)
+                loop = make(trial, target, client, clerk, watchdog, evidence)
                 await loop.run(stop, on_progress)
                 health = watchdog.health(client.resent, client.opened)
             epoch = time.time() - loop.now()

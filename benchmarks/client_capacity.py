@@ -1,0 +1,120 @@
+"""What the load client costs: CPU microseconds per event and per request, events per second, memory.
+
+usage: python -m benchmarks.client_capacity [--streams 128] [--tokens 250] [--seconds 5] [--repeats 3]
+
+Each row is a whole trial (prompts, stamps, reading, records) against the truth server in a process of its own. `floor`
+is a bare asyncio protocol that stamps and appends: no Python client can be below it. CPU time is the client process's,
+so a busy machine makes it worse but not wrong; the least of the repeats is shown.
+"""
+
+import argparse
+import asyncio
+import json
+import resource
+import time
+from collections.abc import Coroutine
+from multiprocessing import get_context
+from typing import Any, cast
+
+from benchmarks.truth import TruthServer
+from frontier.measure.loop import run_trial
+from frontier.measure.prompts import random_prompts
+from frontier.measure.runner import run
+from frontier.measure.target import Target
+from frontier.model import Outcome, Phase, Record, Shape, Trial
+
+ISL = 256
+
+
+class Floor(asyncio.Protocol):
+    """Stamps and appends, and asks again at the end of each answer."""
+
+    done = 0
+
+    def __init__(self, tokens: int) -> None:
+        body = {"messages": [{"role": "user", "content": "w " * ISL}], "max_tokens": tokens, "stream": True}
+        text = json.dumps(body).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        self.request = head % len(text) + text
+        self.stamps: list[float] = []
+        self.reads: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        self.stamps.append(time.perf_counter())
+        self.reads.append(data)
+        if data.endswith(b"0\r\n\r\n"):
+            Floor.done += 1
+            self.stamps, self.reads = [], []
+            self.transport.write(self.request)
+
+
+async def floor(port: int, streams: int, tokens: int, itl: float, seconds: float) -> dict[str, float]:
+    loop = asyncio.get_running_loop()
+    for _ in range(streams):
+        await loop.create_connection(lambda: Floor(tokens), "127.0.0.1", port)
+        await asyncio.sleep(itl * tokens / streams)
+    await asyncio.sleep(1)
+    before, began, cpu = Floor.done, time.perf_counter(), time.process_time()
+    await asyncio.sleep(seconds)
+    events = (Floor.done - before) * tokens
+    return {"us": (time.process_time() - cpu) / max(1, events) * 1e6, "rate": events / (time.perf_counter() - began)}
+
+
+async def client(port: int, streams: int, tokens: int, itl: float, seconds: float) -> dict[str, float]:
+    target = Target(f"http://127.0.0.1:{port}/v1", "truth", "chat", dialect="vllm")
+    shape = Shape.of(ISL, tokens)
+    trial = Trial("bench", shape, streams, 0, Phase.GRID, 1, 1, 0.5, seconds, 120.0, "bench")
+    records: list[Record] = []
+    found = await run_trial(
+        trial, target, random_prompts(shape, 1), sink=records.append, expected_e2e=max(0.05, itl * tokens)
+    )
+    window, health = found.window, found.health
+    assert all(r.outcome in (Outcome.OK, Outcome.CANCELLED) for r in records)
+    inside = [r for r in records if window.start <= r.end < window.end]
+    events = sum(r.events for r in inside)
+    cpu = (health.cpu_share or 0.0) * window.length
+    return {
+        "us": cpu / max(1, events) * 1e6,
+        "rate": events / window.length,
+        "request_us": cpu / max(1, len(inside)) * 1e6,
+        "lag_ms": (health.loop_lag_p99 or 0.0) * 1e3,
+        "cpu": health.cpu_share or 0.0,
+        "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def row(kind: str, streams: int, tokens: int, itl: float, seconds: float) -> dict[str, float]:
+    with TruthServer(ttft=0.02, itl=itl) as server:
+        work: dict[str, Any] = {"floor": floor, "client": client}
+        coroutine: Coroutine[Any, Any, dict[str, float]] = work[kind](server.port, streams, tokens, itl, seconds)
+        return run(coroutine)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=250)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    cases = [("floor", options.tokens, 0.02), ("client", options.tokens, 0.02)]
+    cases += [("floor", options.tokens, 0.005), ("client", options.tokens, 0.005), ("client", 1, 0.0)]
+    heads = ("us/event", "us/request", "events/s", "CPU", "lag p99 ms", "RSS MB")
+    print(f"{'':8} {'tokens':>6} {'ITL ms':>6}", *(f"{head:>10}" for head in heads))
+    for kind, tokens, itl in cases:
+        found = []
+        for _ in range(options.repeats):
+            with get_context("spawn").Pool(1) as pool:
+                found.append(pool.apply(row, (kind, options.streams, tokens, itl, options.seconds)))
+        best = min(found, key=lambda r: r["us"])
+        cells = [best.get(key) for key in ("us", "request_us", "rate", "cpu", "lag_ms", "rss_mb")]
+        shown = (f"{'-' if cell is None else f'{cell:.2f}' if cell < 100 else f'{cell:.0f}':>10}" for cell in cells)
+        print(f"{kind:8} {tokens:6d} {itl * 1e3:6.0f}", *shown, flush=True)
+
+
+if __name__ == "__main__":
+    main()
