@@ -5,6 +5,7 @@ is always safe.
 """
 
 import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -185,6 +186,7 @@ def _cache(run: RunDirectory, measurement: Measurement) -> Path:
 
 
 def _made_from(run: RunDirectory, measurement: Measurement) -> str:
-    """Names the records a sample is made of: a trial measured again must not be answered from the old cache."""
-    size = run.trial_file(measurement.trial.key).stat().st_size
-    return f"{measurement.trial.fingerprint} {measurement.epoch} {size}"
+    """Names the data a sample is made of: a trial measured again must not be answered from the old cache."""
+    key = measurement.trial.key
+    evidence = hashlib.sha256(run.evidence_file(key).read_bytes()).hexdigest()
+    return f"{evidence} {run.trial_file(key).stat().st_size}"
