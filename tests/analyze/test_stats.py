@@ -28,6 +28,7 @@ def test_the_rank_is_that_of_exact_arithmetic(n: int, p: float) -> None:
     assert max(1, exact) == stats.rank(p, n)
 
 
+@settings(max_examples=50, deadline=None)
 @given(latencies, shares)
 def test_the_percentile_is_numpys_inverted_cdf(x: list[float], p: float) -> None:
     assert sorted(x)[math.ceil(p * len(x) - 1e-9) - 1] == stats.quantile(np.array(x), p)
@@ -181,6 +182,7 @@ def test_the_largest_of_a_series_worth_three_is_no_lower_bound() -> None:
     assert 990 == stats.lower_rank(0.99, 1000, 3)
 
 
+@settings(max_examples=50, deadline=None)
 @given(latencies, shares, st.floats(0.01, 100.0))
 def test_in_other_units_the_bounds_are_the_same(x: list[float], p: float, scale: float) -> None:
     values = np.array(x)
@@ -189,6 +191,7 @@ def test_in_other_units_the_bounds_are_the_same(x: list[float], p: float, scale:
         assert b == (a if math.isinf(a) else pytest.approx(a * scale))
 
 
+@settings(max_examples=50, deadline=None)
 @given(latencies, shares)
 def test_more_confidence_never_narrows_an_interval(x: list[float], p: float) -> None:
     values = np.array(x)
@@ -197,6 +200,7 @@ def test_more_confidence_never_narrows_an_interval(x: list[float], p: float) -> 
     assert sorted(high for _, high in bounds) == [high for _, high in bounds]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200), shares)
 def test_the_value_lies_within_its_interval(x: list[float], p: float) -> None:
     values = np.array(x)
@@ -204,7 +208,7 @@ def test_the_value_lies_within_its_interval(x: list[float], p: float) -> None:
     assert low <= stats.quantile(values, p) <= high
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.permutations(range(20)), st.sampled_from([0.5, 0.9]))
 def test_the_order_of_blocks_does_not_matter(order: list[int], p: float) -> None:
     blocks = ar1(np.random.default_rng(8), 800, 0.8).reshape(20, 40)
