@@ -15,9 +15,12 @@ from scipy import stats as dist
 from scipy.signal import lfilter
 
 from frontier.analyze import stats
+from frontier.analyze.sample import Sample
+from frontier.analyze.summarize import estimate
+from frontier.analyze.window import sample
 from frontier.engine.spec import EngineSpec, Stalls
-from frontier.engine.virtual import closed_loop_arrays, truth
-from frontier.model import Lengths, Shape
+from frontier.engine.virtual import Arrays, closed_loop_arrays
+from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 
 Floats = NDArray[np.float64]
 
@@ -89,18 +92,53 @@ def test_windows_apart_in_time_see_what_no_single_run_can() -> None:
     assert joined.false <= 0.25
 
 
-@pytest.mark.parametrize(("concurrency", "name"), [(16, "p99_tpot"), (48, "p99_ttft")])
-def test_claims_about_a_simulated_server_hold(concurrency: int, name: str) -> None:
-    coverage_of_server(concurrency, name, repetitions=25, most=0.13)
+def test_claims_about_gaps_hold_though_gaps_are_many_and_dependent() -> None:
+    # 200 requests of 50 gaps, one after the other; the gaps wander over many requests (exp of an AR1 with 0.99).
+    rng, spread = np.random.default_rng(24), 0.5
+    true = 0.01 * math.exp(spread * float(dist.norm.ppf(0.95)))
+    false = naive = refused = 0
+    for _ in range(150):
+        gaps = 0.01 * np.exp(spread * math.sqrt(1 - 0.99**2) * ar1(rng, 10_000, 0.99))
+        found = estimate(one_stream(np.rint(gaps * 1e6).astype(np.int64).reshape(200, 50)), "p95_itl")
+        assert found is not None
+        false += found.upper < true
+        refused += math.isinf(found.upper)
+        k = stats.upper_rank(0.95, len(gaps), len(gaps))
+        assert k is not None
+        naive += np.sort(gaps)[k - 1] < true
+    assert false <= 0.05 * 150
+    assert naive >= 0.15 * 150
+    assert refused <= 0.5 * 150
+
+
+def one_stream(micros: NDArray[np.int64]) -> Sample:
+    """The window of a single stream whose requests have these gaps, microseconds per request and gap."""
+    records, now = [], 0.0
+    for i, gaps in enumerate(micros.tolist()):
+        last = now + sum(gaps) * 1e-6
+        records.append(
+            Record(i, 0, now, Outcome.OK, last, 1, len(gaps) + 1, first=now, last=last, events=len(gaps) + 1,
+                   completion_tokens=len(gaps) + 1, gaps=tuple(gaps))
+        )  # fmt: skip
+        now = last
+    trial = Trial("a", Shape.of(1, 51), 1, 0, Phase.GRID, len(records), 0, 0.0, 0.0, 0.0, "f")
+    return sample(Measurement(trial, 0.0, Window(0.0, now), "requests"), records)
+
+
+def test_claims_about_a_simulated_server_hold() -> None:
+    for found in of_server(32, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=16).values():
+        assert found.false <= 2 / 16
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("stalls", [None, Stalls(every=2.0, duration=0.2)])
 @pytest.mark.parametrize("concurrency", [8, 32, 64])
-@pytest.mark.parametrize("name", ["p99_ttft", "p99_tpot", "p95_e2e"])
-def test_claims_about_many_simulated_servers_hold(concurrency: int, name: str, stalls: Stalls | None) -> None:
-    coverage_of_server(concurrency, name, repetitions=150, most=0.10, stalls=stalls)
+@pytest.mark.parametrize(("stalls", "most"), [(None, 0.07), (Stalls(every=2.0, duration=0.2), 0.14)])
+def test_claims_about_many_simulated_servers_hold(concurrency: int, stalls: Stalls | None, most: float) -> None:
+    # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 % for the p95 of E2E.
+    found = of_server(concurrency, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=150, stalls=stalls)
+    for name, tallied in found.items():
+        assert tallied.false <= most, name
 
 
 @pytest.mark.slow
@@ -112,19 +150,24 @@ def test_claims_hold_at_every_size(n: int, rho: float) -> None:
     assert found.false <= 0.065
 
 
-def coverage_of_server(
-    concurrency: int, name: str, *, repetitions: int, most: float, stalls: Stalls | None = None
-) -> None:
-    """False claims of runs of 1500 requests against the truth of a run of 60 times as many."""
+def of_server(
+    concurrency: int, names: tuple[str, ...], *, repetitions: int, stalls: Stalls | None = None
+) -> dict[str, Tally]:
+    """Claims of runs of 1500 requests against the truth of one of 40,000."""
     shape = Shape(Lengths.normal(256, 120), Lengths.normal(32, 16))
     spec = EngineSpec(noise=0.05, max_num_seqs=40, stalls=stalls)
-    true = truth(spec, shape, concurrency, name, requests=40_000, seed=99)
-    p, quantity = float(name[1:3]) / 100, name.split("_")[1]
+    long = closed_loop_arrays(spec, shape, concurrency, requests=40_000, seed=99)
+    runs = [
+        closed_loop_arrays(replace(spec, seed=i + 1), shape, concurrency, requests=1500, seed=i)
+        for i in range(repetitions)
+    ]
+    found = {}
+    for name in names:
+        p, quantity = float(name[1:3]) / 100, name.split("_")[1]
 
-    def run(i: int) -> Floats:
-        run_spec = replace(spec, seed=i + 1)
-        x: Floats = getattr(closed_loop_arrays(run_spec, shape, concurrency, requests=1500, seed=i), quantity)
-        return x[~np.isnan(x)]
+        def values(of: Arrays, quantity: str = quantity) -> Floats:
+            x: Floats = getattr(of, quantity)
+            return x[~np.isnan(x)]
 
-    found = tally(run, true, repetitions, p)
-    assert found.false <= most
+        found[name] = tally(lambda i: values(runs[i]), stats.quantile(values(long), p), repetitions, p)
+    return found
