@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from frontier.metrics import claim_floor, metric
-from frontier.model import Decision, Estimate, Judgement, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
 
 _WORTH_SAYING = 0.01
 
@@ -141,7 +141,27 @@ def _round(n: int) -> str:
 
 def _flags(point: Point) -> str:
     fatal = [flag for flag in point.flags if flag.fatal]
-    return "; ".join(f"{flag.name} ({flag.measured}, limit {flag.limit}): {flag.advice}" for flag in fatal)
+    return "; ".join(f"{_plain(flag.name)} ({flag.measured}, limit {flag.limit}): {flag.advice}" for flag in fatal)
+
+
+def _raised(points: Mapping[int, Point]) -> list[str]:
+    """Each kind of fatal flag once: where it was raised, what the first of them measured, and what to do."""
+    found: dict[str, list[tuple[int, Flag]]] = {}
+    for c, point in points.items():
+        for flag in point.flags:
+            if flag.fatal:
+                found.setdefault(flag.name, []).append((c, flag))
+    notes = []
+    for name, raised in found.items():
+        (first, flag), where = raised[0], ", ".join(str(c) for c, _ in raised)
+        at = f"at c={first} " if len(raised) > 1 else ""
+        notes.append(f"c={where}: {_plain(name)} ({at}{flag.measured}, limit {flag.limit}): {flag.advice}.")
+    return notes
+
+
+def _plain(name: str) -> str:
+    """A flag's name in a sentence."""
+    return name.replace("_", " ")
 
 
 RISING = frozenset(
@@ -155,7 +175,7 @@ def _nothing(d: Decision, points: Mapping[int, Point]) -> list[str]:
     if d.verdict is Verdict.INVALID:
         usable = [c for c in points if points[c].valid]
         why = "no valid measurement" if not usable else f"no valid measurement below c={min(usable)}, which violates"
-        return [f"There is {why}.", *(f"c={c}: {_flags(p)}." for c, p in points.items() if not p.valid)]
+        return [f"There is {why}.", *_raised(points)]
     assert d.candidate is not None
     point, judged = points[d.candidate], _judgement(d, d.candidate)
     if d.verdict is Verdict.VIOLATES:
@@ -225,6 +245,6 @@ def _oddities(d: Decision, points: Mapping[int, Point]) -> list[str]:
         )
     left_out = [c for c, p in points.items() if not p.valid]
     if left_out and d.verdict is not Verdict.INVALID:
-        names = (f"c={c} ({', '.join(f.name for f in points[c].flags if f.fatal)})" for c in left_out)
+        names = (f"c={c} ({', '.join(_plain(f.name) for f in points[c].flags if f.fatal)})" for c in left_out)
         notes.append(f"Left out as invalid: {'; '.join(names)}.")
     return notes

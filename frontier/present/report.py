@@ -196,7 +196,7 @@ def _verdict(decision: Decision | None) -> str | None:
     if decision.verdict is Verdict.VIOLATES:
         return f"No: nothing measured keeps {promise}.{nearest}"
     if decision.verdict is Verdict.INVALID:
-        return "Not valid: no point can be judged."
+        return "Not valid: every point that could have answered is flagged."
     return f"Not proven: no setting is shown to keep {promise}.{nearest}"
 
 
@@ -264,13 +264,14 @@ def _lines_cleaned(text: str | None) -> str | None:
 
 # --- Markdown
 
-_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+-]|^\d+(?=[.)]))")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+-])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 def escape_markdown(text: str) -> str:
     """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link or mention made."""
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    return _SPECIAL.sub(r"\\\1", plain)
+    return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
 
 
 def report_markdown(report: Report, picture: str | None = None) -> str:

@@ -274,7 +274,7 @@ def _headline(decision: Decision) -> str:
     if decision.verdict is Verdict.VIOLATES:
         return f"nothing measured keeps {promise}   {nearest}".rstrip()
     if decision.verdict is Verdict.INVALID:
-        return "no valid measurement"
+        return "no valid measurement to decide by"
     return f"nothing is proven to keep {promise}   {nearest}".rstrip()
 
 

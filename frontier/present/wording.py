@@ -160,7 +160,7 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
     if decision.verdict is Verdict.MEETS and decision.concurrency is not None:
         return _met_sentence(decision, throughput, gpus)
     if decision.verdict is Verdict.INVALID:
-        return "No valid measurement: every point is flagged"
+        return "No valid measurement to decide by"
     if decision.verdict is Verdict.VIOLATES:
         nearest = _candidate_value(decision)
         return f"Nothing measured keeps {promise}" + (f": closest is concurrency {nearest}" if nearest else "")
@@ -249,7 +249,7 @@ def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
     return None
 
 
-_SAID_ABOVE = ("Binding: ", "Nothing measured ", "There is no valid ")
+_SAID_ABOVE = ("Binding: ", "Nothing measured ", "There is no valid measurement.")
 
 
 def decision_notes(decision: Decision) -> list[str]:

@@ -232,6 +232,13 @@ def test_only_invalid_points_end_as_failed_measurement():
     assert any("lockstep (8.1, limit 2): stagger the starts" in note for note in d.notes)
 
 
+def test_a_flag_that_many_points_have_is_explained_once():
+    d = sla.solve([point(c, 0.1, flags=BROKEN) for c in (1, 2, 8)], [TTFT])
+    told = [note for note in d.notes if "lockstep" in note]
+    assert 1 == len(told)
+    assert told[0].startswith("c=1, 2, 8: lockstep (at c=1 8.1, limit 2): stagger the starts")
+
+
 def test_a_violation_above_invalid_settings_does_not_say_no():
     d = sla.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9)], [TTFT])
     assert (Verdict.INVALID, ExitCode.FAILED) == (d.verdict, code(d))

@@ -125,6 +125,8 @@ def test_markdown_escapes_what_would_be_markup() -> None:
     assert r"a \| b \*c\* \[d\] &lt;e&gt; &amp; \`f\`" == escape_markdown("a | b *c* [d] <e> & `f`")
     assert r"\# not a heading" == escape_markdown("# not a heading")
     assert "p99 TTFT (limit 500 ms)" == escape_markdown("p99 TTFT (limit 500 ms)")
+    assert r"1\. not a list" == escape_markdown("1. not a list")
+    assert "73.0 ms" == escape_markdown("73.0 ms")
 
 
 def test_a_config_with_fences_of_its_own_stays_in_its_block() -> None:
