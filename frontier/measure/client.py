@@ -18,7 +18,7 @@ from yarl import URL
 
 from frontier.errors import MisaskedError
 from frontier.measure.target import Target, Timeouts
-from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, tape_bodies
+from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies
 from frontier.model import Outcome
 
 Clock = Callable[[], float]
@@ -148,8 +148,9 @@ class Client:
         """One try; True when it died on a kept-alive connection before its first byte and may be sent again."""
         line = Line()
         LINE.set(line)
+        data = None if body is None else TimedBody(body, line, self.clock)
         try:
-            async with session.request(method, url, data=body, allow_redirects=False) as response:
+            async with session.request(method, url, data=data, allow_redirects=False) as response:
                 flight.status, flight.headers = response.status, response.headers
                 await self._read(flight, response, line.tape)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -158,6 +159,9 @@ class Client:
             return died and line.reused and not flight.resent and flight.status is None
         finally:
             self.opened += line.opened
+            if line.reused and line.written is not None and not flight.resent:
+                # The clock starts as the bytes go out; only where a connection had to be opened does that count too.
+                flight.sent = line.written
         return False
 
     async def _read(self, flight: Exchange, response: aiohttp.ClientResponse, tape: Tape | None) -> None:

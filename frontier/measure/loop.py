@@ -33,6 +33,8 @@ _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
 _LOST_AFTER = 3.0
 _WARMUP_SHARE = 0.5
+_SEND = 0.02
+"""Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class ClosedLoop:
         free, pause = self.clock(), 0.0
         while not self.closing:
             job = self.clerk.next_job()
-            self.watchdog.sent(self.clock() - free)
             exchange = await self.send(job, number, self.now(), None)
+            self.watchdog.sent(exchange.sent - free)
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
@@ -166,7 +168,8 @@ class ClosedLoop:
                 self.start = self.now()
         elif self.end is None:
             if self.window_sent >= trial.requests and now - self.start >= trial.min_time:
-                self.close_window(now, "requests")
+                # A little later than now: the last one decided on must also be on its way within the window.
+                self.close_window(now + _SEND, "requests")
             elif now >= trial.max_time:
                 self.close_window(now, "time")
         else:
@@ -175,7 +178,7 @@ class ClosedLoop:
 
     def window_pending(self, start: float, end: float) -> bool:
         """A request of the window has not ended yet."""
-        return any(start <= at < end for at in self.pending.values())
+        return any(start - _SEND <= at < end for at in self.pending.values())
 
     def close_window(self, now: float, why: Ended) -> None:
         """The window ends here; the load goes on until its last request has ended."""

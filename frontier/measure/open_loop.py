@@ -45,12 +45,13 @@ class OpenLoop(ClosedLoop):
             while due > self.now():  # noqa: ASYNC110 - waits for a time, not for an event
                 # Not once: an event loop's clock may be a millisecond early.
                 await asyncio.sleep(max(0.001, due - self.now()))
-            if in_time:
-                # Only a send that had a free caller waiting for it can be late through the client's own fault.
-                self.watchdog.sent(self.now() - due)
             if self.closing:
                 return
-            self.after(await self.send(job, number, due, self.zero + due), 0.0)
+            exchange = await self.send(job, number, due, self.zero + due)
+            if in_time:
+                # Only a send that had a free caller waiting for it can be late through the client's own fault.
+                self.watchdog.sent(exchange.sent - self.zero - due)
+            self.after(exchange, 0.0)
 
     def warm(self, now: float) -> bool:
         """The asked warm-up and two latencies have passed, and something has been answered."""

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import BaseConnector
+from aiohttp.payload import Payload
 
 MAX_BODY = 64 * 2**20
 _MAX_LINE = 16 * 2**10
@@ -150,15 +152,38 @@ class Tape:
 
 @dataclass(slots=True)
 class Line:
-    """The connection a request got: whether it was used before (or opened for it), and the tape of its answer."""
+    """The connection a request got: whether it was used before (or opened for it), when the request's body went out
+    on it, and the tape of its answer."""
 
     tape: Tape | None = None
     reused: bool = False
     opened: bool = False
+    written: float | None = None
 
 
 LINE: ContextVar[Line] = ContextVar("line")
 """Set by whoever sends a request, filled by the connection it gets; aiohttp tells it only through costly tracing."""
+
+
+class TimedBody(Payload):
+    """A request body that notes on the line when it is handed to the socket."""
+
+    _autoclose = True
+
+    def __init__(self, body: bytes, line: Line, clock: Callable[[], float]) -> None:
+        super().__init__(body, content_type="application/json")
+        self._size = len(body)
+        self._line = line
+        self._clock = clock
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """As aiohttp's interface asks."""
+        return bytes(self._value).decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Head and body go out together here."""
+        self._line.written = self._clock()
+        await writer.write(self._value)
 
 
 class TapingHandler(ResponseHandler):

@@ -200,9 +200,9 @@ async def torn_chunks(call: Call) -> None:
     """The chunked coding itself is cut anywhere, the head too."""
     text = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
     text += b"".join(map(chunk, GOOD)) + b"0\r\n\r\n"
-    for at in range(0, len(text), 5):
-        await call.raw(text[at : at + 5])
-        await asyncio.sleep(0.0005)
+    for at in range(0, len(text), 23):
+        await call.raw(text[at : at + 23])
+        await asyncio.sleep(0)
 
 
 @behaviour

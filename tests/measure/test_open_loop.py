@@ -48,7 +48,7 @@ def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
     assert spread / mean == pytest.approx(1, abs=0.25)
     late = sorted(r.sent - (r.scheduled or 0) for r in counted)
     assert 0 <= late[0]
-    assert late[len(late) // 2] < 0.01
+    assert late[len(late) // 2] < max(0.01, 3 * (measurement.health.loop_lag_p99 or 0))
 
 
 def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> None:
