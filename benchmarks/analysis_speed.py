@@ -1,8 +1,8 @@
 """How long, and in how much memory, records become a point: `python benchmarks/analysis_speed.py [REQUESTS] [TOKENS]`.
 
 Records are generated as they are consumed (as a run directory is read), and the time of generating them is measured on
-its own and taken off. The goal is 1,000,000 requests of 256 tokens in 60 s and 2 GB. Times are processor time of the one
-core used, so that other work on the machine does not count.
+its own and taken off. The goal is 1,000,000 requests of 256 tokens in 60 s and 2 GB. Times are processor time of the
+one core used, so that other work on the machine does not count.
 """
 
 import random
