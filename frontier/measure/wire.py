@@ -46,10 +46,11 @@ class FramingError(aiohttp.ClientPayloadError):
 class Unchunker:
     """Takes the chunked transfer coding (RFC 9112, section 7.1) off a body, whatever way the reads cut it.
 
-    `ended` when the last chunk and its trailers have come; what follows them is in `surplus`.
+    `ended` when the last chunk and its trailers have come; what follows them is in `surplus`. `broken` says why the
+    coding cannot be followed any further.
     """
 
-    __slots__ = ("_left", "_rest", "_state", "ended", "surplus")
+    __slots__ = ("_left", "_rest", "_state", "broken", "ended", "surplus")
 
     _SIZE, _DATA, _CRLF, _TRAILER = range(4)
 
@@ -57,6 +58,7 @@ class Unchunker:
         self._state = self._SIZE
         self._left = 0
         self._rest = b""
+        self.broken: str | None = None
         self.ended = False
         self.surplus = b""
 
@@ -66,10 +68,10 @@ class Unchunker:
         return self._state == self._SIZE and not self._rest
 
     def feed(self, read: bytes) -> bytes:
-        """The body bytes in this read. FramingError when the coding is broken."""
+        """The body bytes in this read, as far as the coding is whole."""
         data, self._rest = self._rest + read, b""
         at, out = 0, []
-        while at < len(data) and not self.ended:
+        while at < len(data) and not self.ended and self.broken is None:
             if self._state == self._DATA:
                 piece = data[at : at + self._left]
                 out.append(piece)
@@ -81,7 +83,7 @@ class Unchunker:
             end = data.find(b"\n", at)
             if end < 0:
                 if len(data) - at > _MAX_LINE:
-                    raise FramingError("a line of the chunked coding is too long")
+                    self.broken = "a line of the chunked coding is too long"
                 self._rest = data[at:]
                 break
             self._line(data[at:end].removesuffix(b"\r"))
@@ -93,12 +95,13 @@ class Unchunker:
     def _line(self, line: bytes) -> None:
         if self._state == self._CRLF:
             if line:
-                raise FramingError("a chunk is longer than it said")
+                self.broken = "a chunk is longer than it said"
             self._state = self._SIZE
         elif self._state == self._SIZE:
             digits = line.partition(b";")[0].strip()
             if not digits or digits.strip(b"0123456789abcdefABCDEF"):
-                raise FramingError(f"not a chunk size: {line[:40]!r}")
+                self.broken = f"not a chunk size: {line[:40]!r}"
+                return
             self._left = int(digits, 16)
             self._state = self._DATA if self._left else self._TRAILER
         elif not line:
@@ -145,6 +148,8 @@ class Tape:
             self._size += len(body)
         self.raw.clear()
         self.heard.clear()
+        if coding.broken is not None:
+            raise FramingError(coding.broken)
         if self._size > MAX_BODY:
             raise FramingError(f"the body is over {MAX_BODY} bytes")
         return coding.ended
