@@ -8,13 +8,15 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frontier.analyze import pareto, search, sla, summarize, uncertainty, window
 from frontier.analyze.sample import Sample
+from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
+from frontier.engine.light import decode_ceiling
 from frontier.errors import MisaskedError
 from frontier.metrics import DEFAULT_METRICS
 from frontier.model import Decision, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
@@ -61,7 +63,9 @@ class Run:
 
     def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> tuple[Point, ...]:
         metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
-        return search.claim_points(self.histories[at], limits, names=metrics, price=self._price(at[0]))
+        found = search.claim_points(self.histories[at], limits, names=metrics, price=self._price(at[0]))
+        samples = search.claim_samples(self.histories[at])
+        return tuple(self._lit(point, samples[point.concurrency]) for point in found)
 
     def _others(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
         """Settings no claim is made about: they were run to locate the limit or to fill the frontier."""
@@ -70,9 +74,30 @@ class Run:
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in claimed]
         metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
         return [
-            summarize.point(window.join(samples), names=metrics, limits=limits, price=self._price(at[0]))
-            for samples in by_concurrency(looser).values()
+            self._lit(summarize.point(sample, names=metrics, limits=limits, price=self._price(at[0])), sample)
+            for sample in (window.join(parts) for parts in by_concurrency(looser).values())
         ]
+
+    def _lit(self, point: Point, sample: Sample) -> Point:
+        """The point, flagged when it is faster than the described hardware can be."""
+        ceiling = self.ceiling(point.deployment, point.shape, point.concurrency)
+        flags = tuple(beyond_light(sample, {"output_throughput": ceiling})) if ceiling is not None else ()
+        return replace(point, flags=(*flags, *point.flags)) if flags else point
+
+    def ceiling(self, deployment: str, shape: Shape, concurrency: int) -> float | None:
+        """The output tokens per second that the described hardware allows at most; None when it is not described."""
+        hardware = next((d.hardware for d in self.config.deployments if d.name == deployment), None)
+        if hardware is None or hardware.memory_bandwidth is None or hardware.weights is None:
+            return None
+        return decode_ceiling(
+            shape,
+            concurrency,
+            bandwidth=hardware.memory_bandwidth,
+            weights=hardware.weights,
+            kv_per_token=hardware.kv_per_token or 0.0,
+            gpus=hardware.gpus or 1,
+            memory=hardware.memory,
+        )
 
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""

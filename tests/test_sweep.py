@@ -117,3 +117,12 @@ def test_a_trial_this_machine_was_too_busy_for_is_measured_once_more(busy: int, 
     assert (again, 7) == (len(repeated), len(run.finished()))
     bound = [p.concurrency for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
     assert bound == ([] if busy == 1 else [1, 2, 4, 8, 16, 32, 64])
+
+
+def test_a_point_faster_than_the_described_hardware_is_flagged_and_never_chosen(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
+    slow = "hardware: {memory_bandwidth: 1TB/s, weights: 8GB, kv_per_token: 131kB}\n"
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text + slow)
+    fast = [p.concurrency for p in run.points() if "faster_than_light" in {f.name for f in p.flags}]
+    assert 1 in fast  # 190 tok/s, where 8 GB at 1 TB/s allow 125
+    assert 64 not in fast

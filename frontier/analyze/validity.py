@@ -56,7 +56,7 @@ def flags(
         found = [*_server(sample), _nothing(sample)]
     else:
         found = [flag for check in _CHECKS for flag in check(sample)]
-        found += [*_errors(sample, limits), *_too_few(sample, limits), *_light(sample, light or {})]
+        found += [*_errors(sample, limits), *_too_few(sample, limits), *beyond_light(sample, light or {})]
     return tuple(sorted(found, key=lambda flag: not flag.fatal))
 
 
@@ -355,7 +355,8 @@ def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def _light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
+def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
+    """What is faster than physics allows; `light` as for `flags`."""
     for quantity, least in light.items():
         if quantity == "output_throughput":
             seconds = float(sample.block_seconds.sum())

@@ -7,7 +7,6 @@ from typing import Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
-from frontier.engine.light import decode_ceiling
 from frontier.errors import ExitCode, MisaskedError
 from frontier.model import Frontier, Limit
 from frontier.present.figure import FORMATS, save
@@ -94,22 +93,10 @@ def lights(found: Run, frontiers: Sequence[Frontier]) -> dict[Setting, Light]:
     """The speed of light of each (deployment, shape) whose hardware is described."""
     lit = {}
     for f in frontiers:
-        hardware = found.config.deployment(f.deployment).hardware
-        if f.objectives[0] != "output_throughput" or hardware is None:
-            continue
-        if hardware.memory_bandwidth is None or hardware.weights is None:
-            continue
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        ceiling = decode_ceiling(
-            f.shape,
-            highest,
-            bandwidth=hardware.memory_bandwidth,
-            weights=hardware.weights,
-            kv_per_token=hardware.kv_per_token or 0.0,
-            gpus=hardware.gpus or 1,
-            memory=hardware.memory,
-        )
-        lit[(f.deployment, f.shape)] = Light(ceiling, f"memory bandwidth at c={highest}")
+        ceiling = found.ceiling(f.deployment, f.shape, highest)
+        if f.objectives[0] == "output_throughput" and ceiling is not None:
+            lit[(f.deployment, f.shape)] = Light(ceiling, f"memory bandwidth at c={highest}")
     return lit
 
 
