@@ -13,7 +13,7 @@ FLOORS: list[set[str]] = [
     {"model", "units", "errors", "_version"},
     {"metrics"},
     {"measure", "engine", "store"},
-    {"analyze", "exchange", "config", "yamltext", "template"},
+    {"analyze", "exchange", "config", "template"},
     {"present", "plan"},
     {"results", "samplefile", "backend", "sweep"},
     {"cli", "__main__"},
