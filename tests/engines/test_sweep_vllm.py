@@ -1,7 +1,6 @@
 """The whole tool against a real engine: vLLM on the CPU, swept by the real command, judged by what the engine says."""
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,14 +126,14 @@ def test_the_engine_counts_the_tokens_that_the_window_counted(swept: Swept) -> N
 
 
 def test_a_loose_sla_is_met_and_an_impossible_one_is_not(swept: Swept) -> None:
-    point = quiet_point(swept)
+    """Proven on a p90; where a busy machine spoilt the lowest setting, "no" cannot be said of it."""
+    best, lowest = quiet_point(swept), swept.points()[0]
     code, decision = swept.solve(LOOSE)
     assert (0, "meets") == (code, decision["verdict"])
-    assert decision["concurrency"] <= max(CONCURRENCY)
-    told = point["metrics"]["p90_ttft"] if "p90_ttft" in point["metrics"] else point["metrics"]["p99_ttft"]
-    assert 0 < told["value"] < math.inf
+    assert 0 < decision["metrics"]["p90_e2e"]["value"] < 60
+    assert decision["concurrency"] <= best["concurrency"]
     code, decision = swept.solve(IMPOSSIBLE)
-    assert (3, "violates") == (code, decision["verdict"])
+    assert ((3, "violates") if lowest["valid"] else (5, "invalid")) == (code, decision["verdict"])
     assert decision["concurrency"] is None
 
 
