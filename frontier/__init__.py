@@ -1,5 +1,65 @@
-"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA."""
+"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
+
+Everything the command line does is a call of these names; each is imported when first used.
+
+    import frontier
+    run = frontier.run_sweep("sweep.yaml", "runs/tonight")      # or frontier.load("runs/tonight")
+    run.frame()                                                 # the points as a DataFrame, in SI units
+    run.solve(frontier.parse_sla("p99_ttft<=500ms"))            # the operating point of each shape
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from frontier._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from frontier.analyze.pareto import nondominated
+    from frontier.config import Config, load_config, parse_sla
+    from frontier.metrics import Metric, metric
+    from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
+    from frontier.plan import make_plan
+    from frontier.results import Run, load
+    from frontier.sweep import run_sweep
+
+__all__ = [
+    "Config",
+    "Decision",
+    "Estimate",
+    "Frontier",
+    "Limit",
+    "Metric",
+    "Point",
+    "Run",
+    "Shape",
+    "Verdict",
+    "__version__",
+    "load",
+    "load_config",
+    "make_plan",
+    "metric",
+    "nondominated",
+    "parse_sla",
+    "run_sweep",
+]
+
+_HOMES = {
+    "frontier.analyze.pareto": ("nondominated",),
+    "frontier.config": ("Config", "load_config", "parse_sla"),
+    "frontier.metrics": ("Metric", "metric"),
+    "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
+    "frontier.plan": ("make_plan",),
+    "frontier.results": ("Run", "load"),
+    "frontier.sweep": ("run_sweep",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'frontier' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,13 +16,14 @@ import numpy as np
 from frontier.analyze import search
 from frontier.analyze.sample import Sample
 from frontier.analyze.validity import flags
-from frontier.backend import Backend, Facts
-from frontier.config import Config, DeploymentConfig
+from frontier.backend import Backend, Facts, HttpBackend
+from frontier.config import Config, DeploymentConfig, load_config
 from frontier.errors import MeasurementError
+from frontier.measure.runner import run as run_loop
 from frontier.model import Measurement, Shape, Trial
-from frontier.plan import Plan, make_trial
+from frontier.plan import Plan, make_plan, make_trial
 from frontier.present.progress import Progress
-from frontier.results import History, Setting, load_sample
+from frontier.results import History, Run, Setting, load, load_sample
 from frontier.store import RunDirectory
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
@@ -249,3 +251,35 @@ def sample_line(sample: Sample) -> dict[str, float | None]:
     names = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
     found = {name: estimate(sample, name) for name in names}
     return {name: None if e is None else e.value for name, e in found.items()}
+
+
+class Quiet:
+    """A progress that says nothing: for notebooks and programs."""
+
+    def plan(self, total: int, done: int) -> None: ...
+    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
+    def tick(self, tick: object) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> Run:
+    """Run the sweep of a config into a run directory, or resume it, and read the result back.
+
+    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
+    MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
+    """
+    text = Path(config_file).read_text()
+    config = load_config(text, str(config_file))
+    with RunDirectory.open_for_sweep(
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    ) as opened:
+
+        async def go() -> SweepEnd:
+            backend = HttpBackend(config, environ or {}, time.time_ns())
+            return await Conductor(config, make_plan(config), opened, backend, Quiet(), asyncio.Event()).conduct()
+
+        if run_loop(go()) == "server_lost":
+            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+    return load(run)
