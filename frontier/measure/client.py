@@ -82,6 +82,8 @@ class Client:
         for session in (self._session, self._spare):
             if session is not None:
                 await session.close()
+        # One turn of the loop lets the transports close before the loop itself may.
+        await asyncio.sleep(0)
 
     def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -130,9 +132,9 @@ class Client:
             if flight.cut is None:
                 raise
             flight.failure = flight.cut
-            assert flight.task is not None
-            flight.task.uncancel()
         finally:
+            if flight.cut is not None and flight.task is not None:
+                flight.task.uncancel()
             if timer is not None:
                 timer.cancel()
             self.flights.discard(flight)
