@@ -14,8 +14,13 @@ History = Sequence[tuple[Trial, Sample]]
 
 ALPHA = 0.05
 """One-sided error of a claim."""
-LOOKS = 3
-"""Looks at one rung: its requests come in at most this many equal trials, which share ALPHA equally."""
+LOOK_SIZES = (1, 1, 2, 4)
+"""A rung's requests come in at most these many trials, in multiples of the first, with a look after each."""
+LOOKS = len(LOOK_SIZES)
+CHAINS = 4
+"""Climbs on fresh data: the first, and one more after each of at most three rungs given up."""
+RUNG_ALPHA = ALPHA / (CHAINS * LOOKS)
+"""One-sided error of each look at a rung, so that a search as a whole errs with ALPHA at most."""
 HOPELESS_ERRORS = 0.05
 HOPELESS_TAIL = 10.0
 HOPELESS_FALL = 0.05
@@ -50,6 +55,11 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, Sample]:
     return {c: _join(tuple(parts)) for c, parts in groups.items()}
 
 
+def joined_looks(looks: Sequence[Sample]) -> Sample:
+    """All the looks at one rung."""
+    return _join(tuple(looks))
+
+
 @functools.lru_cache(maxsize=64)
 def _join(parts: tuple[Sample, ...]) -> Sample:
     """Remembered, as is `pilot_point`: the search replays its whole history at every step."""
@@ -59,8 +69,21 @@ def _join(parts: tuple[Sample, ...]) -> Sample:
 @functools.lru_cache(maxsize=64)
 def pilot_point(sample: Sample, limits: tuple[Limit, ...]) -> Point:
     """What locating and drawing the frontier's gaps need of a sample, and no more."""
-    names = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *(lim.metric for lim in limits)))
+    asked = [name for limit in limits for name in (limit.metric, bulk_name(limit.metric))]
+    names = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *asked))
     return summarize.point(sample, names=tuple(names), limits=limits)
+
+
+@functools.lru_cache(maxsize=64)
+def rung_point(sample: Sample, limits: tuple[Limit, ...]) -> Point:
+    """What judging a rung needs of its looks."""
+    return claim_point(sample, limits, names=())
+
+
+def bulk_name(name: str) -> str:
+    """The quieter sister of a tail metric: p90 of the same quantity for percentiles above it, else itself."""
+    m = metric(name)
+    return f"p90_{name.partition('_')[2]}" if m.p is not None and m.p > 0.9 else name
 
 
 def claim_samples(history: History) -> dict[int, Sample]:
@@ -80,8 +103,8 @@ def claim_points(
 ) -> tuple[Point, ...]:
     """The points that `sla.solve` may decide on, by concurrency.
 
-    A confirmed setting was looked at up to LOOKS times, so the one-sided bounds of its limited metrics are those at
-    alpha / LOOKS; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
+    A confirmed setting was looked at several times, as one of several, so the one-sided bounds of its limited metrics
+    are those at RUNG_ALPHA; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
     """
     confirmed = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
     return tuple(
@@ -95,11 +118,11 @@ def claim_points(
 def claim_point(
     sample: Sample, limits: tuple[Limit, ...], *, names: Sequence[str], price: float | None = None
 ) -> Point:
-    """A point whose limited metrics carry one-sided bounds at ALPHA / LOOKS."""
+    """A point whose limited metrics carry one-sided bounds at RUNG_ALPHA."""
     point = summarize.point(sample, names=names, limits=limits, price=price)
     metrics = dict(point.metrics)
     for limit in limits:
-        strict = summarize.estimate(sample, limit.metric, limits=limits, confidence=1 - ALPHA / LOOKS, price=price)
+        strict = summarize.estimate(sample, limit.metric, limits=limits, confidence=1 - RUNG_ALPHA, price=price)
         if strict is not None:
             metrics[limit.metric] = strict
     return dataclasses.replace(point, metrics=metrics)

@@ -1,36 +1,44 @@
 """Where to measure next, as a pure function of what was measured: resuming a sweep is replaying its history.
 
-Locate, then confirm. On the grid's values and a few cheap probes the search finds where the SLA is crossed; that
-location is a guess and claims nothing. It then climbs a short ladder of concurrencies below it on fresh data only.
+Locate, then confirm. On the grid's values and a few cheap probes the search guesses where the SLA is crossed; a guess
+claims nothing. It then climbs towards it on fresh data, each rung as high as all data so far promise to be provable.
 
-What is guaranteed. Each rung is tested at the full error alpha and the climb stops at the first rung not proven
-(fixed-sequence testing, as in Angelopoulos et al. 2021, "Learn then Test"); the looks at one rung share alpha equally
-(Bonferroni), their sizes being fixed before the first. The pilot data that chose the rungs are never part of the claim.
-If the SLA is broken at every concurrency above one where it is broken, a rung that breaks it is named with probability
-at most alpha, up to the coverage error of the bounds themselves (`stats`: 2-7 % at nominal 5 %). A grid setting that
-meets by its own data is a claim of its own at alpha, so a sweep that uses both may err by at most the sum; for servers
-that are not monotone only each setting's own claim holds. benchmarks/calibration measures what that comes to.
+What is guaranteed. A climb ascends and ends at the first rung not proven, so whatever its length it can name a rung
+that breaks the SLA only at the first such rung it meets (fixed-sequence testing, as in Angelopoulos et al. 2021,
+"Learn then Test"). There are at most CHAINS climbs, and at most LOOKS looks at a rung, their sizes fixed before the
+first; they share the error ALPHA equally (Bonferroni). Which rung comes next may depend on anything seen before, as
+each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken, the search
+names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds themselves (2 to
+7 % at nominal 5 %, see `stats`). A grid setting that meets by its own data is a claim of its own at ALPHA, so a sweep
+that also uses one may err by the sum; for servers that are not monotone each setting's own claim holds. What it comes
+to is measured in docs/calibration.md.
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-from frontier.analyze import sla, stats, window
+from frontier.analyze import sla, stats
 from frontier.analyze.claims import (
-    ALPHA,
+    CHAINS,
+    LOOK_SIZES,
     LOOKS,
+    RUNG_ALPHA,
     History,
-    claim_point,
+    bulk_name,
     claim_points,
     claim_samples,
     excess,
     in_order,
     joined,
+    joined_looks,
     pilot_point,
+    rung_point,
     skip_reason,
 )
 from frontier.analyze.sample import Sample
@@ -41,19 +49,22 @@ __all__ = [
     "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "policy", "skip_reason",
 ]  # fmt: skip
 
-RUNGS = (0.7, 0.8, 0.9, 1.0)
-"""The ladder, as shares of the located limit. The first is cheap to prove; the last five percent rarely are."""
-COMFORTABLE = 0.2
-"""A rung whose tail is expected this much (in ln) below its limit can start the ladder: lower ones add nothing."""
+START = 0.10
+"""A climb starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
+REACH = 0.04
+"""... and steps to the highest expected this far below; both grow by this much with every rung given up."""
+STRIDE = 1.5
+"""No step of a climb is larger, whatever the line through the data says."""
 FRONTIER_GAP = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
 DEPENDENCE_CAP = 4.0
 """Most requests one independent request is taken for when a look is sized: a short pilot's inflation is noisy."""
 FORECAST_SLACK = 1.5
 """A rung is given up early when deciding it looks this many times dearer than all of its looks."""
-AFFORDABLE = 0.04
-"""Headroom (in ln) under which a rung is not tried: proving the last few percent takes days, not requests."""
+OVER = 0.03
+"""A rung whose value is this much (in ln) over its limit after a look is not looked at again."""
 _STEEP = 3.0
+_FAR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +148,18 @@ class _State:
     history: History
     samples: Mapping[int, Sample]
     pilot: Mapping[int, Point]
+    smooth: Mapping[int, float]
     fresh: Mapping[int, list[Sample]]
 
     @classmethod
     def of(cls, policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
         samples = joined(history, (Phase.GRID, Phase.LOCATE))
         points = {c: pilot_point(sample, limits) for c, sample in samples.items()}
-        pilot = {c: p for c, p in points.items() if excess(p, limits) is not None}
         fresh: dict[int, list[Sample]] = {}
         for trial, sample in in_order(history, Phase.CONFIRM):
             fresh.setdefault(trial.concurrency, []).append(sample)
-        return cls(policy, limits, history, samples, pilot, fresh)
+        pilot = {c: p for c, p in points.items() if excess(p, limits) is not None}
+        return cls(policy, limits, history, samples, pilot, _smoothed(pilot, limits), fresh)
 
     def settings(self, *phases: Phase) -> int:
         """How many of the extra settings these phases have used."""
@@ -157,19 +169,6 @@ class _State:
     def left(self) -> int:
         """Extra settings left."""
         return self.policy.refine - self.settings(Phase.LOCATE, Phase.CONFIRM, Phase.FRONTIER)
-
-    def excess(self, concurrency: int) -> float:
-        """ln of the worst metric over its limit at a piloted setting."""
-        found = excess(self.pilot[concurrency], self.limits)
-        assert found is not None
-        return found
-
-    def expected_excess(self, concurrency: int) -> float:
-        """The same between settings, on a line through the neighbours in ln c: for planning, never for a claim."""
-        at = sorted(self.pilot)
-        big = 1e3  # stands for an infinite excess, which has no line through it
-        lines = [min(big, max(-big, self.excess(c))) for c in at]
-        return float(np.interp(math.log(concurrency), np.log(at), lines))
 
     def afforded(self, ask: Ask) -> Ask | Done:
         """The ask, unless the request or time budget has no room for it."""
@@ -185,6 +184,31 @@ class _State:
             if used + ask.requests / max(rate, 1e-9) > p.max_time:
                 return Done(f"the time budget has no room for {ask.requests:,} requests at c={ask.concurrency}")
         return ask
+
+
+def _smoothed(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> dict[int, float]:
+    """ln of the worst metric over its limit, quieter than measured: to plan by, never to claim.
+
+    A p99 of a few hundred requests is noisy, so half of each comes from the setting's own p90 times what the p99 is of
+    the p90 in the middle of all settings. Then it is made non-decreasing in concurrency (isotonic regression, weighted
+    by requests): one unlucky value would otherwise send the search an octave down.
+    """
+    usable = {c: p for c, p in sorted(points.items()) if excess(p, limits) is not None}
+    if not usable:
+        return {}
+    worst = dict.fromkeys(usable, -_FAR)
+    for limit in limits:
+        own = {c: excess(p, (limit,)) for c, p in usable.items()}
+        bulk = {c: excess(p, (dataclasses.replace(limit, metric=bulk_name(limit.metric)),)) for c, p in usable.items()}
+        apart = {c: x - y for c in usable if (x := own[c]) is not None and (y := bulk[c]) is not None and abs(x) < _FAR}
+        usual = float(np.median(list(apart.values()))) if apart else 0.0
+        for c in usable:
+            value = own[c] or 0.0
+            if c in apart:
+                value -= 0.5 * (apart[c] - usual)
+            worst[c] = max(worst[c], min(_FAR, value))
+    fitted = isotonic_regression(list(worst.values()), weights=[points[c].n for c in worst]).x
+    return {c: float(value) for c, value in zip(worst, fitted, strict=True)}
 
 
 # --- locate
@@ -205,18 +229,33 @@ class _Aim:
 def _aim(state: _State) -> _Aim:
     if not state.pilot or not state.limits:
         return _Aim()
-    decision = sla.solve(list(state.pilot.values()), state.limits, point_estimates=True)
-    low, high = decision.concurrency, decision.first_fail
-    if low is None:
+    inside = [c for c in state.pilot if state.smooth[c] <= 0]
+    high = min((c for c in state.pilot if state.smooth[c] > 0), default=None)
+    if not inside:
         return _Aim(high=high)
-    if high is None or decision.last_pass != low or _flat(state, low, high):
+    low, top = _worthwhile(state, inside), max(inside)
+    if high is None or low != top or _flat(state, low, high):
         return _Aim(low, None, low)
-    below, above = state.excess(low), state.excess(high)
-    span = math.log(high / low)
-    share = -below / (above - below) if math.isfinite(above) and math.isfinite(below) else 0.5
-    if not math.isfinite(above) or (above - below) / span > _STEEP:
+    span, share = math.log(high / low), _share(state, low, high)
+    if (state.smooth[high] - state.smooth[low]) / span > _STEEP:
         share = min(share, 0.5)  # over a cliff a straight line points too high
     return _Aim(low, high, max(low, min(high - 1, math.floor(low * math.exp(share * span) + 1e-9))))
+
+
+def _worthwhile(state: _State, inside: Sequence[int]) -> int:
+    """The setting among these that the marginal-gain rule would run, by values alone."""
+    open_limits = [
+        dataclasses.replace(limit, promise=math.inf if metric(limit.metric).better == "lower" else -math.inf)
+        for limit in state.limits
+    ]
+    decision = sla.solve([state.pilot[c] for c in inside], open_limits, point_estimates=True)
+    return max(inside) if decision.concurrency is None else decision.concurrency
+
+
+def _share(state: _State, low: int, high: int) -> float:
+    """Where in ln c between two settings a straight line crosses the limit, 0..1."""
+    below, above = state.smooth[low], state.smooth[high]
+    return -below / (above - below)
 
 
 def _flat(state: _State, low: int, high: int) -> bool:
@@ -244,10 +283,10 @@ def _locate(state: _State, aim: _Aim) -> Ask | None:
     low, high = aim.low, aim.high
     if high - low <= 1 or (high - low) / high <= state.policy.gap:
         return None
-    below, above, span = state.excess(low), state.excess(high), math.log(high / low)
-    share = -below / (above - below) if math.isfinite(above) and math.isfinite(below) else 0.5
-    middle = low * math.exp(min(0.75, max(0.25, share)) * span)
+    middle = low * math.exp(min(0.75, max(0.25, _share(state, low, high))) * math.log(high / low))
     at = min(high - 1, max(low + 1, round(middle)))
+    if at in state.samples:  # measured, and not valid
+        return None
     return Ask(at, Phase.LOCATE, requests, f"c={low} is inside the SLA and c={high} is not; looking between them")
 
 
@@ -259,79 +298,96 @@ def _probes(refine: int) -> int:
 # --- confirm
 
 
-def _rungs(state: _State, aim: _Aim) -> list[int]:
-    """The ladder: ascending, above what the grid's own data prove. It depends on the pilot data alone."""
-    if aim.located is None:
-        return []
-    grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
-    proven = sla.solve(grid, state.limits).last_pass if grid else None
-    count = state.policy.refine - state.settings(Phase.LOCATE)
-    ladder = sorted({max(1, round(aim.located * share)) for share in RUNGS})
-    start = max((i for i, c in enumerate(ladder) if state.expected_excess(c) <= -COMFORTABLE), default=0)
-    ladder = [c for c in ladder[start:] if proven is None or c > proven]
-    if proven is not None and ladder and (ladder[-1] - proven) / ladder[-1] <= state.policy.gap:
-        return []
-    if len(ladder) <= count:
-        return ladder
-    return ladder[:1] if count == 1 else [ladder[0], *ladder[-count:-1]] if count > 1 else []
-
-
 def _confirm(state: _State, aim: _Aim) -> Ask | Done:
-    """The next look of the ladder, or how the climb ended."""
+    """The next look of a climb, or how the climbing ended."""
     if aim.located is None:
         return Done("no measured setting is inside the SLA: there is nothing to confirm")
-    confirmed: int | None = None
-    rungs = _rungs(state, aim)
-    for c in rungs:
-        looks = state.fresh.get(c, [])
-        if confirmed is not None and not looks and _hopeless(state, confirmed, c):
-            return Done(
-                f"c={confirmed} is proven on fresh data; c={c} would be too close to decide", aim.located, confirmed
-            )
-        standing, why = _standing(state, looks)
-        if standing is Verdict.MEETS:
-            confirmed = c
-            continue
-        if standing is Verdict.UNPROVEN:
-            if not looks and state.left < 1:
-                return Done("no extra settings are left", aim.located, confirmed)
-            reason = f"the limit is near c={aim.located}; proving c={c} on fresh data, look {len(looks) + 1} of {LOOKS}"
-            return Ask(c, Phase.CONFIRM, _look_size(state, c), reason)
-        proven = f"c={confirmed} is proven on fresh data, " if confirmed is not None else ""
-        return Done(f"{proven}c={c} is not: {why}", aim.located, confirmed)
-    if confirmed is not None:
-        return Done(f"c={confirmed} is proven on fresh data", aim.located, confirmed)
-    return Done("the grid's own data decide" if not rungs else "no extra settings are left", aim.located)
+    standings = {c: _standing(state, looks, _look_size(state, c)) for c, looks in sorted(state.fresh.items())}
+    confirmed = max((c for c, (verdict, _) in standings.items() if verdict is Verdict.MEETS), default=None)
+    given_up = {c: why for c, (verdict, why) in standings.items() if verdict is Verdict.VIOLATES}
+    for c, (verdict, _) in standings.items():
+        if verdict is Verdict.UNPROVEN:
+            return _look(state, aim, c)
+    grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
+    by_grid = sla.solve(grid, state.limits).last_pass if grid else None
+    proven = max((c for c in (confirmed, by_grid) if c is not None), default=None)
+    rung = _rung(state, aim, proven, sorted(given_up))
+    if rung is not None and len(given_up) < CHAINS and state.left >= 1:
+        return _look(state, aim, rung)
+    said = f"c={confirmed} is proven on fresh data" if confirmed is not None else "nothing is proven on fresh data"
+    if given_up:
+        lowest = min(given_up)
+        said += f"; c={lowest} is not: {given_up[lowest]}"
+    elif rung is None:
+        said = said if confirmed is not None else "the grid's own data decide"
+    else:
+        said += "; no extra settings are left"
+    return Done(said, aim.located, confirmed)
 
 
-def _standing(state: _State, looks: Sequence[Sample]) -> tuple[Verdict, str]:
-    """MEETS (proven), UNPROVEN (look again), or VIOLATES (give the rung up) with the reason."""
+def _look(state: _State, aim: _Aim, c: int) -> Ask:
+    looks = len(state.fresh.get(c, []))
+    reason = f"the limit is near c={aim.located}; proving c={c} on fresh data, look {looks + 1} of {LOOKS}"
+    return Ask(c, Phase.CONFIRM, _look_size(state, c) * LOOK_SIZES[looks], reason)
+
+
+def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -> int | None:
+    """The next concurrency to prove: above what is proven, below what was given up, as high as the data promise."""
+    assert aim.low is not None
+    known = dict(state.pilot)
+    for c, looks in state.fresh.items():
+        fresh = pilot_point(joined_looks(looks), state.limits)
+        if fresh.valid:
+            known[c] = fresh
+    line = _smoothed(known, state.limits)
+    most = min(state.policy.top, aim.low if aim.high is None else aim.high - 1)
+    if failed:
+        most = min(most, failed[0] - 1 if proven is not None else math.floor(0.85 * failed[0]))
+    least = 1 if proven is None else proven + 1
+    if proven is not None:
+        most = min(most, math.floor(STRIDE * proven) if aim.high is not None else most)
+    within = (START if proven is None else REACH) + REACH * len(failed)
+    found = max((c for c in range(least, most + 1) if _expected(line, c) <= -within), default=None)
+    if found is None or (proven is not None and (found - proven) / found < state.policy.gap):
+        return None
+    return found
+
+
+def _expected(line: Mapping[int, float], c: int) -> float:
+    """Where the line through the data lies at c. A cliff is taken to be half way between its ends."""
+    at = sorted(line)
+    above = next((a for a in at if a >= c), None)
+    below = next((a for a in reversed(at) if a <= c), None)
+    if above is None or below is None or above == below:
+        nearest = above if above is not None else below
+        return _FAR if nearest is None else line[nearest]
+    span = math.log(above / below)
+    share = math.log(c / below) / span
+    if (line[above] - line[below]) / span > _STEEP:
+        return line[above] if share > 0.5 else line[below]
+    return line[below] + share * (line[above] - line[below])
+
+
+def _standing(state: _State, looks: Sequence[Sample], size: int) -> tuple[Verdict, str]:
+    """MEETS (proven), UNPROVEN (look again), or VIOLATES (give the rung up) with the reason. `size`: of the first look.
+
+    Giving up early, on a forecast, costs throughput and never the guarantee.
+    """
     if not looks:
         return Verdict.UNPROVEN, ""
-    point = claim_point(window.join(looks), state.limits, names=())
-    judged = sla.judge(point, state.limits, alpha=ALPHA / LOOKS)
+    point = rung_point(joined_looks(looks), state.limits)
+    judged = sla.judge(point, state.limits, alpha=RUNG_ALPHA)
     over = excess(point, state.limits)
     if judged.verdict is Verdict.MEETS:
         return Verdict.MEETS, ""
     if not point.valid:
         return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
-    if judged.verdict is Verdict.VIOLATES or over is None or over > 0:
+    if judged.verdict is Verdict.VIOLATES or over is None or over > OVER:
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
-    size = max(s.n for s in looks)
-    if len(looks) >= LOOKS or judged.need is None or judged.need > FORECAST_SLACK * LOOKS * size:
-        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {LOOKS * size:,} requests to decide"
+    most = size * sum(LOOK_SIZES)
+    if len(looks) >= LOOKS or (judged.need or most) > FORECAST_SLACK * most:
+        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,} requests to decide"
     return Verdict.UNPROVEN, ""
-
-
-def _hopeless(state: _State, confirmed: int, further: int) -> bool:
-    """From the proven rung's fresh data and the pilot's slope, the next rung leaves too little headroom to be proven.
-
-    Stopping a climb early costs throughput, never the guarantee.
-    """
-    here = excess(pilot_point(window.join(state.fresh[confirmed]), state.limits), state.limits)
-    if here is None or math.isinf(here):
-        return False
-    return here + state.expected_excess(further) - state.expected_excess(confirmed) > -AFFORDABLE
 
 
 def _look_size(state: _State, concurrency: int) -> int:
@@ -348,7 +404,7 @@ def _look_size(state: _State, concurrency: int) -> int:
         values = {"ttft": sample.ttft, "tpot": sample.tpot, "e2e": sample.e2e}.get(m.quantity or "", sample.e2e)
         values = values[~np.isnan(values)]
         worth = min(DEPENDENCE_CAP, len(values) / max(1.0, stats.n_eff(values, m.p))) if len(values) else 1.0
-        wanted = math.ceil(worth * stats.needed(m.p, 1 - ALPHA / LOOKS, violations=1))
+        wanted = math.ceil(worth * stats.needed(m.p, 1 - RUNG_ALPHA, violations=1))
         size = max(size, wanted, stats.floor(m.p, concurrency))
     return size
 
@@ -370,7 +426,7 @@ def _frontier(state: _State) -> Ask | None:
     knee = _power_peak(usable)
     best: tuple[float, int, int] | None = None
     for low, high in itertools.pairwise(at):
-        if high - low <= 1 or (high - low) / high <= FRONTIER_GAP:
+        if high - low <= 1 or (high - low) / high <= FRONTIER_GAP or _between(low, high) in points:
             continue
         rise = abs(
             math.log(usable[high].metrics["output_throughput"].value / usable[low].metrics["output_throughput"].value)
@@ -383,9 +439,13 @@ def _frontier(state: _State) -> Ask | None:
     if best is None:
         return None
     _, low, high = best
-    middle = min(high - 1, max(low + 1, round(math.sqrt(low * high))))
     reason = f"the frontier is widest between c={low} and c={high}"
-    return Ask(middle, Phase.FRONTIER, state.policy.requests, reason)
+    return Ask(_between(low, high), Phase.FRONTIER, state.policy.requests, reason)
+
+
+def _between(low: int, high: int) -> int:
+    """The geometric mean, strictly between."""
+    return min(high - 1, max(low + 1, round(math.sqrt(low * high))))
 
 
 def _power_peak(points: Mapping[int, Point]) -> int | None:

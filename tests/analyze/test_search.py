@@ -5,6 +5,7 @@ import pytest
 from made import SHAPE, Server, grid, trial
 
 from frontier.analyze import search, sla
+from frontier.analyze.claims import CHAINS
 from frontier.analyze.search import Ask, Done
 from frontier.model import Flag, Limit, Phase, Shape, Verdict
 
@@ -169,7 +170,7 @@ def test_a_budget_of_requests_or_time_ends_the_search_and_says_so():
     assert "time budget" in done.reason
 
 
-def test_a_rung_that_turns_out_over_the_limit_ends_the_climb_at_the_one_before():
+def test_nothing_is_tried_at_or_above_a_rung_that_was_given_up():
     class Turns(Server):
         def run(self, t):
             """Slower than the pilot said, from c=24 on."""
@@ -181,7 +182,10 @@ def test_a_rung_that_turns_out_over_the_limit_ends_the_climb_at_the_one_before()
     history = grid(server)
     asks, done = go_on(server, history, search.policy(6, 300, 128))
     tried = settings(asks, Phase.CONFIRM)
-    assert sum(c >= 24 for c in tried) == 1  # the first that fails is the last tried
+    failed = [c for c in tried if c >= 24]
+    assert failed
+    assert failed == sorted(failed, reverse=True)  # each climb after the first starts below what was given up
+    assert len(failed) <= CHAINS
     assert done.confirmed is None or done.confirmed < 24
 
 
@@ -195,8 +199,11 @@ def test_an_invalid_setting_neither_locates_nor_confirms(monkeypatch):
 
     monkeypatch.setattr(search, "pilot_point", flagged)
     server = Server(**SMOOTH)
-    ask = search.next_ask(search.policy(6, 300, 128), SHAPE, TTFT, grid(server))
-    assert "c=16 is inside the SLA and c=64 is not" in ask.reason
+    asks, done = go_on(server, grid(server), search.policy(6, 300, 128))
+    located = [a.concurrency for a in asks if a.phase is Phase.LOCATE]
+    assert len(set(located)) == len(located)  # a setting that is measured and invalid is not asked for again
+    assert 32 not in located
+    assert done.confirmed != 32
 
 
 def test_a_history_of_another_shape_is_a_mistake():

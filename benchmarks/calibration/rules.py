@@ -1,0 +1,192 @@
+"""How an operating point is chosen: this project's way, and the rules of existing tools on the same deployments."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.calibration.servers import TOP, Server, make_trial
+from frontier.analyze import search, sla, stats, summarize
+from frontier.analyze.sample import Sample
+from frontier.metrics import metric
+from frontier.model import Phase, Trial, Verdict
+
+GRID = (1, 2, 4, 8, 16, 32, 64, 128)
+PROBE = 1000
+"""Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a rule says: the concurrency to run (None: nothing), what it called that, and the requests it took."""
+
+    concurrency: int | None
+    verdict: str
+    requests: int
+    settings: int
+
+
+class Bench:
+    """Runs trials of one deployment; every trial has a seed of its own."""
+
+    def __init__(self, server: Server, seed: int) -> None:
+        self.server, self.next_seed = server, seed * 100_000
+        self.history: list[tuple[Trial, Sample]] = []
+
+    def run(self, concurrency: int, phase: Phase, requests: int) -> Sample:
+        repeat = 1 + sum((t.concurrency, t.phase) == (concurrency, phase) for t, _ in self.history)
+        trial = make_trial(self.server, concurrency, phase, repeat, requests)
+        self.next_seed += 1
+        sample = self.server.trial(trial, self.next_seed)
+        self.history.append((trial, sample))
+        return sample
+
+    def answer(self, concurrency: int | None, verdict: str) -> Answer:
+        return Answer(
+            concurrency, verdict, sum(s.n for _, s in self.history), len({t.concurrency for t, _ in self.history})
+        )
+
+
+def ours(server: Server, seed: int, *, refine: int, requests: int = 300, repeats: int = 3) -> Answer:
+    """Grid, search, and the decision on what may be claimed, as a sweep does it."""
+    bench = Bench(server, seed)
+    for repeat, c in itertools.product(range(1, repeats + 1), GRID):
+        planned = make_trial(server, c, Phase.GRID, repeat, requests)
+        if search.skip_reason(planned, bench.history, server.limits) is None:
+            bench.run(c, Phase.GRID, requests)
+    policy = search.policy(refine, requests, TOP)
+    while isinstance(ask := search.next_ask(policy, server.shape, server.limits, bench.history), search.Ask):
+        if ask.phase is Phase.FRONTIER:  # refining the picture is not part of the answer
+            break
+        bench.run(ask.concurrency, ask.phase, ask.requests)
+    decision = sla.solve(search.claim_points(bench.history, server.limits, names=search_names(server)), server.limits)
+    return bench.answer(decision.concurrency, decision.verdict.value)
+
+
+def search_names(server: Server) -> tuple[str, ...]:
+    """The metrics a decision needs."""
+    return ("output_throughput", *(limit.metric for limit in server.limits))
+
+
+def proven_grid(server: Server, seed: int) -> Answer:
+    """The grid alone, each setting in three windows that together can carry the claim; no search."""
+    bench = Bench(server, seed)
+    for c in GRID:
+        if search.skip_reason(make_trial(server, c, Phase.GRID, 1, 1), bench.history, server.limits) is None:
+            for _ in range(3):
+                bench.run(c, Phase.GRID, -(-proof_size(server, c) // 3))
+    decision = sla.solve(search.claim_points(bench.history, server.limits, names=search_names(server)), server.limits)
+    return bench.answer(decision.concurrency, decision.verdict.value)
+
+
+def proof_size(server: Server, c: int) -> int:
+    """Requests with which a setting can be proven with one violation seen, were they independent."""
+    return max(
+        max(stats.floor(metric(lim.metric).p or 0.5, c), stats.needed(metric(lim.metric).p or 0.5, violations=1))
+        for lim in server.limits
+    )
+
+
+def dense_grid_cost(server: Server) -> int:
+    """Requests of the same proof without a search: every setting of a grid as fine as the search resolves (5 %)."""
+    settings = sorted({round(1.05**k) for k in range(200) if 1.05**k <= TOP})
+    return sum(proof_size(server, c) for c in settings)
+
+
+# --- the rules of existing tools
+
+
+def largest_passing(server: Server, seed: int) -> Answer:
+    """The largest setting of the grid whose p99 is inside: what one reads off a table."""
+    bench = Bench(server, seed)
+    passing = [c for c in GRID if _passes(server, [bench.run(c, Phase.GRID, PROBE)])]
+    return bench.answer(max(passing, default=None), "")
+
+
+def bisection(server: Server, seed: int) -> Answer:
+    """Double until a p99 is outside, then halve the bracket on values to 5 % (AIPerf, older vLLM, Model Analyzer)."""
+    bench = Bench(server, seed)
+    return _bisect(bench, lambda c: _passes(server, [bench.run(c, Phase.GRID, PROBE)]))
+
+
+def bisection_of_means(server: Server, seed: int) -> Answer:
+    """The same on the mean of three runs' p99s, the common way to add repeats."""
+    bench = Bench(server, seed)
+    return _bisect(bench, lambda c: _passes(server, [bench.run(c, Phase.GRID, -(-PROBE // 3)) for _ in range(3)]))
+
+
+def _passes(server: Server, samples: list[Sample]) -> bool:
+    for limit in server.limits:
+        found = [summarize.estimate(s, limit.metric) for s in samples]
+        if float(np.mean([e.value for e in found if e is not None])) > limit.promise:
+            return False
+    return True
+
+
+def _bisect(bench: Bench, passes: Callable[[int], bool]) -> Answer:
+    low, high = 0, TOP + 1
+    for c in GRID:
+        if not passes(c):
+            high = c
+            break
+        low = c
+    if low and high <= TOP:
+        while high - low > 1 and (high - low) / high > 0.05:
+            middle = (low + high) // 2
+            low, high = (middle, high) if passes(middle) else (low, middle)
+    return bench.answer(low or None, "")
+
+
+# --- the truth
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The truth: the highest concurrency below every violation, the most throughput there, None when infeasible."""
+
+    concurrency: int | None
+    throughput: float
+
+
+def excess(server: Server, c: int) -> float:
+    """The worst metric over its limit in the long run: above 1 the SLA is broken."""
+    true = server.truth(c)
+    return max(true[limit.metric] / limit.promise for limit in server.limits)
+
+
+def best(server: Server) -> Best:
+    """Found by halving, above and below the band that is slower than its neighbours, where there is one."""
+    pieces = [(1, TOP)]
+    if server.band is not None:
+        start, end = server.band
+        pieces = [(1, start - 1), (start, min(TOP, end)), (min(TOP, end) + 1, TOP)]
+    top: int | None = None
+    for low, high in pieces:
+        if low > high:
+            continue
+        found = _last_inside(server, low, high)
+        top = found if found is not None else top
+        if found is None or found < high:
+            break
+    if top is None:
+        return Best(None, 0.0)
+    edge = [server.band[0] - 1] if server.band is not None and 1 < server.band[0] <= top else []
+    at = sorted({top, *edge, *(c for c in GRID if c <= top)})
+    return Best(top, max(server.truth(c)["output_throughput"] for c in at))
+
+
+def _last_inside(server: Server, low: int, high: int) -> int | None:
+    if excess(server, low) > 1:
+        return None
+    if excess(server, high) <= 1:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if excess(server, middle) <= 1 else (low, middle)
+    return low
+
+
+def verdicts() -> tuple[str, ...]:
+    """The names of all verdicts, in the order tables list them."""
+    return tuple(itertools.chain(v.value for v in Verdict))
