@@ -5,7 +5,7 @@ the lateness of sends are kept for the window.
 """
 
 import gc
-import resource
+import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -93,6 +93,10 @@ def _p99(values: list[float]) -> float | None:
 
 def raise_fd_limit(needed: int) -> int:
     """Raise this process's soft limit on open files as far as the system lets it; the limit that now holds."""
+    if sys.platform == "win32":
+        return needed
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         wanted = needed if hard == resource.RLIM_INFINITY else min(max(needed, soft), hard)
