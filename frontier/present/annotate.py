@@ -265,7 +265,7 @@ def _blocks(
     if star is not None and chosen is not None:
         lines = _chosen_lines(panel, decision, chosen, gpus)
         if brief:
-            lines = (f"c = {chosen}", *(line for line in lines if line.startswith("95%")))
+            lines = (f"c = {chosen}", *(_named(panel, decision) + li for li in lines if li.startswith("95%")))
         found.append(_Block(chosen, lines, Role.OPERATING, star, 40.0 if brief else 105.0))
     for concurrency, lines in _next_lines(panel, decision, by_concurrency):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
@@ -294,6 +294,12 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
             unit = value_text(name, estimate.value).rpartition(" ")[2]
             lines.append(f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}")
     return tuple(lines)
+
+
+def _named(panel: Panel, decision: Decision) -> str:
+    """What an interval is of, where it is not of an axis."""
+    limit = binding_limit(decision)
+    return f"{metric(limit.metric).label} " if limit and limit.metric not in (panel.x.metric, panel.y.metric) else ""
 
 
 def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...]]]:

@@ -26,7 +26,7 @@ from frontier.present.captions import (
 )
 from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
 from frontier.present.layout import Rect, line_height, text_width, wrap
-from frontier.present.wording import Provenance
+from frontier.present.wording import Provenance, setting
 
 __all__ = ["Light", "Picture", "View", "picture", "small_multiples"]
 
@@ -65,7 +65,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, 
     width = WIDTH if columns < 3 else 1500
     title = headline(views)
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=3, bold=True) if titled else ()
-    notes = [line for view in views for line in notes_of(view, named=not one)]
+    notes = [line for view in views for line in (*notes_of(view, named=not one), *_too_far(view, named=not one))]
     note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
     above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
     key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=2)
@@ -158,6 +158,16 @@ def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: flo
     limits = [limit.promise for limit in view.sla if limit.metric == across]
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
     return horizontal(across, near_x, ends, limits, view.gpus), vertical(up, tops, view.gpus, head)
+
+
+def _too_far(view: View, *, named: bool) -> list[str]:
+    """The note on points so far out that drawing them would squeeze the others."""
+    across, up = view.axes
+    points = [p for p in view.mine if across in p.metrics and up in p.metrics]
+    x, y = axes_of(view, points, across, up, head=0.1)
+    far = [p.concurrency for p in points if mark_of(p, view.frontier, x, y) is None]
+    head = f"{panel_name(view)}:  " if named else ""
+    return [f"{head}beyond the axes: {', '.join(map(setting, far))}"] if far else []
 
 
 def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:

@@ -205,6 +205,23 @@ def test_when_every_point_is_flagged_nothing_is_drawn_as_good() -> None:
     assert {Role.FLAGGED} == {mark.role for mark in only(found).marks}
 
 
+def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
+    points = [*toy_points((1, 8, 64)), toy_point(512, flags=(ERRORS,))]
+    found = drawn(points)
+
+    assert {1, 8, 64} == {mark.concurrency for mark in only(found).marks}
+    assert "beyond the axes: c=512" in said(found)
+    assert "beyond the axes" not in said(drawn(toy_points()))
+
+
+def test_an_interval_says_what_it_is_of_where_no_axis_shows_it() -> None:
+    points = toy_points((1, 8, 64))
+    decision = toy_decision(points, (Limit("p99_tpot", 0.03), LIMIT))
+    view = View(points, toy_frontier(points), dataclasses.replace(decision, binding="p99_tpot"))
+
+    assert "p99 TPOT 95% CI" in said(small_multiples([view, view]))
+
+
 def test_the_step_not_taken_is_written_beside_it() -> None:
     points = toy_points()
     chosen = next(p for p in points if p.concurrency == 56)
