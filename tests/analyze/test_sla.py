@@ -1,11 +1,13 @@
 import dataclasses
 import math
 
+import made
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.analyze import sla
+from frontier.analyze import sla, summarize
 from frontier.errors import ExitCode, MisaskedError
 from frontier.model import Estimate, Flag, Limit, Point, Shape, Verdict
 
@@ -358,6 +360,56 @@ def test_the_common_concurrency_was_measured_and_meets_in_every_shape():
     assert {"d": None} == both([(1, 0.1)], [(1, 0.9)])
 
 
+# --- from requests to an exit code: a golden row for each verdict
+
+
+@pytest.mark.parametrize(
+    ("expected", "code", "name", "n", "errors", "ttft"),
+    [
+        ("meets", ExitCode.YES, "p99_ttft", 1000, 0, 0.3),
+        ("meets", ExitCode.YES, "p99_ttft", 1000, 1, 0.3),  # one failure is within one in a hundred
+        ("unproven", ExitCode.NOT_PROVEN, "p99_ttft", 999, 0, 0.3),
+        ("unproven", ExitCode.NOT_PROVEN, "p99_ttft", 299, 0, 0.3),
+        ("unproven", ExitCode.NOT_PROVEN, "p99_ttft", 298, 0, 0.3),
+        ("meets", ExitCode.YES, "p95_ttft", 299, 0, 0.3),
+        ("unproven", ExitCode.NOT_PROVEN, "p95_ttft", 199, 0, 0.3),
+        ("meets", ExitCode.YES, "p50_ttft", 30, 0, 0.3),
+        ("unproven", ExitCode.NOT_PROVEN, "p50_ttft", 29, 0, 0.3),
+        ("violates", ExitCode.NO, "p99_ttft", 1000, 0, 0.7),
+        ("violates", ExitCode.NO, "p99_ttft", 299, 0, 0.7),
+        ("violates", ExitCode.NO, "p99_ttft", 1000, 40, 0.3),  # the percentile itself is a failure
+        ("marginal", ExitCode.NOT_PROVEN, "p90_ttft", 1000, 0, 0.5),
+        ("violates", ExitCode.NO, "error_rate", 1000, 700, 0.3),
+        ("meets", ExitCode.YES, "error_rate", 1000, 0, 0.3),
+        ("marginal", ExitCode.NOT_PROVEN, "error_rate", 1000, 500, 0.3),
+    ],
+)
+def test_requests_end_in_the_verdict_and_the_exit_code_of_their_number_and_kind(expected, code, name, n, errors, ttft):
+    rng = np.random.default_rng(7)
+    ok = np.ones(n, bool)
+    ok[rng.permutation(n)[:errors]] = False
+    # Scattered closely around the value, so that the verdict is of the number of requests and not of luck.
+    made_of = made.sample(8, ttft * np.exp(0.02 * rng.standard_normal(n)), np.full(n, 0.01), ok=ok)
+    quantile = {"p99_ttft": 2.33, "p95_ttft": 1.64, "p90_ttft": 1.28}.get(name, 0.0)
+    limit = Limit(name, 0.5 * math.exp(0.02 * quantile) if name != "error_rate" else 0.5)
+    metrics = {m: e for m in ("output_throughput", name) if (e := summarize.estimate(made_of, m)) is not None}
+    p = Point("d", made.SHAPE, 8, metrics, n)
+    d = sla.solve([p], [limit])
+    assert (expected, code) == (d.verdict, sla.exit_code([d]))
+
+
+def test_nan_is_no_latency_a_single_token_has_no_tpot():
+    n = 1200
+    sample = made.sample(8, np.full(n, 0.3), np.full(n, 0.01))
+    tpot = sample.tpot.copy()
+    tpot[::2] = np.nan
+    half = summarize.estimate(dataclasses.replace(sample, tpot=tpot), "p99_tpot")
+    assert 600 == half.n
+    metrics = {"output_throughput": sure(100.0), "p99_tpot": half}
+    assert Verdict.UNPROVEN == sla.judge(Point("d", made.SHAPE, 8, metrics, n), [TPOT]).verdict
+    assert summarize.estimate(dataclasses.replace(sample, tpot=np.full(n, np.nan)), "p99_tpot") is None
+
+
 # --- properties
 
 points_strategy = st.lists(
@@ -369,7 +421,7 @@ points_strategy = st.lists(
 )
 
 
-def made(rows):
+def from_rows(rows):
     points = []
     for i, (value, spread, bound, n, valid) in enumerate(rows):
         e = estimate(value, value * (1 - spread), value * (1 + spread) if bound > 0.1 else INF, n)
@@ -381,7 +433,7 @@ def made(rows):
 def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limit, factor):
     # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit may choose less, since
     # a cheaper first step can make a later one not worth its tail.
-    points = made(rows)
+    points = from_rows(rows)
     tight = sla.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
     loose = sla.solve(points, [Limit("p99_ttft", limit * factor)], marginal_gain=False)
     throughput = {p.concurrency: p.metrics["output_throughput"].value for p in points} | {None: -INF}
@@ -391,7 +443,7 @@ def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limi
 
 @given(points_strategy, st.floats(0.01, 2), st.booleans(), st.booleans())
 def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(rows, limit, marginal_gain, marginal_ok):
-    points = made(rows)
+    points = from_rows(rows)
     d = sla.solve(points, [Limit("p99_ttft", limit)], marginal_gain=marginal_gain, marginal_ok=marginal_ok)
     assert d.notes
     assert marginal_ok or (d.concurrency is not None) == (d.verdict is Verdict.MEETS)
@@ -407,7 +459,7 @@ def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(ro
 @given(points_strategy, st.floats(0.01, 2))
 def test_too_few_samples_never_end_as_meets(rows, limit):
     few = [(value, spread, bound, min(n, 999), valid) for value, spread, bound, n, valid in rows]
-    d = sla.solve(made(few), [Limit("p99_ttft", limit)])
+    d = sla.solve(from_rows(few), [Limit("p99_ttft", limit)])
     assert d.verdict is not Verdict.MEETS
     assert all(j.verdict is not Verdict.MEETS for j in d.judgements)
 
