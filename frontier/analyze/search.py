@@ -319,7 +319,10 @@ def _confirm(state: _State, aim: _Aim) -> Ask | Done:
         lowest = min(given_up)
         said += f"; c={lowest} is not: {given_up[lowest]}"
     elif rung is None:
-        said = said if confirmed is not None else "the grid's own data decide"
+        if confirmed is None and by_grid is not None:
+            said = f"c={by_grid} is proven by the grid's own data"
+        elif confirmed is None:
+            said += ": every setting inside the SLA is too close to its limit"
     else:
         said += "; no extra settings are left"
     return Done(said, aim.located, confirmed)
@@ -348,6 +351,8 @@ def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -
         most = min(most, math.floor(STRIDE * proven) if aim.high is not None else most)
     within = (START if proven is None else REACH) + REACH * len(failed)
     found = max((c for c in range(least, most + 1) if _expected(line, c) <= -within), default=None)
+    if found is None and proven is None:  # nothing is comfortable: then what is least tight
+        found = max((c for c in range(least, most + 1) if _expected(line, c) <= -REACH), default=None)
     if found is None or (proven is not None and (found - proven) / found < state.policy.gap):
         return None
     return found
