@@ -15,13 +15,11 @@ to is measured in docs/calibration.md.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from frontier.analyze import sla, stats
 from frontier.analyze.claims import (
@@ -30,7 +28,6 @@ from frontier.analyze.claims import (
     LOOKS,
     RUNG_ALPHA,
     History,
-    bulk_name,
     claim_points,
     claim_samples,
     excess,
@@ -41,6 +38,8 @@ from frontier.analyze.claims import (
     rung_point,
     skip_reason,
 )
+from frontier.analyze.gaps import between, widest_gap
+from frontier.analyze.guess import STEEP, expected, smoothed
 from frontier.analyze.sample import Sample
 from frontier.metrics import metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
@@ -55,16 +54,12 @@ REACH = 0.04
 """... and steps to the highest expected this far below; both grow by this much with every rung given up."""
 STRIDE = 1.5
 """No step of a climb is larger, whatever the line through the data says."""
-FRONTIER_GAP = 0.10
-"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
 DEPENDENCE_CAP = 4.0
 """Most requests one independent request is taken for when a look is sized: a short pilot's inflation is noisy."""
 FORECAST_SLACK = 1.5
 """A rung is given up early when deciding it looks this many times dearer than all of its looks."""
 OVER = 0.03
 """A rung whose value is this much (in ln) over its limit after a look is not looked at again."""
-_STEEP = 3.0
-_FAR = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +154,7 @@ class _State:
         for trial, sample in in_order(history, Phase.CONFIRM):
             fresh.setdefault(trial.concurrency, []).append(sample)
         pilot = {c: p for c, p in points.items() if excess(p, limits) is not None}
-        return cls(policy, limits, history, samples, pilot, _smoothed(pilot, limits), fresh)
+        return cls(policy, limits, history, samples, pilot, smoothed(pilot, limits), fresh)
 
     def settings(self, *phases: Phase) -> int:
         """How many of the extra settings these phases have used."""
@@ -184,31 +179,6 @@ class _State:
             if used + ask.requests / max(rate, 1e-9) > p.max_time:
                 return Done(f"the time budget has no room for {ask.requests:,} requests at c={ask.concurrency}")
         return ask
-
-
-def _smoothed(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> dict[int, float]:
-    """ln of the worst metric over its limit, quieter than measured: to plan by, never to claim.
-
-    A p99 of a few hundred requests is noisy, so half of each comes from the setting's own p90 times what the p99 is of
-    the p90 in the middle of all settings. Then it is made non-decreasing in concurrency (isotonic regression, weighted
-    by requests): one unlucky value would otherwise send the search an octave down.
-    """
-    usable = {c: p for c, p in sorted(points.items()) if excess(p, limits) is not None}
-    if not usable:
-        return {}
-    worst = dict.fromkeys(usable, -_FAR)
-    for limit in limits:
-        own = {c: excess(p, (limit,)) for c, p in usable.items()}
-        bulk = {c: excess(p, (dataclasses.replace(limit, metric=bulk_name(limit.metric)),)) for c, p in usable.items()}
-        apart = {c: x - y for c in usable if (x := own[c]) is not None and (y := bulk[c]) is not None and abs(x) < _FAR}
-        usual = float(np.median(list(apart.values()))) if apart else 0.0
-        for c in usable:
-            value = own[c] or 0.0
-            if c in apart:
-                value -= 0.5 * (apart[c] - usual)
-            worst[c] = max(worst[c], min(_FAR, value))
-    fitted = isotonic_regression(list(worst.values()), weights=[points[c].n for c in worst]).x
-    return {c: float(value) for c, value in zip(worst, fitted, strict=True)}
 
 
 # --- locate
@@ -237,7 +207,7 @@ def _aim(state: _State) -> _Aim:
     if high is None or low != top or _flat(state, low, high):
         return _Aim(low, None, low)
     span, share = math.log(high / low), _share(state, low, high)
-    if (state.smooth[high] - state.smooth[low]) / span > _STEEP:
+    if (state.smooth[high] - state.smooth[low]) / span > STEEP:
         share = min(share, 0.5)  # over a cliff a straight line points too high
     return _Aim(low, high, max(low, min(high - 1, math.floor(low * math.exp(share * span) + 1e-9))))
 
@@ -342,7 +312,7 @@ def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -
         fresh = pilot_point(joined_looks(looks), state.limits)
         if fresh.valid:
             known[c] = fresh
-    line = _smoothed(known, state.limits)
+    line = smoothed(known, state.limits)
     most = min(state.policy.top, aim.low if aim.high is None else aim.high - 1)
     if failed:
         most = min(most, failed[0] - 1 if proven is not None else math.floor(0.85 * failed[0]))
@@ -350,27 +320,12 @@ def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -
     if proven is not None:
         most = min(most, math.floor(STRIDE * proven) if aim.high is not None else most)
     within = (START if proven is None else REACH) + REACH * len(failed)
-    found = max((c for c in range(least, most + 1) if _expected(line, c) <= -within), default=None)
+    found = max((c for c in range(least, most + 1) if expected(line, c) <= -within), default=None)
     if found is None and proven is None:  # nothing is comfortable: then what is least tight
-        found = max((c for c in range(least, most + 1) if _expected(line, c) <= -REACH), default=None)
+        found = max((c for c in range(least, most + 1) if expected(line, c) <= -REACH), default=None)
     if found is None or (proven is not None and (found - proven) / found < state.policy.gap):
         return None
     return found
-
-
-def _expected(line: Mapping[int, float], c: int) -> float:
-    """Where the line through the data lies at c. A cliff is taken to be half way between its ends."""
-    at = sorted(line)
-    above = next((a for a in at if a >= c), None)
-    below = next((a for a in reversed(at) if a <= c), None)
-    if above is None or below is None or above == below:
-        nearest = above if above is not None else below
-        return _FAR if nearest is None else line[nearest]
-    span = math.log(above / below)
-    share = math.log(c / below) / span
-    if (line[above] - line[below]) / span > _STEEP:
-        return line[above] if share > 0.5 else line[below]
-    return line[below] + share * (line[above] - line[below])
 
 
 def _standing(state: _State, looks: Sequence[Sample], size: int) -> tuple[Verdict, str]:
@@ -418,46 +373,13 @@ def _look_size(state: _State, concurrency: int) -> int:
 
 
 def _frontier(state: _State) -> Ask | None:
-    """A setting at the geometric mean of the neighbours whose throughputs differ most, weighted where it matters."""
+    """A setting where the frontier is least known, while settings are left."""
     if state.left < 1:
         return None
-    points = {c: pilot_point(s, state.limits) for c, s in joined(state.history, tuple(Phase)).items()}
-    usable = {
-        c: p
-        for c, p in points.items()
-        if p.valid and "output_throughput" in p.metrics and p.metrics["output_throughput"].value > 0
-    }
-    at = sorted(usable)
-    knee = _power_peak(usable)
-    best: tuple[float, int, int] | None = None
-    for low, high in itertools.pairwise(at):
-        if high - low <= 1 or (high - low) / high <= FRONTIER_GAP or _between(low, high) in points:
-            continue
-        rise = abs(
-            math.log(usable[high].metrics["output_throughput"].value / usable[low].metrics["output_throughput"].value)
-        )
-        a, b = excess(usable[low], state.limits), excess(usable[high], state.limits)
-        crossing = bool(state.limits) and a is not None and b is not None and (a <= 0) != (b <= 0)
-        width = rise * (3 if crossing or knee in (low, high) else 1)
-        if rise > FRONTIER_GAP and (best is None or width > best[0]):
-            best = (width, low, high)
-    if best is None:
+    points = {c: pilot_point(sample, state.limits) for c, sample in joined(state.history, tuple(Phase)).items()}
+    gap = widest_gap(points, state.limits)
+    if gap is None:
         return None
-    _, low, high = best
+    low, high = gap
     reason = f"the frontier is widest between c={low} and c={high}"
-    return Ask(_between(low, high), Phase.FRONTIER, state.policy.requests, reason)
-
-
-def _between(low: int, high: int) -> int:
-    """The geometric mean, strictly between."""
-    return min(high - 1, max(low + 1, round(math.sqrt(low * high))))
-
-
-def _power_peak(points: Mapping[int, Point]) -> int | None:
-    """The setting of most throughput per unit of latency (Kleinrock's power): where the curve bends, roughly."""
-    power = {
-        c: p.metrics["request_throughput"].value / p.metrics["mean_e2e"].value
-        for c, p in points.items()
-        if "request_throughput" in p.metrics and "mean_e2e" in p.metrics and p.metrics["mean_e2e"].value > 0
-    }
-    return max(power, key=lambda c: power[c]) if power else None
+    return Ask(between(low, high), Phase.FRONTIER, state.policy.requests, reason)
