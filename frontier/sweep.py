@@ -30,7 +30,7 @@ SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 
 LIVES = 2
 """How often one trial is tried when the server is lost under it."""
-PATIENCE = 2
+PATIENCE = 4
 """Busy trials in a row after which none is run again: the machine is not going to be quiet."""
 
 

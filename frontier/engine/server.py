@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import random
 import signal
@@ -285,6 +286,8 @@ async def run_server(
 
     OSError when the address cannot be bound.
     """
+    # A client that goes away while its answer begins is its own business, and no traceback of ours.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     runner = web.AppRunner(
         make_app(spec, api_key), handler_cancellation=True, access_log=None, shutdown_timeout=0.5, keepalive_timeout=75
     )
