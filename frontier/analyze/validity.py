@@ -23,7 +23,7 @@ INPUT_OFF = 0.02
 CACHED = 0.02
 LOOP_LAG = (0.005, 0.10)
 """Seconds, or this share of the median TPOT if that is more."""
-SEND_LATE = (0.005, 0.02, 0.004)
+SEND_LATE = (0.010, 0.05, 0.005)
 """Seconds, or this share of the median E2E if that is less, but no less than the last."""
 CLIENT_CPU = 0.80
 GC_PAUSE = 0.020

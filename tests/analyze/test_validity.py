@@ -225,8 +225,8 @@ def test_figures_that_do_not_add_up_are_flagged(factor: float, flagged: bool) ->
     [
         (ClientHealth(loop_lag_p99=0.0049), False),
         (ClientHealth(loop_lag_p99=0.0051), True),
-        (ClientHealth(send_late_p99=0.0039), False),
-        (ClientHealth(send_late_p99=0.0051), True),
+        (ClientHealth(send_late_p99=0.0049), False),
+        (ClientHealth(send_late_p99=0.0101), True),
         (ClientHealth(cpu_share=0.79), False),
         (ClientHealth(cpu_share=0.81), True),
         (ClientHealth(gc_pause_max=0.019), False),
@@ -244,7 +244,7 @@ def test_slow_tokens_allow_a_slower_loop() -> None:
 
 
 def test_late_sends_matter_more_to_short_requests() -> None:
-    late = (ClientHealth(send_late_p99=0.0045),)
+    late = (ClientHealth(send_late_p99=0.0075),)
     assert "client_bound" not in found(replace(healthy(), health=late))
     assert "client_bound" in found(replace(healthy(), health=late, e2e=healthy().e2e / 5))
 
