@@ -66,7 +66,7 @@ def replicates(
     kept, gains, prices = [], [], []
     for c in sorted(samples):
         # Each setting has its own stream of random numbers, so adding a setting changes no other's draws.
-        picks = np.random.default_rng([seed, c]).multinomial(BLOCKS, [1 / BLOCKS] * BLOCKS, size=draws)
+        picks = _picks(samples[c], draws, np.random.default_rng([seed, c]))
         drawn = [_drawn(samples[c], metric(name), picks, limits, price) for name in objectives]
         if drawn[0] is not None and drawn[1] is not None:
             kept.append(c)
@@ -81,6 +81,21 @@ def replicates(
     )
 
 
+def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
+    """How often each of the sample's time blocks is taken in each draw.
+
+    When its windows differ by more than their blocks explain (`stats.batch_means`' test), windows are drawn first and
+    blocks within them, so that what was peculiar to a run is part of the doubt.
+    """
+    windows = len(sample.starts)
+    blocks = windows * BLOCKS
+    means = stats.batch_means(sample.block_output_tokens, sample.block_seconds, windows)
+    if windows == 1 or means.freedom != windows - 1:
+        return rng.multinomial(blocks, [1 / blocks] * blocks, size=draws)
+    taken = rng.multinomial(windows, [1 / windows] * windows, size=draws)
+    return np.hstack([rng.multinomial(BLOCKS * taken[:, w], [1 / BLOCKS] * BLOCKS) for w in range(windows)])
+
+
 def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
     """The metric for each row of `picks` (how often each block is taken); None when the sample cannot tell."""
     if summarize.estimate(sample, m.name, limits=limits, price=price) is None:
@@ -92,18 +107,18 @@ def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], pr
         has = ~np.isnan(values)
         found = _statistic(values[has], _block_of(sample)[has], m.p, picks)
         return 1.0 / found if m.inverted else found
-    seconds = stats.regroup(sample.block_seconds)
+    seconds = sample.block_seconds
     if m.name in ("error_rate", "attainment"):
         hits = ~sample.ok if m.name == "error_rate" else summarize.attains(sample, limits)
         return _ratio(_tally(sample, hits), _tally(sample, np.ones(sample.n)), picks)
     if m.name == "goodput":
         return _ratio(_tally(sample, summarize.attains(sample, limits)), seconds, picks)
-    output, entered = stats.regroup(sample.block_output_tokens), stats.regroup(sample.block_input_tokens)
+    output, entered = sample.block_output_tokens, sample.block_input_tokens
     totals = {
         "output_throughput": output,
         "input_throughput": entered,
         "total_throughput": output + entered,
-        "request_throughput": stats.regroup(sample.block_finished),
+        "request_throughput": sample.block_finished,
         "cost": output,
     }[m.name]
     rate = _ratio(totals, seconds, picks)
@@ -112,16 +127,16 @@ def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], pr
 
 
 def _block_of(sample: Sample) -> Ints:
-    """Which of BLOCKS runs of time blocks each request was sent in; with several windows the runs straddle them."""
+    """In which of the windows' time blocks each request was sent."""
     length = (sample.ends - sample.starts)[sample.window]
     into = (sample.sent - sample.starts[sample.window]) / np.where(length > 0, length, 1.0)
-    fine = sample.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
-    block: Ints = fine // len(sample.starts)
+    block: Ints = sample.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
     return block
 
 
 def _tally(sample: Sample, weights: ArrayLike) -> Floats:
-    found: Floats = np.bincount(_block_of(sample), np.asarray(weights, dtype=np.float64), BLOCKS).astype(np.float64)
+    blocks = len(sample.block_seconds)
+    found: Floats = np.bincount(_block_of(sample), np.asarray(weights, dtype=np.float64), blocks).astype(np.float64)
     return found
 
 
@@ -135,9 +150,10 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
     """Mean or percentile (an observed value) of the requests of the drawn blocks, pooled."""
     if p is None:
         failed = np.isinf(values)
-        totals, counts = np.bincount(block, np.where(failed, 0.0, values), BLOCKS), np.bincount(block, minlength=BLOCKS)
+        blocks = picks.shape[1]
+        totals, counts = np.bincount(block, np.where(failed, 0.0, values), blocks), np.bincount(block, minlength=blocks)
         means = _ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
-        return np.where(picks @ np.bincount(block, failed, BLOCKS) > 0, np.inf, means)
+        return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
     order = np.argsort(values, kind="stable")
     ordered, of = values[order], block[order]
     return _weighted(ordered, lambda rows: picks[rows][:, of], p, len(picks))
@@ -145,13 +161,11 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
 
 def _itl(sample: Sample, m: Metric, picks: Ints) -> Floats:
     """The same from each block's histogram of gaps."""
-    groups = np.arange(len(sample.block_itl)) // len(sample.starts)
-    table = np.zeros((BLOCKS, 1 + max(max(h.to_dict()["bins"], default=0) for h in sample.block_itl)), dtype=np.int64)
-    totals = np.zeros(BLOCKS)
-    for group, histogram in zip(groups, sample.block_itl, strict=True):
-        sparse = histogram.to_dict()
-        table[group, np.asarray(sparse["bins"], dtype=np.int64)] += np.asarray(sparse["counts"], dtype=np.int64)
-        totals[group] += histogram.total
+    blocks = [histogram.to_dict() for histogram in sample.block_itl]
+    table = np.zeros((len(blocks), 1 + max(max(found["bins"], default=0) for found in blocks)), dtype=np.int64)
+    for row, found in zip(table, blocks, strict=True):
+        row[np.asarray(found["bins"], dtype=np.int64)] = found["counts"]
+    totals = np.array([histogram.total for histogram in sample.block_itl])
     if m.p is None:
         return _ratio(totals, table.sum(axis=1).astype(float), picks)
     values = bin_values(np.arange(table.shape[1]))
