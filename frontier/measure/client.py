@@ -18,7 +18,7 @@ from yarl import URL
 
 from frontier.errors import MisaskedError
 from frontier.measure.target import Target, Timeouts
-from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies
+from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies, tracing
 from frontier.model import Outcome
 
 Clock = Callable[[], float]
@@ -102,6 +102,7 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            trace_configs=None if self._taping else [tracing()],
         )
 
     async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question

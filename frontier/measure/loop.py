@@ -21,6 +21,7 @@ from frontier.measure.client import Client, Clock, Exchange
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.evidence import Evidence
 from frontier.measure.prompts import PromptSource
+from frontier.measure.reading import read_all
 from frontier.measure.target import Target
 from frontier.measure.watchdog import BEAT, Watchdog
 from frontier.model import Measurement, Outcome, Record, Trial, Window
@@ -31,6 +32,8 @@ Stage = Literal["ramp", "warmup", "window", "hold"]
 _SWEEP_EVERY = 0.25
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
+_GLANCE = 8
+"""Reads of an answer that may be looked at between two sends."""
 _LOST_AFTER = 3.0
 _WARMUP_SHARE = 0.5
 _SEND = 0.02
@@ -58,7 +61,8 @@ class ClosedLoop:
     ) -> None:  # fmt: skip
         self.trial, self.client, self.clerk = trial, client, clerk
         self.watchdog, self.evidence = watchdog, evidence
-        self.url = URL(target.url(DIALECTS[target.dialect or "openai"].paths[target.api]), encoded=True)
+        self.dialect, self.api = DIALECTS[target.dialect or "openai"], target.api
+        self.url = URL(target.url(self.dialect.paths[target.api]), encoded=True)
         self.clock = client.clock
         self.zero = self.clock()
         self.spread = expected_e2e
@@ -129,9 +133,18 @@ class ClosedLoop:
                 self.connect_failing_since = self.clock()
             self.connect_failures += 1
         if failure is None and exchange.status is not None and exchange.status < 300:
-            # What the body says is not known yet; an error told at once in a 200 stream must not make this stream spin.
-            return _BACK_OFF[0] if exchange.end - exchange.sent < _BACK_OFF[0] and len(exchange.reads) <= 2 else 0.0
+            return _BACK_OFF[0] if self.in_vain(exchange) else 0.0
         return min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2))
+
+    def in_vain(self, exchange: Exchange) -> bool:
+        """A quick answer that is none, as an error told at once in a 200 stream: a caller must not spin on it.
+
+        Answers are read later, by the clerk; only these few bytes are looked at here. A quick good one (a prompt with
+        one token out) is no reason to pause.
+        """
+        if exchange.end - exchange.sent >= _BACK_OFF[0] or len(exchange.reads) > _GLANCE:
+            return False
+        return read_all(exchange, self.dialect, self.api).verdict()[0] is not Outcome.OK
 
     # --- the window
 

@@ -20,6 +20,8 @@ from aiohttp.payload import Payload
 
 MAX_BODY = 64 * 2**20
 _MAX_LINE = 16 * 2**10
+_MAX_HEAD = 2**20
+"""More than any read, so that a head that came together with its body is not too long."""
 _BATCH = 128
 """Reads put aside before they are unpacked together, which is cheaper than one by one but must not take long."""
 
@@ -200,7 +202,7 @@ class TapingHandler(ResponseHandler):
         self._clock = clock
         self._head: bytes | None = None
         self._heads = 0
-        self._chunked = False
+        self._chunked = self._given_up = False
         self._requests = 0
 
     def set_response_params(self, **params: Any) -> None:
@@ -232,6 +234,9 @@ class TapingHandler(ResponseHandler):
             return
         if self._head is not None:
             self._head += data
+            if len(self._head) > _MAX_HEAD:
+                self._give_up(FramingError(f"the head of the answer is over {_MAX_HEAD} bytes"))
+                return
         super().data_received(data)
         if self._heads and self._head is not None:
             self._look(stamp)
@@ -276,8 +281,15 @@ class TapingHandler(ResponseHandler):
         self.force_close()
         if self._payload is not None:
             self._payload.set_exception(error)
+        self.set_exception(error)
+        self._given_up = True
         if self.transport is not None:
             self.transport.close()
+
+    def set_exception(self, exc: Any, *cause: BaseException) -> None:
+        """What whoever waits for a head is told; the first reason stays."""
+        if not self._given_up:
+            super().set_exception(exc, *cause)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is gone."""
@@ -285,6 +297,21 @@ class TapingHandler(ResponseHandler):
             self.tape.reset = exc is not None
             self._unpack()
         super().connection_lost(exc)
+
+
+def tracing() -> aiohttp.TraceConfig:
+    """Fills LINE where connections are not taping ones."""
+
+    async def reused(*_: object) -> None:
+        LINE.get().reused = True
+
+    async def opened(*_: object) -> None:
+        LINE.get().opened = True
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_reuseconn.append(reused)
+    config.on_connection_create_end.append(opened)
+    return config
 
 
 def tape_bodies(connector: BaseConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> bool:

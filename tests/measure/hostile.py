@@ -412,6 +412,81 @@ async def endless_line(call: Call) -> None:
 
 
 @behaviour
+async def endless_tokens(call: Call) -> None:
+    """It never stops generating, whatever was asked."""
+    await call.head("Transfer-Encoding: chunked")
+    while True:
+        await call.raw(chunk(TOKENS[0]))
+        await asyncio.sleep(0.02)
+
+
+@behaviour
+async def endless_head(call: Call) -> None:
+    await call.raw(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await call.raw(b"X-Padding: " + b"x" * 4000 + b"\r\n")
+        await asyncio.sleep(0)
+
+
+@behaviour
+async def dripping_head(call: Call) -> None:
+    """A head a byte at a time (slowloris)."""
+    for byte in b"HTTP/1.1 200 OK\r\nX-Padding: " + b"x" * 400:
+        await call.raw(bytes([byte]))
+        await asyncio.sleep(0.1)
+
+
+@behaviour
+async def endless_continue(call: Call) -> None:
+    while True:
+        await call.raw(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await asyncio.sleep(0.01)
+
+
+@behaviour
+async def flood_of_heads(call: Call) -> None:
+    while True:
+        await call.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+        await asyncio.sleep(0)
+
+
+@behaviour
+async def endless_trailers(call: Call) -> None:
+    """Chunked, all of it there but the very end."""
+    await call.stream(*GOOD[:-3], end=False)
+    await call.raw(b"0\r\n")
+    while True:
+        await call.raw(b"X-Trailer: yes\r\n")
+        await asyncio.sleep(0.02)
+
+
+@behaviour
+async def huge_event(call: Call) -> None:
+    """The token ids of a long prompt in the first event: far over what a line reader takes, and fine."""
+    ids = sse({"choices": [{"index": 0, "delta": {"content": ""}}], "prompt_token_ids": list(range(100_000))})
+    await call.stream(ids, *GOOD)
+
+
+@behaviour
+async def closes_after(call: Call) -> None:
+    """llama-server's way: keep-alive is announced, and the connection closed after the stream."""
+    await call.head("Transfer-Encoding: chunked", "Keep-Alive: timeout=5, max=100")
+    for event in GOOD:
+        await call.raw(chunk(event))
+        await asyncio.sleep(0.002)
+    await call.raw(b"0\r\n\r\n")
+    call.keep = False
+
+
+@behaviour
+async def resets_after(call: Call) -> None:
+    """As closes_after, with a TCP reset."""
+    await call.stream(*GOOD)
+    await asyncio.sleep(0.02)
+    call.reset()
+
+
+@behaviour
 async def bad_chunk(call: Call) -> None:
     await call.stream(*TOKENS, end=False)
     await call.raw(b"zz\r\nwhat\r\n")
@@ -496,6 +571,7 @@ async def lying_keep_alive(call: Call) -> None:
     if call.nth_on_connection == 1:
         await call.stream(*GOOD)
     else:
+        await asyncio.sleep(0.1)
         call.keep = False
 
 

@@ -67,7 +67,7 @@ def records(url: str, times: int = 1, taping: bool = True, **options: object) ->
 GOOD = [
     "good", "one_lump", "all_at_once", "byte_by_byte", "torn_chunks", "shouting_chunks", "crlf", "cr",
     "bom_and_no_space", "pings", "no_done", "done_without_finish", "after_done", "until_close", "with_length",
-    "continued", "running_usage", "null_choices", "role_early",
+    "continued", "running_usage", "null_choices", "role_early", "huge_event", "closes_after", "resets_after",
 ]  # fmt: skip
 
 
@@ -124,6 +124,11 @@ FAILURES = [
     ("slow_first_byte", Outcome.TIMEOUT, "first_byte"),
     ("stall", Outcome.TIMEOUT, "idle"),
     ("endless_pings", Outcome.TIMEOUT, "total"),
+    ("endless_tokens", Outcome.TIMEOUT, "total"),
+    ("endless_trailers", Outcome.TIMEOUT, ""),
+    ("endless_continue", Outcome.TIMEOUT, "first_byte"),
+    ("endless_head", Outcome.PROTOCOL, "not a proper HTTP answer"),
+    ("dripping_head", Outcome.TIMEOUT, "first_byte"),
     ("close_before", Outcome.STREAM_ERROR, "before the first byte"),
     ("reset_before", Outcome.STREAM_ERROR, "before the first byte"),
     ("close_in_head", Outcome.STREAM_ERROR, "before the first byte"),
@@ -167,8 +172,14 @@ def test_an_endless_line_is_given_up(server: Hostile) -> None:
     assert (Outcome.PROTOCOL, "one event is over 16777216 bytes") == (record.outcome, record.error)
 
 
+def test_heads_without_end_are_given_up_before_the_memory_is(server: Hostile) -> None:
+    (record,), _ = records(server.url("flood_of_heads"))
+    assert (Outcome.PROTOCOL, "the head of the answer is over 1048576 bytes") == (record.outcome, record.error)
+
+
 OTHERS = [
     "endless_line",
+    "flood_of_heads",
     "lying_keep_alive",
     "reasoning",
     "tools",
@@ -237,6 +248,8 @@ def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Ho
     assert [Outcome.OK] * 4 == [r.outcome for r in found]
     assert [False, True, False, True] == [r.resent for r in found]
     assert 2 == client.resent
+    # The server took 0.1 s to close: that wait is part of the answer's time.
+    assert all(((r.first or 0) - r.sent > 0.1) is r.resent for r in found)
 
 
 def test_a_fresh_connection_that_dies_is_not_resent(server: Hostile) -> None:

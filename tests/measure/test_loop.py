@@ -268,6 +268,14 @@ def test_failing_requests_do_not_spin(server: Hostile, how: str, outcome: Outcom
     assert len(records) < 4 * 1.5 / 0.05 * 1.2
 
 
+def test_quick_good_answers_are_no_reason_to_pause(server: Hostile) -> None:
+    engine = Engine("one_token", ttft=0.005).install()
+    measurement, records = go(trial(2, 100, osl=1), target(server, engine))
+    window = measurement.window
+    assert {Outcome.OK} == {r.outcome for r in records} - {Outcome.CANCELLED}
+    assert occupancy(records, window.start, window.end) > 1.4
+
+
 def test_an_unsettled_target_is_refused() -> None:
     with pytest.raises(MeasurementError, match="not settled"):
         go(trial(), Target("http://127.0.0.1:1", "m"))
