@@ -32,9 +32,7 @@ def measured(estimate: Estimate | None, name: str) -> str:
     text = f"{m.label} {m.format(estimate.value)}"
     if math.isinf(estimate.low) and math.isinf(estimate.high) and estimate.low != estimate.high:
         return f"{text} (its doubt is not known)"
-    low = m.format(estimate.low) if math.isfinite(estimate.low) or estimate.low > 0 else "?"
-    high = m.format(estimate.high) if estimate.high != math.inf or estimate.need is None else "?"
-    return f"{text} [{low}, {high}]"
+    return f"{text} [{m.format(estimate.low)}, {m.format(estimate.high)}]"
 
 
 def limit_text(limit: Limit) -> str:

@@ -13,6 +13,7 @@ from frontier.measure.client import Exchange
 from frontier.measure.dialects import DIALECTS, Ask
 from frontier.measure.prompts import Prompt, PromptSource
 from frontier.measure.reading import Reading, to_record
+from frontier.measure.sofar import SoFar
 from frontier.measure.target import Target
 from frontier.model import Outcome, Record
 
@@ -55,6 +56,7 @@ class Clerk:
         self._wanted = asyncio.Event()
         self.zero = 0.0
         self.failed = 0
+        self.so_far = SoFar()
         self._e2e_sum, self._succeeded = 0.0, 0
 
     @property
@@ -127,4 +129,5 @@ class Clerk:
             self._succeeded += 1
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
+        self.so_far.add(record)
         self._sink(record)

@@ -42,7 +42,11 @@ _SEND = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a running trial stands. `window_sent` counts the requests sent in the window so far."""
+    """How a running trial stands. `window_sent` counts the requests sent in the window so far.
+
+    `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far, roughly, for
+    whoever waits; None before there is anything.
+    """
 
     stage: Stage
     elapsed: float
@@ -50,6 +54,9 @@ class Progress:
     window_sent: int
     finished: int
     failed: int
+    rate: float | None = None
+    p50_ttft: float | None = None
+    p99_ttft: float | None = None
 
 
 class ClosedLoop:
@@ -178,7 +185,7 @@ class ClosedLoop:
                 self.stage = "window"
                 self.watchdog.open_window()
                 self.evidence.opened.set()
-                self.start = self.now()
+                self.start = self.clerk.so_far.start = self.now()
         elif self.end is None:
             if self.window_sent >= trial.requests and now - self.start >= trial.min_time:
                 # A little later than now: the last one decided on must also be on its way within the window.
@@ -224,8 +231,11 @@ class ClosedLoop:
 
     def progress(self) -> Progress:
         """How things stand."""
-        flying = len(self.client.flights)
-        return Progress(self.stage, self.now(), flying, self.window_sent, self.finished, self.clerk.failed)
+        now, so_far = self.now(), self.clerk.so_far
+        return Progress(
+            self.stage, now, len(self.client.flights), self.window_sent, self.finished, self.clerk.failed,
+            so_far.rate(now), so_far.ttft(0.50), so_far.ttft(0.99),
+        )  # fmt: skip
 
     async def run(self, stop: asyncio.Event | None, tell: Callable[[Progress], None] | None) -> None:
         """The whole trial; returns when every stream has stopped and every exchange is on record."""

@@ -1,5 +1,5 @@
 """Text inside a panel: the limit on its line, labels of points, the operating point and its neighbour, where there is
-room. What finds no room is left out: the table has it.
+room. A concurrency whose label finds no room is kept in `unlabelled`, and named under the picture.
 """
 
 import itertools
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from frontier.metrics import metric
-from frontier.model import Decision, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Limit, Point, Verdict
 from frontier.present.drawn import Align, Label, Mark, Panel, Role
 from frontier.present.layout import (
     ABOVE_FIRST,
@@ -16,15 +16,24 @@ from frontier.present.layout import (
     Canvas,
     Rect,
     Segment,
+    fit,
     line_height,
     mirrored,
     place_block,
     place_first,
     place_label,
+    place_near,
     text_width,
-    wrap,
 )
-from frontier.present.wording import binding_limit, interval_text, limit_text, limit_value_text, neighbour, value_text
+from frontier.present.wording import (
+    binding_limit,
+    interval_text,
+    limit_text,
+    limit_value_text,
+    named_value,
+    neighbour,
+    value_text,
+)
 
 TITLE = 10.5
 
@@ -64,11 +73,19 @@ def annotated(
     labels += _stair_names(panel, canvas, sizes.block)
     blocks = _blocks(panel, decision, points, gpus, brief=title is not None)
     told = {blocks[0].concurrency} if blocks and (panel.star or panel.ring) else set()
-    labels += _point_labels(panel, canvas, told, sizes.point)
+    points_said, crowded = _point_labels(panel, canvas, told, sizes.point)
+    labels += points_said
     for block in blocks:
-        labels += _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
+        placed = _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
+        labels += placed
+        if placed:
+            crowded = [c for c in crowded if c != block.concurrency]
+        elif block.concurrency in told:
+            crowded.append(block.concurrency)
+    far, crowded = _far_labels(panel, canvas, crowded, sizes.point)
+    labels += far
     arrow, better = _better(panel, canvas, sizes.better, (5, 6) if title is None else (2, 3))
-    return replace(panel, labels=(*labels, *better), arrow=arrow)
+    return replace(panel, labels=(*labels, *better), arrow=arrow, unlabelled=tuple(sorted(crowded)))
 
 
 def _occupied(panel: Panel) -> Canvas:
@@ -115,7 +132,11 @@ def _title(panel: Panel, title: str | None) -> list[Label]:
     if title is None:
         return []
     box = panel.box
-    lines = wrap(title, TITLE, box.x1 - box.x0, lines=2, bold=True)
+    width = box.x1 - box.x0
+    name, _, sentence = title.partition(": ")
+    lines: tuple[str, ...] = (title,)
+    if text_width(title, TITLE, bold=True) > width:
+        lines = (fit(name, TITLE, width, bold=True), fit(sentence, TITLE, width, bold=True))
     tall = line_height(TITLE)
     top = box.y1 + 6 + tall * len(lines)
     return [
@@ -125,14 +146,16 @@ def _title(panel: Panel, title: str | None) -> list[Label]:
 
 
 def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: float) -> list[Label]:
-    """The SLA written on its line; limits on other metrics follow it, since the picture cannot draw them."""
+    """The SLA written on its line; limits on other metrics follow it, since the shade cannot show them."""
     if not limits:
         return []
     here = [limit for limit in limits if limit.metric == panel.x.metric]
     there = [limit for limit in limits if limit.metric not in (panel.x.metric, panel.y.metric)]
     box = panel.box
-    lines = ["SLA  " + limit_text(limit) for limit in here or there[:1]]
-    lines += ["and  " + limit_text(limit) for limit in (there if here else there[1:])]
+    lines = ["SLA  " + limit_text(limit) for limit in here]
+    if there:
+        lines.append("limits these axes do not show:" if not here else "and, not on these axes:")
+        lines += [limit_text(limit) for limit in there]
     for limit in here:
         if limit.comfort is not None:
             lines.append("dashed: comfort" + limit_text(limit, limit.comfort).removeprefix(metric(limit.metric).label))
@@ -213,9 +236,10 @@ def _stair_names(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
     return found
 
 
-def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> list[Label]:
-    """The concurrency beside its mark, the more telling ones first; a crowded one goes unlabelled."""
-    found = []
+def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> tuple[list[Label], list[int]]:
+    """The concurrency beside its mark, the more telling ones first; and those that found no room there."""
+    found: list[Label] = []
+    crowded: list[int] = []
     turned = {"sideways": panel.x.rising_is_better, "upside_down": not panel.y.rising_is_better}
     above, below = mirrored(ABOVE_FIRST, **turned), mirrored(BELOW_FIRST, **turned)
     for mark in sorted(panel.marks, key=lambda m: _rank(m, panel.marks)):
@@ -227,9 +251,26 @@ def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> 
         placed = place_label(
             canvas, x, y, (width, height * 0.8), above if mark.role in (Role.FRONTIER, Role.OTHER) else below, gap=9
         )  # fmt: skip
-        if placed is not None:
+        if placed is None:
+            crowded.append(mark.concurrency)
+        else:
             found.append(Label(lines, placed, mark.role, size, "center"))
-    return found
+    return found, crowded
+
+
+def _far_labels(panel: Panel, canvas: Canvas, crowded: list[int], size: float) -> tuple[list[Label], list[int]]:
+    """What found no room beside its mark, a little further off with a leader; and what finds none there either."""
+    found: list[Label] = []
+    left: list[int] = []
+    for mark in (m for c in crowded for m in panel.marks if m.concurrency == c and not m.beyond):
+        lines = (str(mark.concurrency),)
+        width, height = _size(lines, size)
+        placed = place_near(canvas, *panel.at(mark.x, mark.y), (width, height * 0.8))
+        if placed is None:
+            left.append(mark.concurrency)
+        else:
+            found.append(Label(lines, placed[0], mark.role, size, "center", leader=placed[1]))
+    return found, left
 
 
 def _rank(mark: Mark, marks: Sequence[Mark]) -> tuple[int, int]:
@@ -265,7 +306,10 @@ def _blocks(
     if star is not None and chosen is not None:
         lines = _chosen_lines(panel, decision, chosen, gpus)
         if brief:
-            lines = (f"c = {chosen}", *(_named(panel, decision) + li for li in lines if li.startswith("95%")))
+            lines = (
+                f"c = {chosen}",
+                *(_named(panel, decision) + li for li in lines if li.startswith(("95%", "at most"))),
+            )
         found.append(_Block(chosen, lines, Role.OPERATING, star, 40.0 if brief else 105.0))
     for concurrency, lines in _next_lines(panel, decision, by_concurrency):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
@@ -281,7 +325,7 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
     }.get(decision.verdict, "not proven")  # fmt: skip
     lines = [f"{head}  c = {chosen}"]
     if (speed := decision.metrics.get(panel.y.metric)) is not None:
-        lines.append(value_text(panel.y.metric, speed.value, gpus))
+        lines.append(named_value(panel.y.metric, speed.value, gpus))
     limit = binding_limit(decision)
     told = [limit.metric] if limit else []
     if panel.x.metric not in told:
@@ -290,10 +334,19 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
         if (estimate := decision.metrics.get(name)) is None:
             continue
         lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
-        if (doubt := interval_text(name, estimate)) and name == told[0]:
-            unit = value_text(name, estimate.value).rpartition(" ")[2]
-            lines.append(f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}")
+        if name == told[0]:
+            lines += _doubt(name, estimate)
     return tuple(lines)
+
+
+def _doubt(name: str, estimate: Estimate) -> list[str]:
+    """'95% CI 373–438 ms'; where that has no upper end, the one-sided bound that the verdict stands on, if any."""
+    if not (doubt := interval_text(name, estimate)):
+        return []
+    if math.isinf(estimate.high) and math.isfinite(estimate.upper) and metric(name).better == "lower":
+        return [f"at most {value_text(name, estimate.upper)} (95%)"]
+    unit = value_text(name, estimate.value).rpartition(" ")[2]
+    return [f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}"]
 
 
 def _named(panel: Panel, decision: Decision) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from frontier.metrics import LATENCIES, Unit, metric
 from frontier.present.wording import RATES, per_gpu, unit_text
 
+RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS)
+"""What is compared by factors, and so drawn on a logarithmic axis."""
 SMALL_RANGE = 3.0
 """Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read; linear then."""
 REACH = 8.0
@@ -78,7 +80,7 @@ def horizontal(
     shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
     shown += [v * scale for v in limits if min(shown) / REACH <= v * scale <= max(shown) * REACH]
     low, high = min(shown), max(shown)
-    log = metric(name).unit is Unit.SECONDS and low > 0 and high / low >= SMALL_RANGE
+    log = metric(name).unit in RATIOS and low > 0 and high / low >= SMALL_RANGE
     low, high = _widen(low, high, [b * scale for b in bars if math.isfinite(b)], log=log)
     full, short = axis_words(name, gpus)
     kind = f"{unit}, log scale" if log else unit
@@ -111,7 +113,7 @@ def _widen(low: float, high: float, bars: Sequence[float], *, log: bool) -> tupl
     span = (high - low) or abs(high) or 1.0
     ends = [b for b in bars if low - span / 4 <= b <= high + span / 4]
     least, most = min([low, *ends]) - 0.08 * span, max([high, *ends]) + 0.08 * span
-    return (max(0.0, least) if low >= 0 else least), most
+    return (max(-0.02 * span, least) if low >= 0 else least), most
 
 
 def ticks_of(low: float, high: float, *, log: bool) -> tuple[tuple[float, str], ...]:

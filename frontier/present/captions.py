@@ -133,6 +133,8 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("pale = may be dominated")
     if Role.DOMINATED in roles:
         parts.append("✕ = dominated")
+    if any(breaks(p, limit) for v in views for p in v.mine for limit in hidden_limits(v)):
+        parts.append("struck = breaks a limit not on these axes")
     if Role.FLAGGED in roles:
         parts.append("○ = flagged, never chosen")
     return _SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
@@ -142,6 +144,20 @@ def _shape_words(view: View) -> str:
     shape = view.frontier.shape
     lengths = f"ISL {shape.isl} / OSL {shape.osl}"
     return f"{clean(shape.name, 40)} · {lengths}" if shape.name else lengths
+
+
+def hidden_limits(view: View) -> tuple[Limit, ...]:
+    """The limits on metrics that are on neither axis: the shaded region knows nothing of them."""
+    return tuple(limit for limit in view.sla if limit.metric not in view.axes)
+
+
+def breaks(point: Point, limit: Limit) -> bool:
+    """Whether the measured value is beyond the limit; False where the metric is not known."""
+    if (estimate := point.metrics.get(limit.metric)) is None:
+        return False
+    if metric(limit.metric).better == "lower":
+        return estimate.value > limit.promise
+    return estimate.value < limit.promise
 
 
 def role_of(point: Point, frontier: Frontier) -> Role:

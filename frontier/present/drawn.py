@@ -38,7 +38,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One setting. `pale` doubts its place on the frontier; `beyond` is drawn at the edge, its value being infinite."""
+    """One setting. `pale` doubts its place on the frontier; `beyond` is drawn at the edge, its value being infinite.
+
+    `struck` is drawn through: the setting breaks a limit that is on neither axis.
+    """
 
     concurrency: int
     x: float
@@ -48,6 +51,7 @@ class Mark:
     y_bar: Bar | None = None
     pale: bool = False
     beyond: bool = False
+    struck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,10 @@ class Stair:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One (deployment, shape): axes, what is drawn on them, and the text around it."""
+    """One (deployment, shape): axes, what is drawn on them, and the text around it.
+
+    `unlabelled` are the concurrencies whose label found no room: they are named under the picture.
+    """
 
     name: str
     box: Rect
@@ -103,6 +110,7 @@ class Panel:
     ring: tuple[float, float] | None = None
     arrow: Segment | None = None
     labels: tuple[Label, ...] = ()
+    unlabelled: tuple[int, ...] = ()
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a place in display units."""

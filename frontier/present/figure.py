@@ -23,6 +23,8 @@ from frontier.present.layout import Segment
 
 Theme = Literal["light", "dark"]
 FORMATS = ("png", "svg", "pdf")
+STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
+"""A slash through a mark, as a marker's path."""
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always says the same.
 COLOURS: dict[Theme, dict[str, str]] = {
@@ -173,6 +175,8 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
     if mark.y_bar:
         axes.plot([mark.x, mark.x], [mark.y_bar.low, mark.y_bar.high], color=faint, lw=1.5, zorder=3.5)
         _ends(axes, [(mark.x, mark.y_bar.low), (mark.x, mark.y_bar.high)], mark.y_bar, "v^", faint)
+    if mark.struck:
+        axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5)
     if mark.role is Role.DOMINATED:
         axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4)
         return

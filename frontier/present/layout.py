@@ -15,6 +15,9 @@ HARD = 100.0
 
 BUSY = 4.0
 """A label of a point may cross the faint path, not an interval or the staircase: it is left out then."""
+NEAR_RINGS = 8
+NEAR_ENOUGH = 26.0
+"""A leader may cross the staircase and an interval on its way, not another mark or text."""
 SCATTERED = 45.0
 """An annotation that could only be placed at this cost would confuse more than it says."""
 
@@ -167,6 +170,11 @@ class Canvas:
             return HARD
         return sum(line.weight for line in self.lines if box.crossed_by(line))
 
+    def around(self, area: Rect) -> "Canvas":
+        """What lies in an area, to look at quickly; taking places on it does not change this canvas."""
+        boxes = [box for box in self.boxes if box.overlaps(area)]
+        return Canvas(self.bounds, boxes, [line for line in self.lines if area.crossed_by(line)])
+
     def take(self, box: Rect) -> None:
         self.boxes.append(box)
 
@@ -224,6 +232,37 @@ def place_label(
         return None
     canvas.take(best[1].grown(2))
     return best[1]
+
+
+def place_near(
+    canvas: Canvas, x: float, y: float, size: tuple[float, float], *, clear: float = 8.0
+) -> tuple[Rect, Segment] | None:
+    """The best free box within a few text heights of a point, and its leader, both taken; None where all is busy."""
+    width, height = size
+    reach = Rect.around(x, y, 30 + 9.0 * NEAR_RINGS + width, 30 + 9.0 * NEAR_RINGS + height)
+    near = canvas.around(reach)
+    best: tuple[float, Rect, Segment] | None = None
+    for ring in range(NEAR_RINGS):
+        away = 20.0 + 9.0 * ring
+        for step in range(24):
+            angle = math.tau * step / 24
+            cx, cy = x + (away + width / 2) * math.cos(angle), y + (away + height / 2) * math.sin(angle)
+            box = Rect.around(cx, cy, width / 2, height / 2)
+            covers = near.cost(box)
+            if covers >= BUSY or (best is not None and ring + covers >= best[0]):
+                continue
+            at = box.nearest(x, y)
+            distance = math.dist(at, (x, y))
+            share = max(0.0, 1 - clear / distance)
+            leader = Segment(*at, at[0] + (x - at[0]) * share, at[1] + (y - at[1]) * share, weight=12.0)
+            cost = ring + covers + near.leader_cost(leader)
+            if cost < NEAR_ENOUGH and (best is None or cost < best[0]):
+                best = (cost, box, leader)
+    if best is None:
+        return None
+    canvas.take(best[1].grown(2))
+    canvas.lines.append(best[2])
+    return best[1], best[2]
 
 
 def place_first(canvas: Canvas, candidates: Iterable[Rect]) -> Rect | None:

@@ -15,9 +15,11 @@ from frontier.present.captions import (
     TOGETHER,
     Light,
     View,
+    breaks,
     describe,
     foot_line,
     headline,
+    hidden_limits,
     key_line,
     notes_of,
     panel_name,
@@ -59,6 +61,19 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, 
     """
     if not views:
         raise ValueError("a picture needs at least one frontier")
+    found = _laid_out(views, footer, titled, [])
+    crowded = [panel.unlabelled for panel in found.panels]
+    if not any(crowded):
+        return found
+    # Only a picture that was laid out knows which labels found no room; naming them below moves everything up a little.
+    return _laid_out(views, footer, titled, [_unlabelled(v, c) for v, c in zip(views, crowded, strict=True) if c])
+
+
+def _unlabelled(view: View, crowded: Sequence[int]) -> str:
+    return f"{panel_name(view)}:  too crowded to be numbered: {', '.join(map(setting, crowded))}"
+
+
+def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, more: Sequence[str]) -> Picture:
     one = len(views) == 1
     columns = 1 if one else 2 if len(views) <= 4 else 3
     rows = math.ceil(len(views) / columns)
@@ -66,9 +81,9 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, 
     title = headline(views)
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=3, bold=True) if titled else ()
     notes = [line for view in views for line in (*notes_of(view, named=not one), *_too_far(view, named=not one))]
-    note_lines = [line for note in notes for line in wrap(note, NOTE, width - 28, lines=2)][:8]
+    note_lines = [line for note in (*notes, *more) for line in wrap(note, NOTE, width - 28, lines=2)]
     above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
-    key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=2)
+    key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=3)
     foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=2)
     below = 16 + len(foot_lines) * line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
     panel_height = 505.0 if one else 300.0
@@ -117,7 +132,7 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
     x, y = axes_of(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
-    marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y)) is not None)
+    marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y, hidden_limits(view))) is not None)
     members = {m.concurrency: m for m in marks if m.role is Role.FRONTIER}
     chosen = view.decision.concurrency if view.decision else None
     undecided = view.decision is not None and chosen is None and view.decision.verdict is not Verdict.INVALID
@@ -170,8 +185,8 @@ def _too_far(view: View, *, named: bool) -> list[str]:
     return [f"{head}beyond the axes: {', '.join(map(setting, far))}"] if far else []
 
 
-def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
-    """The point on these axes; None when it lies outside them."""
+def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis, hidden: Sequence[Limit] = ()) -> Mark | None:
+    """The point on these axes; None when it lies outside them. It is struck where it breaks a `hidden` limit."""
     across, up = point.metrics[x.metric], point.metrics[y.metric]
     at_y = up.value * y.scale
     beyond = math.isinf(across.value)
@@ -184,6 +199,7 @@ def mark_of(point: Point, frontier: Frontier, x: Axis, y: Axis) -> Mark | None:
         c, at_x, at_y, role,
         None if beyond else _bar(across, x), _bar(up, y),
         pale=role is Role.FRONTIER and frontier.probability.get(c, 1.0) < SURE, beyond=beyond,
+        struck=any(breaks(point, limit) for limit in hidden),
     )  # fmt: skip
 
 

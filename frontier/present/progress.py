@@ -1,4 +1,4 @@
-"""How a sweep stands while it runs: a live line on a terminal, one plain timestamped line per trial anywhere else.
+"""How a sweep stands while it runs: a live view on a terminal, one plain timestamped line per trial anywhere else.
 
 Drawing happens only when the conductor calls, never from a thread of its own: the client being timed shares the
 process. Everything that came from a server is cleaned and never read as markup.
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from frontier.metrics import metric
 from frontier.model import Trial
+from frontier.present.textplot import Spot, text_plot
 from frontier.present.wording import clean, count, setting, value_text
 from frontier.units import format_elapsed
 
@@ -23,7 +24,10 @@ _DRAW_EVERY = 0.4
 
 
 class Tick(Protocol):
-    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds."""
+    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds.
+
+    `rate` is in output tokens per second and, as the percentiles in seconds, of the window so far; None: not known yet.
+    """
 
     @property
     def stage(self) -> str: ...
@@ -35,6 +39,12 @@ class Tick(Protocol):
     def window_sent(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def rate(self) -> float | None: ...
+    @property
+    def p50_ttft(self) -> float | None: ...
+    @property
+    def p99_ttft(self) -> float | None: ...
 
 
 class Progress(Protocol):
@@ -152,13 +162,17 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """Two lines that are redrawn, finished trials scrolling by above them."""
+    """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
+    far, the time, and where there is room for it the frontier so far of the shape that is being measured.
+    """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
         self._count = _Count(clock)
         self._trial: Trial | None = None
         self._tick: Tick | None = None
+        self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
+        self._plot = Text("")
         self._drawn = 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
@@ -172,6 +186,7 @@ class LiveProgress:
         """The live line now speaks of this trial."""
         self._count.started(number, total)
         self._trial, self._tick = trial, None
+        self._plot = self._frontier_so_far(trial)
         self._draw(always=True)
 
     def tick(self, tick: Tick) -> None:
@@ -182,6 +197,11 @@ class LiveProgress:
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
         """The trial's line scrolls by above."""
         self._count.finished()
+        rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
+        if rate is not None and latency is not None:
+            # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
+            spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
+            spots[trial.concurrency] = Spot(latency, rate)
         line = Text.assemble((self._count.head(), "dim"), f"  {trial_name(trial)}   ", figures_text(figures))
         self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
         self._draw(always=True)
@@ -216,10 +236,29 @@ class LiveProgress:
             if tick.failed:
                 text.append(f"   {tick.failed:,} failed", style="red")
             text.append(f"   {format_elapsed(tick.elapsed)}", style="dim")
+            if told := _so_far_text(tick):
+                text.append(f"\n{told}")
         spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
         text.append("\n" + "   ".join(part for part in spent if part), style="dim")
+        if self._plot:
+            text.append("\n\n").append_text(self._plot)
         text.no_wrap, text.overflow = True, "ellipsis"
         return text
+
+    def _frontier_so_far(self, trial: Trial) -> Text:
+        """Drawn once per trial, where the terminal has the room."""
+        width, height = self._console.size
+        if width < 60 or height < 18:
+            return Text("")
+        spots = self._seen.get((trial.deployment, trial.shape.label), {})
+        return text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
+
+
+def _so_far_text(tick: Tick) -> str:
+    """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
+    figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
+    told = figures_text(figures)
+    return f"so far about  {told}" if told else ""
 
 
 def _plan_text(total: int, done: int) -> str:

@@ -60,6 +60,12 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
     return metric(name).format(value)
 
 
+def named_value(name: str, value: float, gpus: int | None = None) -> str:
+    """'2,850 tok/s': the unit says what it is; where it does not, the name is said: 'p99 TTFT 396 ms'."""
+    text = value_text(name, value, gpus)
+    return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE) else text
+
+
 def limit_value_text(name: str, value: float) -> str:
     """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s', '1.00%'."""
     unit = metric(name).unit
@@ -174,7 +180,7 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     tail = f"{metric(limit.metric).label} {value_text(limit.metric, held.value)}" if limit and held else ""
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
-        figures = [value_text(throughput, speed.value, gpus)] if speed else []
+        figures = [named_value(throughput, speed.value, gpus)] if speed else []
         return f"run at {decision.concurrency}: " + ", ".join([*figures, tail] if tail else figures)
     words = {Verdict.VIOLATES: "nothing keeps the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
@@ -186,10 +192,10 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
 def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
     said = f"Run at concurrency {decision.concurrency}"
     if (speed := decision.metrics.get(throughput)) is not None:
-        said += f": {value_text(throughput, speed.value, gpus)}"
+        said += f": {named_value(throughput, speed.value, gpus)}"
     limit = binding_limit(decision)
     held = decision.metrics.get(limit.metric) if limit else None
-    if limit and held:
+    if limit and held and limit.metric != throughput:
         of = metric(limit.metric)
         word = "limit" if of.better == "lower" else "at least"
         promise = f"{word} {limit_value_text(limit.metric, limit.promise)}"

@@ -279,3 +279,19 @@ def test_quick_good_answers_are_no_reason_to_pause(server: Hostile) -> None:
 def test_an_unsettled_target_is_refused() -> None:
     with pytest.raises(MeasurementError, match="not settled"):
         go(trial(), Target("http://127.0.0.1:1", "m"))
+
+
+def test_progress_tells_what_the_window_gives_so_far(ordinary: Ordinary) -> None:
+    measurement, records, _, seen = ordinary
+    last = seen[-1]
+    window = measurement.window
+    ended = [r for r in records if window.start <= r.end <= last.elapsed]
+    ttfts = [r.first - r.sent for r in ended if r.first is not None]
+
+    assert seen[0].rate is None
+    assert last.p50_ttft is not None
+    assert last.p99_ttft is not None
+    assert min(ttfts) <= last.p50_ttft * 1.001 <= last.p99_ttft * 1.001 <= max(ttfts) * 1.04
+    # Requests are read a little after they have ended, so the count lags by at most the streams.
+    tokens = 60 * len(ended) / (last.elapsed - window.start)
+    assert last.rate == pytest.approx(tokens, abs=60 * 9 / (last.elapsed - window.start))

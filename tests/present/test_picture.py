@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import pytest
 from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
@@ -107,7 +108,40 @@ def test_the_sla_is_a_region_a_line_and_its_text() -> None:
 def test_a_limit_on_a_metric_that_is_not_drawn_is_said_beside_the_line() -> None:
     found = drawn(toy_points(), LIMIT, Limit("p99_tpot", 0.03))
 
-    assert "SLA  p99 TTFT ≤ 500 ms\nand  p99 TPOT ≤ 30 ms" in said(found)
+    assert "SLA  p99 TTFT ≤ 500 ms\nand, not on these axes:\np99 TPOT ≤ 30 ms" in said(found)
+
+
+def test_a_setting_that_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> None:
+    points = toy_points((1, 8, 64, 80))
+    found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.026))
+    over = {p.concurrency for p in points if p.metrics["p99_tpot"].value > 0.026}
+
+    assert over
+    assert over == {mark.concurrency for mark in only(found).marks if mark.struck}
+    assert "struck = breaks a limit not on these axes" in said(found)
+    assert "struck" not in said(drawn(points))
+
+
+def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:
+    points = toy_points((1, 8, 64))
+    open_ended = Estimate(0.1, 0.09, math.inf, 300, lower=0.092, upper=0.12)
+    decision = toy_decision(points)
+    decision = dataclasses.replace(decision, metrics={**decision.metrics, "p99_ttft": open_ended})
+
+    assert "at most 120 ms (95%)" in said(picture(points, toy_frontier(points), decision))
+
+
+@pytest.mark.parametrize("points", [toy_points(sorted({*range(1, 20), *range(20, 140, 6)})), toy_points(range(1, 129))])
+def test_every_concurrency_is_numbered_or_named_below(points: list[Point]) -> None:
+    found = drawn(points)
+    panel = only(found)
+    numbered = {line for label in panel.labels for line in label.lines}
+    told = {int(n) for line in numbered for n in re.findall(r"^(?:operating point  )?c = (\d+)", line)}
+    named = {c for c in panel.unlabelled if f"c={c}" in said(found)}
+
+    assert toy_decision(points).concurrency in told
+    assert [] == [c for m in panel.marks if str(c := m.concurrency) not in numbered and c not in named | told]
+    assert bool(panel.unlabelled) == ("too crowded to be numbered: c=" in said(found)) == (len(points) == 128)
 
 
 def test_a_limit_far_from_every_point_is_named_and_does_not_squeeze_the_picture() -> None:

@@ -8,6 +8,7 @@ from toy import SHAPE
 
 from frontier.model import Phase, Shape, Trial
 from frontier.present.progress import LiveProgress, PlainProgress, make_progress
+from frontier.present.textplot import Spot, best_so_far, text_plot
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
 
@@ -20,6 +21,9 @@ class Tick:
     window_sent: int = 213
     finished: int = 400
     failed: int = 0
+    rate: float | None = None
+    p50_ttft: float | None = None
+    p99_ttft: float | None = None
 
 
 class Clock:
@@ -126,3 +130,47 @@ def test_hostile_names_and_notes_are_cleaned() -> None:
     progress.note("server says \x1b]0;owned\x07\r\n[red]x")
 
     assert ["t  [1/1]  a[2Jb c  c=128 r3", "t  server says ]0;owned [red]x"] == out.getvalue().splitlines()
+
+
+def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
+    progress, _ = live(Clock())
+    progress.trial_started(trial(), 4, 30)
+    progress.tick(Tick())
+    assert "so far about" not in progress.line().plain
+    progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
+    said = progress.line().plain
+    progress.close()
+
+    assert "so far about  2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s" in said
+
+
+def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
+    def said(height: int) -> str:
+        console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height, _environ={}, markup=False)
+        progress = LiveProgress(console, Clock())
+        for c, rate, latency in ((1, 100.0, 0.05), (8, 600.0, 0.08), (64, 2000.0, 0.4), (128, 1700.0, 0.9)):
+            progress.trial_started(trial(c), 1, 30)
+            progress.trial_finished(trial(c), {"output_throughput": rate, "p99_ttft": latency})
+        progress.trial_started(trial(256), 5, 30)
+        progress.close()
+        return progress.line().plain
+
+    rows = [line.partition("│")[2].split() for line in said(30).splitlines() if "│" in line]
+    assert ["64", "tok/s"] == rows[0]
+    assert ["128"] == rows[1]
+    assert "1" == rows[-1][0]
+    assert "50.0 ms" in said(30)
+    assert "│" not in said(12)
+
+
+def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
+    spots = {c: Spot(0.01 * c, 100.0 + c) for c in range(1, 129)}
+    plot = text_plot(spots, across="x", up="y").plain
+    numbers = [
+        int(word) for line in plot.splitlines()[:-2] for word in line.partition("│")[2].split() if word.isdigit()
+    ]
+
+    assert set(numbers) <= set(spots)
+    assert len(numbers) == len(set(numbers)) > 5
+    assert {3} == best_so_far({1: Spot(1.0, 1.0), 2: Spot(2.0, 5.0), 3: Spot(0.5, 9.0)})
+    assert "" == text_plot({1: Spot(1.0, 1.0), 2: Spot(float("inf"), 2.0)}, across="x", up="y").plain
