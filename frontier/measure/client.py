@@ -17,6 +17,7 @@ import aiohttp
 from yarl import URL
 
 from frontier.errors import MisaskedError
+from frontier.measure.direct import Direct, Lane
 from frontier.measure.target import Target, Timeouts
 from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies, tracing
 from frontier.model import Outcome
@@ -71,6 +72,7 @@ class Client:
         self._taping = taping
         self._session: aiohttp.ClientSession | None = None
         self._spare: aiohttp.ClientSession | None = None
+        self._direct: dict[URL, Direct] = {}
 
     async def __aenter__(self) -> Self:
         self._session = self._new_session(force_close=False)
@@ -79,6 +81,8 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for direct in self._direct.values():
+            direct.close()
         for session in (self._session, self._spare):
             if session is not None:
                 await session.close()
@@ -115,7 +119,7 @@ class Client:
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
         """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
-        return await self._exchange("POST", url, body, None)
+        return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
 
     async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
         assert self._session is not None, "use the client as a context manager"
@@ -123,7 +127,12 @@ class Client:
         self.flights.add(flight)
         timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._late, flight, limit)
         try:
-            if await self._attempt(self._session, flight, method, url, body):
+            direct = self._direct_to(url) if body is not None and isinstance(url, URL) else None
+            if direct is not None and body is not None:
+                died = await self._attempt_direct(direct, flight, body)
+            else:
+                died = await self._attempt(self._session, flight, method, url, body)
+            if died:
                 # Kept alive, and closed by the server just as we wrote: not the server's failing, and not a new send.
                 flight.resent, flight.failure = True, None
                 self.resent += 1
@@ -145,6 +154,46 @@ class Client:
     def _late(self, flight: Exchange, limit: float) -> None:
         self.cut(flight, Outcome.TIMEOUT, f"no answer within {limit:g} s")
 
+    def _direct_to(self, url: URL) -> Direct | None:
+        """The short way to an address; None where only the session knows the way (proxies, credentials in the URL)."""
+        if not self._taping or self.target.trust_env or url.user is not None:
+            return None
+        found = self._direct.get(url)
+        if found is None:
+            assert self._session is not None
+            tls, connect = tls_context(self.target), self.target.timeouts.connect
+            found = self._direct[url] = Direct(self._session, url, self._headers, tls, connect)
+        return found
+
+    async def _attempt_direct(self, direct: Direct, flight: Exchange, body: bytes) -> bool:
+        """As `_attempt`, the short way."""
+        lane: Lane | None = None
+        reused = whole = False
+        try:
+            lane = await direct.lane()
+            reused = lane.used
+            if reused:
+                # The clock starts as the bytes go out; only where a connection had to be opened does that count too.
+                flight.sent = self.clock()
+            else:
+                self.opened += 1
+            direct.write(lane, body)
+            flight.status, flight.headers, content = await direct.answer(lane)
+            tape = lane.protocol.tape
+            if tape.used:
+                await _until_end(flight, tape, content)
+                whole = True
+            else:
+                whole = await self._read(flight, content)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            flight.failure = name_failure(error, flight)
+            died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            return died and reused and flight.status is None
+        finally:
+            if lane is not None:
+                direct.keep(lane) if whole else lane.close()
+        return False
+
     async def _attempt(
         self, session: aiohttp.ClientSession, flight: Exchange, method: str, url: URL | str, body: bytes | None
     ) -> bool:
@@ -155,7 +204,10 @@ class Client:
         try:
             async with session.request(method, url, data=data, allow_redirects=False) as response:
                 flight.status, flight.headers = response.status, response.headers
-                await self._read(flight, response, line.tape)
+                if line.tape is not None and line.tape.used:
+                    await _until_end(flight, line.tape, response.content)
+                elif not await self._read(flight, response.content):
+                    response.close()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             flight.failure = name_failure(error, flight)
             died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
@@ -167,21 +219,20 @@ class Client:
                 flight.sent = line.written
         return False
 
-    async def _read(self, flight: Exchange, response: aiohttp.ClientResponse, tape: Tape | None) -> None:
-        if tape is not None and tape.used:
-            await _until_end(flight, tape, response.content)
-            return
+    async def _read(self, flight: Exchange, content: aiohttp.StreamReader) -> bool:
+        """A body the usual way, stamped as the task wakes; False when it is given up as too long."""
         stamps, reads, clock = flight.stamps, flight.reads, self.clock
-        room = MAX_BODY if response.status < 300 else MAX_ERROR_BODY
-        async for read in response.content.iter_any():
+        good = flight.status is not None and flight.status < 300
+        room = MAX_BODY if good else MAX_ERROR_BODY
+        async for read in content.iter_any():
             stamps.append(clock())
             reads.append(read)
             room -= len(read)
             if room < 0:
-                response.close()
-                if response.status < 300:
+                if good:
                     flight.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
-                return
+                return False
+        return True
 
     def sweep(self, now: float) -> None:
         """Give up the exchanges that are over a limit. One call for all is far cheaper than a timer per read."""
