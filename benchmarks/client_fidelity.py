@@ -1,10 +1,11 @@
 """How true the client's numbers are: against a server that logs when each token really left.
 
-usage: python -m benchmarks.client_fidelity [--streams 1 16 64 128] [--tokens 100] [--ttft-ms 50] [--itl-ms 10]
+usage: python -m benchmarks.client_fidelity [--case STREAMS:TTFT_MS:ITL_MS ...] [--tokens 64] [--seconds 6]
 
-Every request has a prompt of its own length, so that each record meets its log entry. Shown are the errors of the
-client's mean, p50 and p99 against the truth (client minus truth, microseconds), and how long after its departure a
-token was stamped. Server and client share the machine: part of the error is the network stack and the scheduler.
+Every request has a prompt of its own length, so that each record meets its log entry. Shown are the true values and the
+errors of the client's mean, p50 and p99 (client minus truth, milliseconds), how long after its departure a token was
+stamped, and the flags the trial's own validity checks raise. Server and client share the machine: part of the error is
+the network stack and the scheduler.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.truth import Served, TruthServer
+from frontier.analyze import validity, window
 from frontier.measure.loop import run_trial
 from frontier.measure.prompts import Prompt
 from frontier.measure.runner import run
@@ -29,8 +31,14 @@ def prompt(index: int, tokens: int) -> Prompt:
     return Prompt("w " * index + "w", index + 1, tokens)
 
 
-def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float) -> list[tuple[Record, Served, float]]:
-    """Successful records of the window, each with its log entry and the trial's zero on time.perf_counter()."""
+CASES = ("1:50:10", "32:50:10", "128:50:10", "512:50:10", "128:5:1")
+Pairs = list[tuple[Record, Served, float]]
+"""Successful records of the window, each with its log entry and the trial's zero on time.perf_counter()."""
+Row = dict[str, tuple[float, ...]]
+
+
+def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float) -> tuple[Pairs, str]:
+    """The records against the truth, and the flags of the point they make."""
     records: list[Record] = []
     with TruthServer(ttft=ttft, itl=itl) as server:
         target = Target(server.url, "truth", "chat", dialect="vllm")
@@ -41,10 +49,12 @@ def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float)
         zero = found.epoch - (time.time() - time.perf_counter())
         server.stop()
         log = {served.prompt_tokens: served for served in server.read_log()}
-    window = found.window
-    inside = [r for r in records if window.start <= r.sent < window.end]
+    inside = [r for r in records if found.window.start <= r.sent < found.window.end]
     assert all(r.outcome is Outcome.OK for r in inside), "a request failed"
-    return [(r, log[r.asked_isl], zero) for r in inside]
+    flags = validity.flags(window.sample(found, records))
+    # The prompts are of every length and all alike, and few: what that trips is not what is tested here.
+    about_time = [f.name for f in flags if f.name not in ("isl_off", "too_few_samples", "cache_contaminated")]
+    return [(r, log[r.asked_isl], zero) for r in inside], ", ".join(about_time) or "none"
 
 
 def stamps(record: Record) -> Floats:
@@ -53,8 +63,8 @@ def stamps(record: Record) -> Floats:
     return record.first + np.concatenate(([0.0], np.cumsum(record.gaps))) * 1e-6
 
 
-def errors(pairs: list[tuple[Record, Served, float]]) -> dict[str, tuple[float, float, float]]:
-    """Client minus truth of mean, p50, p99 per metric, in microseconds; and the delay of the stamps themselves."""
+def errors(pairs: Pairs) -> Row:
+    """Per metric: true mean and p99, then client minus truth of mean, p50, p99, in ms; and the stamps' own delay."""
     client: dict[str, Floats] = {}
     truth: dict[str, Floats] = {}
     seen, left = [stamps(r) for r, _, _ in pairs], [s.sent for _, s, _ in pairs]
@@ -65,35 +75,46 @@ def errors(pairs: list[tuple[Record, Served, float]]) -> dict[str, tuple[float, 
     client["ITL"], truth["ITL"] = (np.concatenate([np.diff(t) for t in both]) for both in (seen, left))
     client["E2E"] = np.array([t[-1] - r.sent for (r, _, _), t in zip(pairs, seen, strict=True)])
     truth["E2E"] = np.array([s.e2e for _, s, _ in pairs])
-    found = {}
+    found: Row = {}
     for name, values in client.items():
-        a, b = ((v.mean(), *np.quantile(v, [0.5, 0.99], method="inverted_cdf")) for v in (values, truth[name]))
-        found[name] = (float(a[0] - b[0]) * 1e6, float(a[1] - b[1]) * 1e6, float(a[2] - b[2]) * 1e6)
-    delay = np.concatenate([t + zero - s.sent for (_, s, zero), t in zip(pairs, seen, strict=True)]) * 1e6
-    middle, tail = map(float, np.quantile(delay, [0.5, 0.99], method="inverted_cdf"))
-    found["stamp delay"] = (float(delay.mean()), middle, tail)
+        (mean, p50, p99), true = summary(values), summary(truth[name])
+        found[name] = (true[0], true[2], mean - true[0], p50 - true[1], p99 - true[2])
+    delay = np.concatenate([t + zero - s.sent for (_, s, zero), t in zip(pairs, seen, strict=True)])
+    found["stamp after send"] = (float("nan"), float("nan"), *summary(delay))
     return found
 
 
-def row(streams: int, tokens: int, ttft: float, itl: float, seconds: float) -> dict[str, tuple[float, float, float]]:
-    return errors(measured(streams, tokens, ttft, itl, seconds))
+def summary(values: Floats) -> tuple[float, float, float]:
+    """Mean, p50, p99 in milliseconds."""
+    p50, p99 = np.quantile(values, [0.5, 0.99], method="inverted_cdf") * 1e3
+    return float(values.mean() * 1e3), float(p50), float(p99)
+
+
+def row(streams: int, tokens: int, ttft: float, itl: float, seconds: float) -> tuple[int, str, Row]:
+    pairs, flags = measured(streams, tokens, ttft, itl, seconds)
+    return len(pairs), flags, errors(pairs)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64, 128])
-    parser.add_argument("--tokens", type=int, default=100)
-    parser.add_argument("--ttft-ms", type=float, default=50.0)
-    parser.add_argument("--itl-ms", type=float, default=10.0)
+    parser.add_argument("--case", nargs="+", default=CASES, metavar="STREAMS:TTFT_MS:ITL_MS")
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=6.0)
     options = parser.parse_args()
-    print(f"{'streams':>7}  {'':12} {'mean us':>9} {'p50 us':>9} {'p99 us':>9}")
-    for streams in options.streams:
+    print(
+        "| streams | metric | true mean | true p99 | error of mean | of p50 | of p99 |\n|--:|---|--:|--:|--:|--:|--:|"
+    )
+    notes = []
+    for case in options.case:
+        streams, ttft, itl = (float(part) for part in case.split(":"))
         with get_context("spawn").Pool(1) as pool:
-            timing = (options.tokens, options.ttft_ms / 1e3, options.itl_ms / 1e3, options.seconds)
-            found = pool.apply(row, (streams, *timing))
-        for name, values in found.items():
-            print(f"{streams:7d}  {name:12}", *(f"{value:9.0f}" for value in values), flush=True)
+            n, flags, found = pool.apply(row, (int(streams), options.tokens, ttft / 1e3, itl / 1e3, options.seconds))
+        for name, (mean, p99, *off) in found.items():
+            true = "– | –" if np.isnan(mean) else f"{mean:.2f} | {p99:.2f}"
+            print(f"| {streams:.0f} | {name} | {true} |", " | ".join(f"{v:+.3f}" for v in off), "|", flush=True)
+        asked = f"{streams:.0f} streams, TTFT {ttft:g} ms, ITL {itl:g} ms"
+        notes.append(f"{asked}: {n} requests; flags: {flags}; TPOT off by {found['TPOT'][2] / found['TPOT'][0]:+.2%}")
+    print("", *notes, sep="\n")
 
 
 if __name__ == "__main__":
