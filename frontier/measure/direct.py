@@ -19,7 +19,8 @@ from yarl import URL
 from frontier.errors import MisaskedError
 from frontier.measure.wire import TapingHandler
 
-_READ_BUFFER = 2**16
+_READ_BUFFER = 2**20
+"""More than one read brings: the read with the head must never make aiohttp pause a body that the tape will take."""
 
 
 @dataclass(slots=True)
