@@ -163,8 +163,9 @@ class HttpBackend:
         return sorted({n for side in sides for n in (side.low, round(side.mean), side.high)})
 
     def _prompts(self, trial: Trial) -> PromptSource:
-        if self._config.prompts != "random":
-            return file_prompts(Path(self._config.prompts), trial.shape, trial.seed)
         self._attempts += 1
+        if self._config.prompts != "random":
+            salt = f"{self._salt:x}-{self._attempts}"
+            return file_prompts(Path(self._config.prompts), trial.shape, trial.seed, salt)
         seed = int.from_bytes(hashlib.sha256(f"{self._salt} {trial.seed} {self._attempts}".encode()).digest()[:8])
         return random_prompts(trial.shape, seed, self._calibrations[trial.deployment])

@@ -139,8 +139,10 @@ class Record:
 
     `first` and `last` are the receipt of the first and last token-bearing event on any channel, `visible` of the first
     one a user sees (not reasoning). `gaps` are the microseconds between successive token-bearing events.
-    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts. CANCELLED (cut off by us) is
-    neither success nor failure; CLIENT is our own failing (no file descriptors) and never counted against the server.
+    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without reasoning tokens that
+    it counted and did not stream. `asked_isl` and `asked_osl` are 0 where no length was asked for. CANCELLED (cut off
+    by us) is neither success nor failure; CLIENT is our own failing (no file descriptors) and never counted against
+    the server.
     """
 
     index: int

@@ -81,7 +81,8 @@ class Clerk:
 
     def _make(self) -> Job:
         prompt, target = self._prompts(self._made), self._target
-        ask = Ask(target.model or "", prompt.content, prompt.osl, target.ignore_eos, extra=target.extra_body)
+        salt = prompt.salt if target.salted else None
+        ask = Ask(target.model or "", prompt.content, prompt.osl, target.ignore_eos, salt, target.extra_body)
         job = Job(self._made, prompt, self._dialect.body(target.api, ask))
         self._made += 1
         return job
@@ -120,7 +121,7 @@ class Clerk:
             index=done.job.index,
             stream=done.stream,
             isl=prompt.isl,
-            osl=prompt.osl,
+            osl=prompt.osl if self._target.ignore_eos else 0,
             zero=self.zero,
             scheduled=None if done.scheduled is None else done.scheduled - self.zero,
         )

@@ -42,7 +42,7 @@ class Ask:
     content: Content
     osl: int
     force_length: bool = True
-    stream: bool = True
+    salt: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -54,6 +54,9 @@ class Dialect:
     """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output length, {} meaning
     that it cannot be forced; `token_ids` says that a completions prompt may be a list of token ids.
     `token_per_event` allows counting events where the server reports no usage.
+
+    `salted`: requests take a cache_salt; those with different salts share no prefix cache. `reset` is the route that
+    empties the prefix cache, `metrics` the one of its Prometheus text.
     """
 
     name: str
@@ -64,10 +67,14 @@ class Dialect:
     length_fields: Callable[[int], dict[str, Any]] = lambda _: {}
     token_ids: bool = False
     token_per_event: bool = False
+    salted: bool = False
+    reset: str | None = None
+    metrics: str = "/metrics"
 
     def body(self, api: str, ask: Ask) -> bytes:
         """The request body."""
-        return orjson.dumps(self.payload(self, api, ask) | dict(ask.extra))
+        salt = {"cache_salt": ask.salt} if self.salted and ask.salt is not None else {}
+        return orjson.dumps(self.payload(self, api, ask) | salt | dict(ask.extra))
 
 
 def message_of(error: object) -> str:
@@ -116,6 +123,10 @@ def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | No
         return None
     usage = event.get("usage")
     if usage and isinstance(usage, dict):
+        timings = event.get("timings")
+        if timings and "cache_n" in timings and "prompt_tokens_details" not in usage:
+            # llama-server tells the cached tokens beside the usage.
+            usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
         tally.usage = usage
     return event
 
@@ -181,7 +192,9 @@ def _hidden(tally: Tally, delta: Mapping[str, Any]) -> int:
         return VISIBLE
     for call in delta.get("tool_calls") or ():
         function = call.get("function") or {}
-        fragment = (function.get("name") or "") + (function.get("arguments") or "")
+        arguments = function.get("arguments") or ""
+        # A text everywhere but on Ollama's own route, where it is the object itself.
+        fragment = (function.get("name") or "") + (arguments if isinstance(arguments, str) else message_of(arguments))
         if fragment:
             _count(tally, fragment)
             return TOOL
@@ -235,7 +248,8 @@ def fold_ollama(tally: Tally, kind: bytes, data: bytes) -> int:
 
 
 def _openai_payload(dialect: Dialect, api: str, ask: Ask) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": ask.model, "stream": ask.stream, "temperature": 0.0}
+    body: dict[str, Any] = {"model": ask.model, "stream": True, "temperature": 0.0}
+    body["stream_options"] = {"include_usage": True}
     if api == "chat":
         body["messages"] = [{"role": "user", "content": ask.content}]
     else:
@@ -246,8 +260,6 @@ def _openai_payload(dialect: Dialect, api: str, ask: Ask) -> dict[str, Any]:
         del body["temperature"]
     else:
         body["max_tokens"] = ask.osl
-    if ask.stream:
-        body["stream_options"] = {"include_usage": True}
     return body | (dialect.length_fields(ask.osl) if ask.force_length else {})
 
 
@@ -283,9 +295,18 @@ DIALECTS: Mapping[str, Dialect] = {
     for d in (
         Dialect("openai", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
         Dialect("openai_reasoning", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
-        Dialect("vllm", _openai_payload, _VLLM_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
-        Dialect("sglang", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
-        Dialect("trtllm", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True),
+        Dialect(
+            "vllm", _openai_payload, _VLLM_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+            salted=True, reset="/reset_prefix_cache",
+        ),
+        Dialect(
+            "sglang", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+            salted=True, reset="/flush_cache",
+        ),
+        Dialect(
+            "trtllm", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+            metrics="/prometheus/metrics",
+        ),
         Dialect(
             "tgi", _tgi_payload, {"chat": fold_chat, "completions": fold_tgi},
             {"completions": "/generate_stream", "chat": "/v1/chat/completions"}, token_per_event=True,

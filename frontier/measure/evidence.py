@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.measure.client import Client
+from frontier.measure.dialects import DIALECTS
 from frontier.measure.target import Target
 
 _GAUGES = {
@@ -24,6 +25,9 @@ _GAUGES = {
     "sglang:token_usage": "kv_cache_usage_perc",
     "llamacpp:requests_processing": "num_requests_running",
     "llamacpp:requests_deferred": "num_requests_waiting",
+    "tgi_batch_current_size": "num_requests_running",
+    "tgi_queue_size": "num_requests_waiting",
+    "trtllm_kv_cache_utilization": "kv_cache_usage_perc",
 }
 _COUNTERS = {
     "vllm:num_preemptions_total": "num_preemptions_total",
@@ -38,6 +42,9 @@ _COUNTERS = {
     "sglang:prompt_tokens_total": "prompt_tokens_total",
     "llamacpp:tokens_predicted_total": "generation_tokens_total",
     "llamacpp:prompt_tokens_total": "prompt_tokens_total",
+    # TGI counts tokens in histograms only.
+    "tgi_request_generated_tokens_sum": "generation_tokens_total",
+    "tgi_request_input_length_sum": "prompt_tokens_total",
 }
 _START = "process_start_time_seconds"
 _WANTED = re.compile(
@@ -83,7 +90,7 @@ class Evidence:
     """Scrapes a target beside a trial. `run()` reads at the window's opening and close, and samples between."""
 
     def __init__(self, target: Target) -> None:
-        self._urls = target.metrics_urls or (target.url("/metrics"),)
+        self._urls = target.metrics_urls or (target.url(DIALECTS[target.dialect or "openai"].metrics),)
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self._target = dataclasses.replace(target, timeouts=short)
         self._first: Scrape | None = None

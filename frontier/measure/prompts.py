@@ -7,6 +7,7 @@ the server's own count by `calibrate`.
 """
 
 import bisect
+import functools
 import itertools
 import json
 import random
@@ -28,11 +29,15 @@ _TOLERANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one request asks: its content and the two lengths wanted, in tokens."""
+    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
+
+    Prompts with different `salt` share no prefix cache, on the servers that know such a thing.
+    """
 
     content: Content
     isl: int
     osl: int
+    salt: str | None = None
 
 
 PromptSource = Callable[[int], Prompt]
@@ -110,38 +115,57 @@ class _Text:
         return self._text[self._starts[at] : self._starts[at + count] - 1]
 
 
-def file_prompts(path: Path, shape: Shape, seed: int) -> PromptSource:
+def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
     """Prompts from a file, in an order shuffled by the seed; the output length is the shape's.
 
     JSON lines with "prompt" (and optionally "output_tokens"), or a ShareGPT JSON array ("conversations", first human
-    turn). Lengths are what they are: the asked input length is 0 (unknown). MisaskedError when nothing can be read.
+    turn). Lengths are what they are: the asked input length is 0 (unknown). What the prompts have in common is theirs
+    and may be cached; each pass through the file has a cache salt of its own, made of `salt`, so that no prompt meets
+    itself. MisaskedError when nothing can be read.
     """
-    prompts = _read_file(path)
+    prompts = read_prompts(path)
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
 
     def prompt(index: int) -> Prompt:
-        text, asked = prompts[order[index % len(order)]]
-        return Prompt(text, 0, asked or shape.osl.draw(random.Random(f"{seed}/{index}")))
+        turn, at = divmod(index, len(order))
+        text, asked = prompts[order[at]]
+        osl = asked or shape.osl.draw(random.Random(f"{seed}/{index}"))
+        return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}")
 
     return prompt
 
 
-def _read_file(path: Path) -> list[tuple[str, int | None]]:
+_EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
+
+
+def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
+    """The prompts of a file, each with the output length it asks for, if any. MisaskedError when there are none."""
     try:
-        text = path.read_text(encoding="utf-8")
-        rows = (
-            json.loads(text)
-            if text.lstrip().startswith("[")
-            else [json.loads(x) for x in text.splitlines() if x.strip()]
-        )
-    except (OSError, ValueError) as error:
-        raise MisaskedError(
-            f"cannot read prompts from {path}: {error}", 'write one {"prompt": "..."} per line'
-        ) from error
-    found = [pair for pair in map(_prompt_of, rows) if pair is not None]
+        return _read(path, path.stat().st_mtime_ns)
+    except (OSError, UnicodeDecodeError) as error:
+        raise MisaskedError(f"cannot read prompts from {path}: {error}", _EXAMPLE) from error
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
+    """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("["):
+        rows = _json(text, str(path))
+    else:
+        # Not splitlines: JSON strings may hold other line ends than this one.
+        rows = [_json(line, f"{path}:{i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    found = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
     if not found:
-        raise MisaskedError(f"{path} holds no prompts", 'write one {"prompt": "..."} per line')
+        raise MisaskedError(f"{path} holds no prompts", _EXAMPLE)
     return found
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise MisaskedError(f"{where}: not JSON: {error}", _EXAMPLE) from error
 
 
 def _prompt_of(row: Any) -> tuple[str, int | None] | None:

@@ -35,7 +35,7 @@ class Reading:
 
     __slots__ = (
         "_at", "_dialect", "_fold", "_frame", "_lessons", "_misses", "_parser", "_stencil", "_texts", "exchange",
-        "tally", "times", "visible",
+        "reasoned", "tally", "times", "visible",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, dialect: Dialect, api: str, *, stencils: bool = True) -> None:
@@ -51,6 +51,7 @@ class Reading:
         self.tally = Tally()
         self.times: list[float] = []
         self.visible: float | None = None
+        self.reasoned = False
 
     @property
     def events(self) -> int:
@@ -91,6 +92,8 @@ class Reading:
             self._parse(read, stamps[i])
             before, after = self._stencil
             skip, drop, usable = len(before), len(after), self._stencil is not _NO_STENCIL and self._parser.idle
+        if stop == len(reads) and stop and self._dialect.framing == "ndjson" and self.exchange.failure is None:
+            self._parse(b"\n", stamps[-1])  # the last line needs no newline
 
     def _parse(self, read: bytes, stamp: float) -> None:
         """The proper way. From a read that was one token event a stencil is cut, now and then."""
@@ -101,7 +104,9 @@ class Reading:
             channel = fold(tally, kind, data)
             if channel != NOTHING:
                 self.times.append(stamp)
-                if channel != REASONING and self.visible is None:
+                if channel == REASONING:
+                    self.reasoned = True
+                elif self.visible is None:
                     self.visible = stamp
         self._misses += 1
         if channel != NOTHING and len(found) == 1 and self._lessons and self._misses > _PATIENCE and self._parser.idle:
@@ -173,6 +178,10 @@ def to_record(
     outcome, error = reading.verdict()
     usage = tally.usage or {}
     completion = _count_of(usage, "completion_tokens")
+    hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if completion is not None and hidden and not reading.reasoned:
+        # Counted and never streamed: nothing can be said of when they came, so they are not among the tokens timed.
+        completion = max(0, completion - hidden)
     if completion is None and reading.counts_events and outcome is Outcome.OK:
         completion = reading.events
     return Record(

@@ -29,7 +29,8 @@ class Target:
     """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
-    `metrics_urls` are where the server's metrics are, one per replica; /metrics beside the endpoint when empty.
+    `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when empty. `salted` lets
+    prompts that bring a cache salt send it, where the dialect knows one.
     """
 
     base_url: str
@@ -47,6 +48,7 @@ class Target:
     dialect: str | None = None
     ignore_eos: bool = True
     metrics_urls: tuple[str, ...] = ()
+    salted: bool = True
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)

@@ -97,6 +97,7 @@ class Hostile:
         self._stop: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: list[tuple[str, dict[str, str]]] = []
+        self.bodies: list[tuple[str, bytes]] = []
         self.connections = 0
         self.port = 0
 
@@ -159,6 +160,8 @@ class Hostile:
             _, path, _ = first.split(" ")
             nth += 1
             self.calls.append((path, headers))
+            if body:
+                self.bodies.append((path, body))
             _, name, *_ = path.split("/")
             call = Call(path, headers, body, writer, nth, self)
             await BEHAVIOURS.get(name, missing)(call)

@@ -102,8 +102,26 @@ def test_prompts_come_from_json_lines_in_an_order_of_the_seed(tmp_path: Path) ->
     first = [source(i) for i in range(20)]
     assert {f"p{i}" for i in range(20)} == {p.content for p in first}
     assert {99, *range(1, 20)} == {p.osl for p in first}
-    assert first[0] == source(20)
+    assert first[0].content == source(20).content
     assert [p.content for p in first] != [file_prompts(path, Shape.of(1, 99), 2)(i).content for i in range(20)]
+
+
+def test_each_pass_through_a_file_has_its_own_salt(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a"}\n{"prompt": "b\u2028c"}\n')
+    source = file_prompts(path, Shape.of(1, 9), 1, "x")
+    salts = [source(i).salt for i in range(6)]
+    assert [salts[0], salts[0], salts[2], salts[2], salts[4], salts[4]] == salts
+    assert 3 == len(set(salts))
+    assert file_prompts(path, Shape.of(1, 9), 1, "y")(0).salt not in salts
+    assert {"a", "b\u2028c"} == {source(0).content, source(1).content}
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "a"}\n\n{"prompt":\n')
+    with pytest.raises(MisaskedError, match=r"p\.jsonl:3: not JSON"):
+        file_prompts(path, Shape.of(1, 1), 1)
 
 
 def test_prompts_come_from_sharegpt(tmp_path: Path) -> None:

@@ -223,3 +223,39 @@ def test_extension_fields_go_only_where_the_engine_lists_them() -> None:
 
 def test_extra_body_has_the_last_word() -> None:
     assert 0.7 == payload("vllm", "chat", extra={"temperature": 0.7})["temperature"]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**70) | st.floats(allow_nan=False) | st.sampled_from(["", "x", "é\n"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["choices", "delta", "content", "text", "usage", "error", "tool_calls", "function", "arguments", "name",
+             "finish_reason", "token", "details", "message", "response", "done", "prompt_tokens", "completion_tokens",
+             "prompt_tokens_details", "completion_tokens_details", "cached_tokens", "timings", "cache_n", "object"]
+        ), inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(ODD.map(sse) | st.binary(max_size=30) | st.sampled_from([b"data: [DONE]\n\n", b"event: x\n"]), max_size=6),
+    st.sampled_from(sorted(DIALECTS)),
+    st.sampled_from(["chat", "completions"]),
+)  # fmt: skip
+def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
+    reads: list[bytes], dialect: str, api: str
+) -> None:
+    if DIALECTS[dialect].framing == "ndjson":
+        reads = [r.removeprefix(b"data: ") for r in reads]
+    kind = "application/x-ndjson" if dialect == "ollama" else "text/event-stream"
+    record = read([r for r in reads if r], dialect, api, kind, step=2)
+    assert record.outcome in Outcome
+    assert (record.error is None) is (record.outcome is Outcome.OK)
+    assert record.error is None or (record.error.isprintable() and len(record.error) <= 300)
+    assert (record.first is None) is (record.events == 0)
+    assert record.outcome is not Outcome.OK or record.events > 0
+    counts = (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+    assert all(c is None or (type(c) is int and c >= 0) for c in counts)
