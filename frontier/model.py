@@ -245,8 +245,27 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a setting is from the speed of light at its own concurrency.
+
+    `ceiling` is the output tokens per second its hardware allows, `share` how much of that was reached, `binds` what
+    sets the ceiling. `mbu` and `mfu` are the shares of memory bandwidth that decoding used and of arithmetic that
+    prompts and answers used; None where the description does not say enough.
+    """
+
+    ceiling: float
+    share: Estimate
+    binds: str
+    mbu: Estimate | None = None
+    mfu: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
-    """What was learned about a setting from its trials. Metrics not known are absent from `metrics`."""
+    """What was learned about a setting from its trials. Metrics not known are absent from `metrics`.
+
+    `light` is known where the config describes the hardware.
+    """
 
     deployment: str
     shape: Shape
@@ -257,6 +276,7 @@ class Point:
     repeats: int = 1
     notes: tuple[str, ...] = ()
     whole_run: Mapping[str, float] = field(default_factory=dict)
+    light: Distance | None = None
 
     @property
     def valid(self) -> bool:

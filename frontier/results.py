@@ -16,7 +16,7 @@ from frontier.analyze import pareto, search, sla, summarize, uncertainty, window
 from frontier.analyze.sample import Sample
 from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
-from frontier.engine.light import decode_ceiling
+from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError
 from frontier.metrics import DEFAULT_METRICS
 from frontier.model import Decision, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
@@ -79,25 +79,16 @@ class Run:
         ]
 
     def _lit(self, point: Point, sample: Sample) -> Point:
-        """The point, flagged when it is faster than the described hardware can be."""
-        ceiling = self.ceiling(point.deployment, point.shape, point.concurrency)
-        flags = tuple(beyond_light(sample, {"output_throughput": ceiling})) if ceiling is not None else ()
-        return replace(point, flags=(*flags, *point.flags)) if flags else point
+        """The point with its distance from light, flagged when it is faster than the described hardware can be."""
+        light = self.light(point.deployment)
+        if light is None:
+            return point
+        flags = tuple(beyond_light(sample, bounds(light, point)))
+        return replace(point, flags=(*flags, *point.flags), light=distance(light, point))
 
-    def ceiling(self, deployment: str, shape: Shape, concurrency: int) -> float | None:
-        """The output tokens per second that the described hardware allows at most; None when it is not described."""
-        hardware = next((d.hardware for d in self.config.deployments if d.name == deployment), None)
-        if hardware is None or hardware.memory_bandwidth is None or hardware.weights is None:
-            return None
-        return decode_ceiling(
-            shape,
-            concurrency,
-            bandwidth=hardware.memory_bandwidth,
-            weights=hardware.weights,
-            kv_per_token=hardware.kv_per_token or 0.0,
-            gpus=hardware.gpus or 1,
-            memory=hardware.memory,
-        )
+    def light(self, deployment: str) -> Light | None:
+        """The speed of light of a deployment; None when its hardware is not described."""
+        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
 
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""

@@ -372,7 +372,8 @@ def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
 def _impossible(measured: str, limit: str) -> Flag:
     return Flag(
         "faster_than_light", measured, limit,
-        "no hardware of this description does that: check hardware, model, precision, and whether a cache answered",
+        "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "
+        "a cache answered, the server speculates, or fewer requests ran than were sent",
     )  # fmt: skip
 
 

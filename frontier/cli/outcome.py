@@ -7,8 +7,10 @@ from typing import Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
+from frontier.engine.light import curve
 from frontier.errors import ExitCode, MisaskedError
-from frontier.model import Frontier, Limit
+from frontier.metrics import metric
+from frontier.model import Frontier, Limit, Point
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.picture import Light, small_multiples
@@ -18,6 +20,7 @@ from frontier.present.wording import Provenance
 from frontier.results import Run, Setting, load
 from frontier.store import RunDirectory
 from frontier.sweep import SweepEnd
+from frontier.units import format_share
 
 
 def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
@@ -79,7 +82,7 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         gpus=gpus(found),
         config_text=RunDirectory.read(found.path).config_text(),
         commands=(f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}", f"frontier report {found.path}"),
-        lights=lights(found, frontiers),
+        lights=lights(found, points, frontiers),
         bands=bands,
     )
 
@@ -89,14 +92,28 @@ def gpus(found: Run) -> dict[str, int | None]:
     return {d.name: d.gpus for d in found.config.deployments}
 
 
-def lights(found: Run, frontiers: Sequence[Frontier]) -> dict[Setting, Light]:
-    """The speed of light of each (deployment, shape) whose hardware is described."""
+def lights(found: Run, points: Sequence[Point], frontiers: Sequence[Frontier]) -> dict[Setting, Light]:
+    """The speed of light of each (deployment, shape) whose hardware is described, on the frontier's own axes."""
     lit = {}
     for f in frontiers:
+        light = found.light(f.deployment)
+        if light is None or f.objectives[0] != "output_throughput":
+            continue
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        ceiling = found.ceiling(f.deployment, f.shape, highest)
-        if f.objectives[0] == "output_throughput" and ceiling is not None:
-            lit[(f.deployment, f.shape)] = Light(ceiling, f"memory bandwidth at c={highest}")
+        across = metric(f.objectives[1])
+        line = curve(light, f.shape, across.quantity, highest) if across.quantity else ()
+        if across.inverted:
+            line = tuple((1 / x, y) for x, y in line)
+        try:
+            at = light.limits(f.shape, highest)
+        except ValueError:
+            continue
+        reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
+                   if p.light and p.valid and (p.deployment, p.shape) == (f.deployment, f.shape)]  # fmt: skip
+        _, c, share = max(reached, default=(0, 0, 0))
+        best = f"c={c} reaches {format_share(share)} of its own; " if reached else ""
+        assumption = f"{best}{light.assumption}; {at.binds} binds"
+        lit[(f.deployment, f.shape)] = Light(at.throughput, assumption, line)
     return lit
 
 

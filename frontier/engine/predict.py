@@ -231,7 +231,7 @@ def _experts(c: Floats) -> Floats:
     return 1.0 - (1.0 - 1 / 32) ** c
 
 
-_RICH: list[_Form] = [(_one, _power(0.5), _experts, _power(1.0))]
+_RICH: list[_Form] = [(_one, _power(0.6), _experts, _power(1.0))]
 _SIMPLE: list[_Form] = [(_one, _power(0.5)), (_one, _power(0.4), _experts), (_one, _power(0.4), _power(0.7))]
 _DENSE: list[_Form] = [(_one, _power(1.0))]
 

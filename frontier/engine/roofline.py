@@ -7,13 +7,14 @@ hardware, not for choosing a concurrency. Method: the roofline of aiconfigurator
 expected number of distinct experts in place of "all picks differ", which overstates what a MoE batch reads.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard
 from frontier.engine.hardware import Hardware
 
-Binds = Literal["compute", "memory"]
+Binds = Literal["compute", "memory", "network"]
 USABLE_MEMORY = 0.9
 """Share of a GPU's memory an engine takes for weights and KV (vLLM's gpu_memory_utilization)."""
 _LATENCY_PER_ALL_REDUCE = 10e-6
@@ -35,7 +36,7 @@ class Limits:
 
     `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
     ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
-    bandwidth', 'decode compute', 'prefill compute', 'KV capacity' or 'max_num_seqs'.
+    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity' or 'batch cap'.
     """
 
     concurrency: int
@@ -149,20 +150,29 @@ class Roofline:
         wait = _LATENCY_PER_ALL_REDUCE if latency else 0.0
         return 2.0 * self.model.layers * (size / self.gpu.link + wait)
 
+    def network(self, tokens: float) -> float:
+        """The least seconds a step's all-reduces take: every GPU sends and receives each activation at least once.
+
+        Switches that add on the way need no more than that; a ring needs up to twice as much (`all_reduce`).
+        """
+        if self.tp == 1:
+            return 0.0
+        return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
+
     def decode(self, batch: float, context: float) -> Bound:
         """The least time of one decode step of `batch` requests that each look back on `context` tokens."""
         m = self.model
         seen = self.seen(context)
         flops = batch * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
         traffic = self.weight_traffic(batch) + batch * seen * self.kv_bytes
-        return self._bound(flops, traffic)
+        return self._bound(flops, traffic, batch)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
         """The least time to read a prompt of `isl` tokens of which the first `cached` are in the prefix cache."""
         fresh = isl - cached
         flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
         flops += 2 * self.model.head_params
-        return self._bound(flops, self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes)
+        return self._bound(flops, self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes, fresh)
 
     def _pairs(self, isl: float, cached: float) -> float:
         """(prompt token, earlier token) pairs, averaged over layers."""
@@ -175,9 +185,14 @@ class Roofline:
         full = (isl * isl - cached * cached) / 2
         return (1 - windowed) * full + windowed * (triangle(isl, m.window) - triangle(cached, m.window))
 
-    def _bound(self, flops: float, traffic: float) -> Bound:
-        compute, memory = flops / self.flops_rate, traffic / self.gpu.bandwidth
-        return Bound(max(compute, memory), "compute" if compute > memory else "memory", flops, traffic)
+    def _bound(self, flops: float, traffic: float, tokens: float) -> Bound:
+        times: dict[Binds, float] = {
+            "memory": traffic / self.gpu.bandwidth,
+            "compute": flops / self.flops_rate,
+            "network": self.network(tokens),
+        }
+        binds = max(times, key=lambda name: times[name])
+        return Bound(times[binds], binds, flops, traffic)
 
     def mixed_step(self, batch: float, isl: float, osl: float) -> float:
         """Seconds per token of a slot when every slot also needs one prefill per `osl` tokens.
@@ -189,22 +204,34 @@ class Roofline:
         flops = step.flops + batch / osl * self.prefill(isl).flops
         return max(flops / self.flops_rate, step.bytes / self.gpu.bandwidth)
 
-    def limits(self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None) -> Limits:
-        """The speed of light with `concurrency` requests of isl/osl tokens in flight on a server that mixes phases."""
+    def limits(
+        self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None, cached: float = 0.0
+    ) -> Limits:
+        """The speed of light with `concurrency` requests of isl/osl tokens in flight on a server that mixes phases.
+
+        The first `cached` tokens of every prompt are taken to be in the prefix cache. ValueError when not one request
+        fits.
+        """
         context = isl + osl / 2
         room = int(self.kv_room(context))
         if room < 1:
             raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
         running = min(concurrency, room, max_num_seqs or concurrency)
-        decode, prefill = self.decode(running, context), self.prefill(isl)
-        e2e = prefill.seconds + (osl - 1) * decode.seconds
-        per_token = decode.flops / running
+        decode, prefill = self.decode(running, context), self.prefill(isl, cached)
+        decoding = (osl - 1) * decode.seconds
+        e2e = prefill.seconds + decoding
+        phase = f"decode {_NAMES[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_NAMES[prefill.binds]}"
         ceilings = {
-            f"decode {'bandwidth' if decode.binds == 'memory' else 'compute'}": running * osl / e2e,
-            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * per_token),
+            "network" if phase.endswith("network") else phase: running * osl / e2e,
+            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running),
         }
+        if (sent := self.network(isl - cached) + osl * self.network(running) / running) > 0:
+            ceilings["network"] = min(osl / sent, ceilings.get("network", math.inf))
         binds = min(ceilings, key=lambda name: ceilings[name])
         throughput = min(*ceilings.values(), running / decode.seconds)
-        if binds != "prefill compute" and running < concurrency:
-            binds = "KV capacity" if running == room else "max_num_seqs"
+        if running < concurrency and binds not in ("prefill compute", "network"):
+            binds = "KV capacity" if running == room else "batch cap"
         return Limits(concurrency, running, prefill.seconds, decode.seconds, e2e, throughput, binds)
+
+
+_NAMES: dict[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}

@@ -24,6 +24,7 @@ from frontier.present.layout import (
     place_label,
     place_near,
     text_width,
+    wrap,
 )
 from frontier.present.wording import (
     binding_limit,
@@ -207,14 +208,15 @@ def _light_label(
         return []
     ceiling, assumption = light
     box = panel.box
-    text = f"speed of light  {value_text(panel.y.metric, ceiling, gpus)}   ({assumption})"
-    if not panel.light:
-        text += "  above the picture ↑"
-    lines = (text,)
+    shown = panel.y.holds(ceiling * panel.y.scale)
+    said = f"speed of light  {value_text(panel.y.metric, ceiling, gpus)}{'' if shown else '  above the picture ↑'}"
+    lines: tuple[str, ...] = (f"{said}   ({assumption})",)
+    if text_width(lines[0], size) > 0.6 * (box.x1 - box.x0):
+        lines = (said, *wrap(assumption, size, 0.55 * (box.x1 - box.x0), lines=3))
     width, height = _size(lines, size)
-    y = panel.at(panel.x.low, ceiling * panel.y.scale)[1] if panel.light else box.y1 - 2
+    y = panel.at(panel.x.low, ceiling * panel.y.scale)[1] if shown else box.y1 - 2
     shifts = [box.x0 + 12, box.x1 - 12 - width, (box.x0 + box.x1 - width) / 2]
-    bottoms = [y - 3 - height, y + 3] if panel.light else [y - height - i * height for i in range(3)]
+    bottoms = [y - 3 - height, y + 3] if shown else [y - height - i * height / 4 for i in range(9)]
     placed = place_first(canvas, [Rect(x, b, x + width, b + height) for b in bottoms for x in shifts])
     return [Label(lines, placed, Role.LIGHT, size)] if placed else []
 

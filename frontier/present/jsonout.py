@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point
+from frontier.model import Decision, Distance, Estimate, Flag, Frontier, Limit, Point
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
@@ -120,6 +120,18 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "notes": list(point.notes),
         "whole_run": {name: number(value) for name, value in sorted(point.whole_run.items())},
+        "light": point.light and _distance(point.light),
+    }
+
+
+def _distance(light: Distance) -> Tree:
+    """`share` of the ceiling (output tokens per second) that was reached, and what sets it."""
+    return {
+        "ceiling": number(light.ceiling),
+        "binds": light.binds,
+        "share": estimate_tree(light.share),
+        "mbu": light.mbu and estimate_tree(light.mbu),
+        "mfu": light.mfu and estimate_tree(light.mfu),
     }
 
 

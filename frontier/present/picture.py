@@ -277,11 +277,14 @@ def attained(view: View, x: Axis, y: Axis) -> Band:
 def _light(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float], ...]:
     """The speed of light where it fits the picture; a curve is cut to the axes, its level end drawn out to the edge."""
     light = view.light
-    if light is None or not y.holds(light.ceiling * y.scale):
+    if light is None:
         return ()
+    shown = y.holds(light.ceiling * y.scale)
     if not light.curve:
-        return ((x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale))
+        return ((x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale)) if shown else ()
     inside = [(a * x.scale, b * y.scale) for a, b in light.curve]
     inside = sorted((a, b) for a, b in inside if x.holds(a) and y.holds(b))
-    end = (x.worst, light.ceiling * y.scale)
-    return tuple([end, *inside] if x.rising_is_better else [*inside, end])
+    if shown:
+        end = (x.worst, light.ceiling * y.scale)
+        inside = [end, *inside] if x.rising_is_better else [*inside, end]
+    return tuple(inside) if len(inside) > 1 else ()

@@ -24,6 +24,7 @@ from frontier.present.wording import (
     unit_text,
     value_text,
 )
+from frontier.units import format_share
 
 NOT_SAID = (
     (
@@ -138,8 +139,9 @@ def page_of(report: Report) -> Page:
 def _section(points: list[Point], frontier: Frontier, decision: Decision | None, report: Report) -> Section:
     gpus = gpus_of(report.gpus, frontier.deployment)
     names = _columns(points, frontier, report.limits)
-    heads = ("", "concurrency", "requests", *(_head(name, gpus) for name in names), "errors")
-    rows = tuple(_row(point, frontier, decision, names, gpus) for point in points)
+    lit = any(point.light for point in points)
+    heads = ("", "concurrency", "requests", *(_head(name, gpus) for name in names), "errors", *(_LIT if lit else ()))
+    rows = tuple(_row(point, frontier, decision, names, gpus, lit=lit) for point in points)
     return Section(
         _name(frontier.deployment, frontier.shape), _verdict(decision), _figures(decision, gpus),
         tuple(decision_notes(decision)) if decision else (), heads, rows,
@@ -166,7 +168,9 @@ def _head(name: str, gpus: int | None) -> str:
     return label
 
 
-def _row(point: Point, frontier: Frontier, decision: Decision | None, names: Sequence[str], gpus: int | None) -> Row:
+def _row(
+    point: Point, frontier: Frontier, decision: Decision | None, names: Sequence[str], gpus: int | None, *, lit: bool
+) -> Row:
     chosen = decision is not None and decision.concurrency == point.concurrency
     flagged = not point.valid or point.concurrency in frontier.excluded
     on_it = point.concurrency in frontier.members
@@ -174,8 +178,20 @@ def _row(point: Point, frontier: Frontier, decision: Decision | None, names: Seq
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
         "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
-        (Cell(f"{point.concurrency}"), Cell(f"{point.n:,}"), *cells, Cell(errors.value)),
+        (Cell(f"{point.concurrency}"), Cell(f"{point.n:,}"), *cells, Cell(errors.value), *(_lit(point) if lit else ())),
     )  # fmt: skip
+
+
+_LIT = ("of light", "MBU", "MFU", "light bound by")
+
+
+def _lit(point: Point) -> tuple[Cell, ...]:
+    """How far from the speed of light."""
+    at = point.light
+    if at is None:
+        return (Cell("–"),) * len(_LIT)
+    shares = (at.share, at.mbu, at.mfu)
+    return (*(Cell(format_share(e.value if e else None)) for e in shares), Cell(at.binds))
 
 
 def _cell(name: str, estimate: Estimate | None, gpus: int | None) -> Cell:

@@ -26,7 +26,7 @@ from frontier.present.wording import (
     setting,
     value_text,
 )
-from frontier.units import format_bytes, format_elapsed
+from frontier.units import format_bytes, format_elapsed, format_share
 
 Gpus = int | Mapping[str, int | None] | None
 """By how many GPUs rates are divided: for all deployments, or for each by name."""
@@ -163,7 +163,22 @@ def _columns(
     if any(rates):
         value = _value_cell("error_rate", of_limit.get("error_rate"), gpus)
         columns.append(_Column("errors", tuple(value(e) for e in rates), 2))
-    return columns
+    return [*columns, *_light_columns(points)]
+
+
+def _light_columns(points: Sequence[Point]) -> list[_Column]:
+    """How far from the speed of light, where the hardware is described."""
+    lights = [p.light for p in points]
+    if not any(lights):
+        return []
+    shares = [("of light", 2, [at and at.share for at in lights]), ("MBU", 3, [at and at.mbu for at in lights]),
+              ("MFU", 3, [at and at.mfu for at in lights])]  # fmt: skip
+    found = [
+        _Column(head, tuple(Text(format_share(e.value if e else None)) for e in column), rank)
+        for head, rank, column in shares
+        if any(column)
+    ]
+    return [*found, _Column("light bound by", tuple(Text(at.binds if at else "–") for at in lights), 3, left=True)]
 
 
 def _head(name: str, gpus: int | None) -> str:

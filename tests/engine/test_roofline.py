@@ -93,7 +93,7 @@ def test_requests_beyond_the_kv_wait_and_the_limit_says_so():
     assert full.running == int(light.kv_room(256 + 2048))
     assert full.waiting == 4096 - full.running
     assert "KV capacity" == full.binds
-    assert "max_num_seqs" == light.limits(64, 1024, 1024, max_num_seqs=16).binds
+    assert "batch cap" == light.limits(64, 1024, 1024, max_num_seqs=16).binds
     assert full.throughput == light.limits(full.running, 256, 4096).throughput
 
 

@@ -1,12 +1,13 @@
 """The JSON answers: their schema, and that they are always strict JSON."""
 
+import dataclasses
 import json
 import math
 from typing import Any
 
 from toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
-from frontier.model import Estimate, Flag, RejectedStep
+from frontier.model import Distance, Estimate, Flag, RejectedStep
 from frontier.present.jsonout import decisions_json, points_json
 
 
@@ -64,3 +65,14 @@ def test_show_has_the_contracts_keys() -> None:
     assert (False, ["errors"], False) == tuple(tree["points"][0][k] for k in ("valid", "flags", "on_frontier"))
     assert [p.concurrency in toy_frontier(points).members for p in points] == [p["on_frontier"] for p in tree["points"]]
     assert 0.5 == LIMIT.promise
+
+
+def test_the_distance_from_light_is_a_tree_or_null() -> None:
+    points = toy_points((8, 16))
+    lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "prefill compute", mfu=Estimate(0.3, 0.2, 0.4, 900))
+    points[1] = dataclasses.replace(points[1], light=lit)
+    dark, bright = (entry["light"] for entry in points_json(points, [toy_frontier(points)])["points"])
+    assert dark is None
+    assert (2000.0, "prefill compute", None) == (bright["ceiling"], bright["binds"], bright["mbu"])
+    assert {"value": 0.42, "low": 0.41, "high": 0.43, "n": 900} == bright["share"]
+    assert 0.3 == bright["mfu"]["value"]

@@ -273,6 +273,15 @@ def test_an_unresolved_neighbour_says_so() -> None:
     assert "c = 70: unresolved, its interval\ncrosses the limit" in said(drawn(points))
 
 
+def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
+    curve = ((0.2, 1000.0), (0.3, 2000.0), (0.4, 9000.0))
+    cut = drawn(
+        toy_points(), light=Light(9000, "a rather long name of a model in fp8 on 8 x b200; c=8 reaches 40%", curve)
+    )
+    assert [(1000.0), (2000.0)] == [y for _, y in only(cut).light]
+    assert "speed of light  9,000 tok/s  above the picture ↑" in said(cut)
+
+
 def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None:
     near = drawn(toy_points(), light=Light(3600, "HBM roofline at c=128"))
     far = drawn(toy_points(), light=Light(40_000, "HBM roofline"))

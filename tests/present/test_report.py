@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
-from frontier.model import Estimate, Flag, Limit, Shape
+from frontier.model import Distance, Estimate, Flag, Limit, Shape
 from frontier.present.companions import latency_panels
 from frontier.present.page import report_html
 from frontier.present.picture import Light, small_multiples
@@ -178,3 +178,14 @@ def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
 
     assert {3600.0} == {y for _, y in panel.light}
     assert 3 == len(panel.stairs[0].band)
+
+
+def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:
+    lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
+    report = usual()
+    assert "light bound by" not in report_markdown(report)
+    points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.points]
+    page = report_markdown(dataclasses.replace(report, points=points))
+    assert "| of light | MBU | MFU | light bound by |" in page
+    (row,) = (line for line in page.splitlines() if line.endswith(("KV capacity** |", "KV capacity |")))
+    assert "42.0%" in row

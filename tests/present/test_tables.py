@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
-from frontier.model import Decision, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.present.tables import decision_table, plan_table, points_table
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
@@ -157,3 +157,16 @@ def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
 
     assert "1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31.0 MB on disk" in text
     assert "then up to 3 settings more per shape where p99 TTFT ≤ 500 ms is decided, at most 18 min 0 s" in text
+
+
+def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> None:
+    points = toy_points((8, 16))
+    dark = points_table(points, [toy_frontier(points)], width=200)
+    assert "of light" not in dark
+    lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "decode bandwidth", Estimate(0.5, 0.4, 0.6, 900))
+    points[1] = dataclasses.replace(points[1], light=lit)
+    shown = points_table(points, [toy_frontier(points)], width=200).splitlines()
+    head, first, second = (" ".join(line.split()) for line in shown[1:4])
+    assert head.endswith("of light MBU light bound by")
+    assert first.endswith("– – –")
+    assert second.endswith("42.0% 50.0% decode bandwidth")
