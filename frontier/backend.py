@@ -11,10 +11,10 @@ from frontier.config import Config, DeploymentConfig
 from frontier.engine.server import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
-from frontier.errors import MeasurementError
+from frontier.errors import AnotherServerError, MeasurementError
 from frontier.measure.loop import Progress as Tick
 from frontier.measure.loop import run_trial
-from frontier.measure.preflight import Preflight, calibrate, preflight
+from frontier.measure.preflight import Preflight, calibrate, changed, preflight
 from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts
 from frontier.model import Measurement, Record, Trial
 
@@ -48,7 +48,7 @@ class Backend(Protocol):
         on_tick: Callable[[Tick], None],
         stop: asyncio.Event,
     ) -> Measurement:
-        """Run one trial; every request's record goes to `sink`."""
+        """Run one trial; every request's record goes to `sink`. AnotherServerError when another server answers now."""
         ...
 
     async def close(self) -> None:
@@ -106,12 +106,13 @@ class HttpBackend:
             found = await preflight(target, concurrency=max(self._config.concurrency))
             self._calibrations[deployment.name] = await calibrate(found, self._lengths())
         except MeasurementError as error:
-            raise MeasurementError(target.redact(error.what), error.way_out) from None
+            raise MeasurementError(target.redact(error.what), error.way_out, retry_after=error.retry_after) from None
         self._found[deployment.name] = found
         doubts = tuple(
             target.redact(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
         )
-        return Facts(deployment.name, deployment.endpoint, found.target.model or "", found.identity, doubts)
+        model, identity = target.redact(found.target.model or ""), target.redact(found.identity)
+        return Facts(deployment.name, deployment.endpoint, model, identity, doubts)
 
     async def run(
         self,
@@ -124,6 +125,11 @@ class HttpBackend:
     ) -> Measurement:
         found = self._found[trial.deployment]
         target = found.target
+        if (difference := await changed(found)) is not None:
+            raise AnotherServerError(
+                f"another server answers at {target.base_url}: {target.redact(difference)}",
+                "put the old server back, or begin a run of its own with  -o DIR",
+            )
 
         def redacted(record: Record) -> None:
             if record.error is not None and target.redact(record.error) != record.error:
@@ -138,7 +144,7 @@ class HttpBackend:
             expected_e2e=expected_e2e,
             on_progress=on_tick,
             stop=stop,
-            identity=found.identity,
+            identity=target.redact(found.identity),
         )
 
     async def close(self) -> None:

@@ -41,9 +41,20 @@ class MisaskedError(FrontierError):
 
 
 class MeasurementError(FrontierError):
-    """Nothing can be measured: the endpoint is down, refuses, or does not stream."""
+    """Nothing can be measured: the endpoint is down, refuses, or does not stream.
+
+    `retry_after` is how many seconds the server asked to be left alone, where it did.
+    """
 
     exit_code = ExitCode.FAILED
+
+    def __init__(self, what: str, way_out: str | None = None, *, retry_after: float | None = None) -> None:
+        super().__init__(what, way_out)
+        self.retry_after = retry_after
+
+
+class AnotherServerError(MeasurementError):
+    """The server that answers is not the one the run was begun with: their figures are not mixed."""
 
 
 class StoreError(FrontierError):

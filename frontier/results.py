@@ -40,12 +40,15 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first."""
+    """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first; `skipped`
+    why a trial was not run, by its key.
+    """
 
     path: Path
     config: Config
     manifest: Mapping[str, Any]
     histories: Mapping[Setting, History] = field(repr=False)
+    skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
         """Every measured setting as a point, ordered by deployment, shape and concurrency.
@@ -168,11 +171,13 @@ def load(path: str | Path) -> Run:
     run = RunDirectory.read(Path(path))
     config = load_config(run.config_text(), str(run.path / "config.yaml"))
     histories: dict[Setting, History] = {}
-    for measurement in run.finished().values():
+    finished = run.finished()
+    for measurement in finished.values():
         trial = measurement.trial
         histories.setdefault((trial.deployment, trial.shape), []).append((trial, load_sample(run, measurement)))
     ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
-    return Run(run.path, config, run.manifest, ordered)
+    told = {str(line["trial"]): str(line["reason"]) for line in run.journal_lines() if line["event"] == "skipped"}
+    return Run(run.path, config, run.manifest, ordered, {key: told[key] for key in told if key not in finished})
 
 
 def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:

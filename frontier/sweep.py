@@ -6,7 +6,7 @@ count by their fingerprint, and the search proposes from history alone.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,25 +18,28 @@ from frontier.analyze.sample import Sample
 from frontier.analyze.validity import flags
 from frontier.backend import Backend, Facts, HttpBackend
 from frontier.config import Config, DeploymentConfig, load_config
-from frontier.errors import MeasurementError
+from frontier.errors import AnotherServerError, MeasurementError
+from frontier.losses import LIVES, Losses, Witness
 from frontier.measure.runner import run as run_loop
 from frontier.model import Measurement, Shape, Trial
 from frontier.plan import Plan, make_plan, make_trial
 from frontier.present.progress import Progress
 from frontier.results import History, Run, Setting, load, load_sample
 from frontier.store import RunDirectory
+from frontier.units import format_elapsed
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 
-LIVES = 2
-"""How often one trial is tried when the server is lost under it."""
 PATIENCE = 4
 """Busy trials in a row after which none is run again: the machine is not going to be quiet."""
 
 
 @dataclass(slots=True)
 class Conductor:
-    """One sweep of one config into one run directory. `ready_wait` bounds the wait for a lost server, in seconds."""
+    """One sweep of one config into one run directory.
+
+    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be loaded again.
+    """
 
     config: Config
     plan: Plan
@@ -44,10 +47,12 @@ class Conductor:
     backend: Backend
     progress: Progress
     stop: asyncio.Event
-    ready_wait: float = 120.0
+    ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     histories: dict[Setting, History] = field(default_factory=dict)
     facts: dict[str, Facts] = field(default_factory=dict)
+    _losses: Losses = field(default_factory=Losses)
+    _witness: Witness = field(default_factory=Witness)
     _done: set[str] = field(default_factory=set)
     _started: float = 0.0
     _before: float = 0.0
@@ -63,7 +68,9 @@ class Conductor:
             end = await self._grid()
             if end == "finished":
                 end = await self._refine()
-            self.run.journal(end)
+            if end == "finished" and self._losses.gone:
+                end = "server_lost"
+            self.run.journal(end, **({"reason": "; ".join(self._losses.gone.values())} if self._losses.gone else {}))
             return end
         finally:
             await self.backend.close()
@@ -73,17 +80,34 @@ class Conductor:
     async def _grid(self) -> SweepEnd:
         todo = [trial for trial in self.plan.trials if trial.key not in self._done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
-        for trial in todo:
+        end, put_off = await self._pass(todo)
+        if end == "finished" and any(trial.deployment not in self._losses.gone for trial in put_off):
+            self.progress.note(f"{len(put_off)} put off after the server was lost; tried again now, the lowest first")
+            self._losses.felled.clear()
+            end, put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
+        for trial in put_off if end == "finished" else ():
+            self._skip(trial, self._losses.reason(trial) or "the server was lost under it")
+        return end
+
+    async def _pass(self, trials: Sequence[Trial]) -> tuple[SweepEnd, list[Trial]]:
+        """Run these trials; the end, and those that have to be put off because the server is lost under them."""
+        put_off = []
+        for trial in trials:
             history = self._history(trial.deployment, trial.shape)
             reason = search.skip_reason(trial, history, self.config.limits)
             if reason is not None:
-                self.run.journal("skipped", trial=trial.key, reason=reason)
-                self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
+                self._skip(trial, reason)
                 continue
-            end = await self._measure(trial)
-            if end != "finished":
-                return end
-        return "finished"
+            end = "lost" if self._losses.reason(trial) else await self._measure(trial)
+            if end == "lost":
+                put_off.append(trial)
+            elif end != "finished":
+                return end, put_off
+        return "finished", put_off
+
+    def _skip(self, trial: Trial, reason: str) -> None:
+        self.run.journal("skipped", trial=trial.key, reason=reason)
+        self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
 
     async def _refine(self) -> SweepEnd:
         if not self.config.refine or not self.config.limits:
@@ -108,14 +132,20 @@ class Conductor:
             trial = make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
             self.progress.note(f"refine  {shape.label} c={ask.concurrency}: {ask.reason}")
             self.run.journal("asked", trial=trial.key, reason=ask.reason)
-            end = await self._measure(trial)
+            lost = self._losses.reason(trial)
+            end = "lost" if lost else await self._measure(trial)
+            if end == "lost":
+                # The history is as it was, so the same would be asked again.
+                self._skip(trial, lost or self._losses.reason(trial) or "the server was lost under it")
+                return "finished"
             if end != "finished":
                 return end
 
     # -- one trial ---------------------------------------------------------------------------------------------------
 
-    async def _measure(self, trial: Trial) -> SweepEnd:
-        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request.
+    async def _measure(self, trial: Trial) -> SweepEnd | Literal["lost"]:
+        """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
+        "lost" when it was lost again, or did not come back.
 
         A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
         """
@@ -126,16 +156,24 @@ class Conductor:
             if (spent := self._spent_budget()) is not None:
                 self.progress.note(f"the budget's {spent} is spent")
                 return "budget"
-            measurement = await self._once(trial)
+            try:
+                measurement = await self._once(trial)
+            except AnotherServerError as error:
+                self._give_up(trial.deployment, error)
+                return "lost"
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key)
                 return "interrupted"
             if measurement.ended == "server_lost":
                 lives += 1
-                self.run.journal("server_lost", trial=trial.key, life=lives)
-                self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}")
-                if lives == LIVES or not await self._await_server(trial.deployment):
-                    return "server_lost"
+                why = self._witness.account()
+                self.run.journal("server_lost", trial=trial.key, life=lives, reason=why)
+                self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}: {why}")
+                if not await self._await_server(trial.deployment):
+                    return "interrupted" if self.stop.is_set() else "lost"
+                if lives == LIVES:
+                    self._losses.fell(trial, why)
+                    return "lost"
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
             sample = load_sample(self.run, measurement)
@@ -154,10 +192,11 @@ class Conductor:
     async def _once(self, trial: Trial) -> Measurement:
         self.progress.trial_started(trial, len(self._done) + 1, max(len(self.plan.trials), len(self._done) + 1))
         with self.run.writer(trial) as writer:
+            self._witness = Witness(writer.add)
             measurement = await self.backend.run(
                 trial,
                 expected_e2e=self._expected_e2e(trial),
-                sink=writer.add,
+                sink=self._witness,
                 on_tick=self.progress.tick,
                 stop=self.stop,
             )
@@ -190,10 +229,10 @@ class Conductor:
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
         facts = await self.backend.prepare(deployment)
-        before = self._identities().get(deployment.name)
-        if before is not None and before != facts.identity and self._done:
-            raise MeasurementError(
-                f"another server answers at {facts.endpoint}: {before} when the run was begun, {facts.identity} now",
+        before, now = self._identities().get(deployment.name), f"{facts.model} on {facts.identity}"
+        if before is not None and before != now and self._done:
+            raise AnotherServerError(
+                f"another server answers at {facts.endpoint}: {before} when the run was begun, {now} now",
                 "put the old server back, or begin a run of its own with  -o DIR",
             )
         self.facts[deployment.name] = facts
@@ -202,24 +241,37 @@ class Conductor:
             self.progress.note(note)
 
     def _identities(self) -> Mapping[str, str]:
-        """The server each deployment was begun with, from the journal."""
+        """The model and server each deployment was begun with, from the journal."""
         lines = [line for line in self.run.journal_lines() if line["event"] == "server"]
-        return {line["deployment"]: line["identity"] for line in reversed(lines)}
+        return {line["deployment"]: f"{line['model']} on {line['identity']}" for line in reversed(lines)}
 
     async def _await_server(self, name: str) -> bool:
-        """Wait, bounded, for a lost server to answer again."""
+        """Wait, bounded, for a lost server to answer again. When it does not, its deployment is given up."""
         deployment = next(d for d in self.config.deployments if d.name == name)
         deadline, pause = self.clock() + self.ready_wait, 1.0
-        while self.clock() < deadline and not self.stop.is_set():
+        while not self.stop.is_set():
             try:
                 await self._prepare(deployment)
+            except AnotherServerError as error:
+                self._give_up(name, error)
+                return False
             except MeasurementError as error:
-                self.progress.note(f"waiting for the server: {error.what}")
-                await _sleep_or_stop(pause, self.stop)
+                if (left := deadline - self.clock()) <= 0:
+                    self._give_up(name, error)
+                    return False
+                self.progress.note(f"waiting for the server, at most {format_elapsed(left)} more: {error.what}")
+                await _sleep_or_stop(min(max(pause, error.retry_after or 0.0), left), self.stop)
                 pause = min(2 * pause, 15.0)
             else:
+                self.progress.note("the server is back")
                 return True
         return False
+
+    def _give_up(self, name: str, error: MeasurementError) -> None:
+        """Run nothing more on a deployment in this session."""
+        self._losses.gone[name] = error.what
+        self.run.journal("given_up", deployment=name, reason=error.what)
+        self.progress.note(f"nothing more is run on {name}: {error.what}")
 
     def _spent_budget(self) -> str | None:
         """Which part of the budget is spent, over all sessions of this run; None while there is some left."""

@@ -6,6 +6,7 @@ measurement; they make a point invalid only where no limit would notice them.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
@@ -40,6 +41,9 @@ LITTLE = 3.0
 TOKENS_PER_CHUNK = 1.05
 IDENTITY = 0.05
 FASTER_THAN_LIGHT = 0.05
+
+_LIFE = re.compile(r"(?:, |^)started \d+$")
+"""When the server's process began: the last part of its identity."""
 
 Check = Callable[[Sample], Iterator[Flag]]
 
@@ -167,11 +171,18 @@ def _server(sample: Sample) -> Iterator[Flag]:
             "server_lost", f"in {lost} of {len(sample.ended)} windows", "0",
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
         )  # fmt: skip
-    known = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
+    lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
+    known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
     if len(known) > 1:
         yield Flag(
             "server_changed", " then ".join(known), "one server",
-            "the windows are of different servers or server lives: measure the setting again",
+            "the windows are of different servers: measure the setting again",
+        )  # fmt: skip
+    elif len(lives) > 1:
+        yield Flag(
+            "server_restarted", f"{len(lives)} lives of one server", "1",
+            "the server was restarted between the windows; the same version answered before and after",
+            fatal=False,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from frontier.model import Frontier, Limit, Point
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.picture import Light, small_multiples
-from frontier.present.report import Report
+from frontier.present.report import Report, skipped_lines
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, Setting, load
@@ -31,6 +31,8 @@ def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
         return ExitCode.INTERRUPTED
     if not found.histories:
         say(f"no trial was finished; {path} holds the journal")
+        if end == "server_lost":
+            say(_lost(path, again))
         return ExitCode.FAILED
     points = found.points()
     frontiers = found.frontiers(points)
@@ -46,10 +48,12 @@ def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
         )
         if decisions:
             answer(decision_table(decisions, gpus=gpus(found), width=width(), colour=colour))
+    for told in skipped_lines(found.skipped):
+        say(told)
     for file in draw(found, (), found.limits(), None, None, "light"):
         say(f"wrote {file}")
     if end == "server_lost":
-        say(f"the server was lost and did not come back; finished trials are kept; go on with\n  {again}")
+        say(_lost(path, again))
         return ExitCode.FAILED
     if end == "budget":
         say(f"the budget ended the sweep; go on with\n  {again}")
@@ -57,6 +61,11 @@ def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
     if decisions:
         return exit_code(decisions)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
+
+
+def _lost(path: Path, again: str) -> str:
+    reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
+    return f"the server was lost and did not come back: {reason}\nfinished trials are kept; go on with\n  {again}"
 
 
 def len_trials(found: Run) -> int:
@@ -84,6 +93,7 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         commands=(f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}", f"frontier report {found.path}"),
         lights=lights(found, points, frontiers),
         bands=bands,
+        skipped=found.skipped,
     )
 
 

@@ -49,7 +49,8 @@ class _Stream:
         self.frames = token_frames(head)
         self.job: Job | None = None
         socket = transport.get_extra_info("socket")
-        self.fd: int = socket.fileno() if socket is not None and sys.platform != "win32" else -1
+        plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
+        self.fd: int = socket.fileno() if plain else -1
 
     def token(self, number: int, last: bool) -> None:
         transport = self.transport

@@ -57,6 +57,7 @@ class Clerk:
         self.zero = 0.0
         self.failed = 0
         self.so_far = SoFar()
+        self.failed_in_a_row = 0
         self._e2e_sum, self._succeeded = 0.0, 0
 
     @property
@@ -128,7 +129,9 @@ class Clerk:
         if record.outcome is Outcome.OK:
             self._e2e_sum += record.end - record.sent
             self._succeeded += 1
+            self.failed_in_a_row = 0
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
+            self.failed_in_a_row += record.outcome is not Outcome.CLIENT
         self.so_far.add(record)
         self._sink(record)

@@ -50,13 +50,19 @@ class Exchange:
         """Which limit has passed, in words; None while all is well."""
         if now - self.sent > limits.total:
             return f"total: not finished within {limits.total:g} s"
-        heard = self.tape.heard or self.stamps if self.tape is not None else self.stamps
-        if not heard:
+        heard = self.heard
+        if heard is None:
             if now - self.sent > limits.first_byte:
                 return f"first_byte: nothing received within {limits.first_byte:g} s"
-        elif now - heard[-1] > limits.idle:
+        elif now - heard > limits.idle:
             return f"idle: the stream was silent for {limits.idle:g} s"
         return None
+
+    @property
+    def heard(self) -> float | None:
+        """When something last came, on the client's clock; None before the first byte."""
+        heard = self.tape.heard or self.stamps if self.tape is not None else self.stamps
+        return heard[-1] if heard else None
 
 
 class Client:
@@ -241,6 +247,10 @@ class Client:
             late = flight.overdue(now, limits)
             if late is not None:
                 self.cut(flight, Outcome.TIMEOUT, late)
+
+    def heard_since(self, when: float) -> bool:
+        """Some exchange in flight has received something after `when`."""
+        return any((heard := flight.heard) is not None and heard > when for flight in self.flights)
 
     def cut(self, flight: Exchange, outcome: Outcome, reason: str) -> None:
         """End an exchange from our side; its task goes on with the failure given."""

@@ -21,7 +21,7 @@ from frontier.measure.client import Client, Clock, Exchange
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.evidence import Evidence
 from frontier.measure.prompts import PromptSource
-from frontier.measure.reading import read_all
+from frontier.measure.reading import read_all, retry_after
 from frontier.measure.target import Target
 from frontier.measure.watchdog import BEAT, Watchdog
 from frontier.model import Measurement, Outcome, Record, Trial, Window
@@ -32,9 +32,11 @@ Stage = Literal["ramp", "warmup", "window", "hold"]
 _SWEEP_EVERY = 0.25
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
+_ASKED_BACK_OFF = 10.0
 _GLANCE = 8
 """Reads of an answer that may be looked at between two sends."""
 _LOST_AFTER = 3.0
+_DOWN_AFTER = 10.0
 _WARMUP_SHARE = 0.5
 _SEND = 0.02
 """Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
@@ -84,6 +86,7 @@ class ClosedLoop:
         self.pending: dict[int, float] = {}
         self.connect_failures = 0
         self.connect_failing_since = 0.0
+        self.failing_since: float | None = None
 
     def now(self) -> float:
         """Seconds since the trial's start."""
@@ -141,7 +144,8 @@ class ClosedLoop:
             self.connect_failures += 1
         if failure is None and exchange.status is not None and exchange.status < 300:
             return _BACK_OFF[0] if self.in_vain(exchange) else 0.0
-        return min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2))
+        asked = min(retry_after(exchange) or 0.0, _ASKED_BACK_OFF)
+        return max(asked, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
 
     def in_vain(self, exchange: Exchange) -> bool:
         """A quick answer that is none, as an error told at once in a 200 stream: a caller must not spin on it.
@@ -157,9 +161,18 @@ class ClosedLoop:
 
     @property
     def server_lost(self) -> bool:
-        """Nothing but refused connections, and for a while: the server is gone."""
-        enough = self.connect_failures >= min(32, max(5, self.trial.concurrency))
-        return enough and self.clock() - self.connect_failing_since > _LOST_AFTER
+        """The circuit breaker. Nothing but refused connections for a while: the server is gone. Nothing but failures of
+        any kind, and not a byte in any stream, for longer: to go on would only hammer it.
+        """
+        now, enough = self.clock(), min(32, max(5, self.trial.concurrency))
+        if self.clerk.failed_in_a_row == 0:
+            self.failing_since = None
+            return False
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        if self.connect_failures >= enough and now - self.connect_failing_since > _LOST_AFTER:
+            return True
+        failing = self.clerk.failed_in_a_row >= enough and now - self.failing_since > _DOWN_AFTER
+        return failing and not self.client.heard_since(self.failing_since)
 
     def warm(self, now: float) -> bool:
         """Every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have passed.
@@ -178,6 +191,7 @@ class ClosedLoop:
         now, trial = self.now(), self.trial
         if self.server_lost:
             self.close_window(now, "server_lost")
+            self.ended = "server_lost"  # also in the hold: what the window still waits for will not come
             return True
         if self.start is None:
             self.stage = "ramp" if len(self.first_ended) < trial.concurrency else "warmup"

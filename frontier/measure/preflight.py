@@ -15,7 +15,7 @@ from frontier.measure.client import Client, Exchange
 from frontier.measure.detect import answer, detect
 from frontier.measure.dialects import DIALECTS, Ask, Content
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
-from frontier.measure.reading import error_message, read_all, to_record
+from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import raise_fd_limit
 from frontier.model import Outcome, Record, Shape
@@ -40,7 +40,8 @@ class Preflight:
     """What is known of an endpoint before it is measured. `target` is settled: dialect, api and model are known.
 
     `ids` are the token ids a prompt may be made of (None: prompts are words); `rtt` is seconds of a small request;
-    `probe` is the streamed request that was tried, `models` what the server lists (empty: it does not say).
+    `probe` is the streamed request that was tried, `models` what the server lists (empty: it does not say), `version`
+    what it answers on /version (None: nothing).
     """
 
     target: Target
@@ -52,6 +53,7 @@ class Preflight:
     ids: tuple[int, int] | None
     rtt: float
     checks: tuple[Check, ...]
+    version: str | None = None
 
 
 async def preflight(target: Target, *, concurrency: int = 1, wait: float = 0.0) -> Preflight:
@@ -71,6 +73,19 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
     return tuple(checks)
+
+
+async def changed(found: Preflight) -> str | None:
+    """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
+    async with Client(found.target) as client:
+        models, _ = _models(answer(await client.get("/v1/models")))
+        version = await _version(client)
+    model = found.target.model
+    if models and found.models and model in found.models and model not in models:
+        return f"it served {clean(str(model))} and now serves {_names(models)}"
+    if version is not None and found.version is not None and version != found.version:
+        return f"it was version {found.version} and is {version} now"
+    return None
 
 
 async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
@@ -135,11 +150,12 @@ class _Flight:
         identity = identity if not server or server in identity else f"{identity} ({server})"
         self.note("engine", True, identity)
         self._settle_model(models)
+        version = await _version(client)
         rtt = min([await _time_of(client) for _ in range(3)])
         record = await self._first_stream(client)
         honours = self._judge(record)
         ids = await self._token_ids(client)
-        return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks))
+        return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks), version)
 
     async def _reach(self, client: Client, wait: float) -> Exchange:
         deadline = time.monotonic() + max(wait, 0.0)
@@ -190,6 +206,7 @@ class _Flight:
         apis = ("completions", "chat") if wanted == "auto" else (wanted,)
         text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
         said: list[str] = []
+        waits: list[float] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=cast("Api", api))
             record, exchange = await _ask(client, self.target, text, _PROBE_OSL)
@@ -202,9 +219,11 @@ class _Flight:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
             said.append(f"{DIALECTS[self.target.dialect or 'openai'].paths[api]}: {record.error}")
+            waits += [] if (wait := retry_after(exchange)) is None else [wait]
         raise MeasurementError(
             f"no streamed answer from {self.target.base_url}: " + "; ".join(said),
             "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events",
+            retry_after=max(waits, default=None),
         )
 
     def _judge(self, record: Record) -> bool:
@@ -245,6 +264,11 @@ async def _sweep(client: Client) -> None:
         client.sweep(client.clock())
 
 
+async def _version(client: Client) -> str | None:
+    said = answer(await client.get("/version"))
+    return clean(str(said["version"])) if isinstance(said, dict) and said.get("version") else None
+
+
 async def _time_of(client: Client) -> float:
     exchange = await client.get("/v1/models")
     return exchange.end - exchange.sent
@@ -258,19 +282,24 @@ def _models(listed: Any) -> tuple[tuple[str, ...], int | None]:
 
 
 def _names(models: tuple[str, ...]) -> str:
-    return ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+    return ", ".join(map(clean, models[:5])) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
 
 
 def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     kind, said = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
     took = f"({tries} tries)"
     if kind is Outcome.TLS:
+        expired = "expired" in said
         return MeasurementError(
-            f"no secure connection to {url}: {said}", "give the authority with  ca_file, or  verify_tls: false"
-        )
+            f"no secure connection to {url}: {said}",
+            "renew the server's certificate (and look at this machine's clock)" if expired else
+            "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}",
+        )  # fmt: skip
     if kind is Outcome.HTTP_ERROR:
         return MeasurementError(
-            f"{url} is not ready: {said} {took}", f"wait for it with  frontier probe {url} --wait 10min"
+            f"{url} is not ready: {said} {took}",
+            f"wait for it with  frontier probe {url} --wait 10min",
+            retry_after=retry_after(exchange),
         )
     if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
         return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")

@@ -6,6 +6,7 @@ nothing in the stream was an error, and the server said it was finished. Pure: n
 
 import itertools
 import re
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -161,6 +162,20 @@ def error_message(exchange: Exchange) -> str:
         f" (Retry-After: {clean(wait)})" if wait else f" (redirect to {clean(where)}, not followed)" if where else ""
     )
     return f"HTTP {exchange.status}{': ' + text if text else ''}{extra}"
+
+
+def retry_after(exchange: Exchange) -> float | None:
+    """How many seconds a refusing server asks to be left alone (RFC 9110, 10.2.3: seconds or a date); None if it
+    does not say so readably.
+    """
+    said = exchange.headers.get("retry-after", "").strip()
+    if re.fullmatch(r"[0-9]{1,9}", said):
+        return float(said)
+    try:
+        at, now = parsedate_to_datetime(said), parsedate_to_datetime(exchange.headers.get("date", ""))
+        return max(0.0, (at - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
 
 
 def read_all(exchange: Exchange, dialect: Dialect, api: str) -> Reading:

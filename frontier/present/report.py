@@ -53,7 +53,8 @@ Setting = tuple[str, Shape]
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to do it again.
 
-    `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`.
+    `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`. `skipped` says why a
+    trial was not run, by its key.
     """
 
     points: Sequence[Point]
@@ -66,6 +67,7 @@ class Report:
     commands: Sequence[str] = ()
     lights: Mapping[Setting, Light] = field(default_factory=dict)
     bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     def views(self) -> list[View]:
         """One per frontier, for the picture."""
@@ -130,8 +132,9 @@ def page_of(report: Report) -> Page:
         mine = [p for p in report.points if (p.deployment, p.shape) == (frontier.deployment, frontier.shape)]
         decision = decided.get((frontier.deployment, frontier.shape))
         sections.append(_section(sorted(mine, key=lambda p: p.concurrency), frontier, decision, report))
+    health = (*_health(report.points), *skipped_lines(report.skipped))
     return Page(
-        headline(report.views()), tuple(sections), tuple(_health(report.points)), _provenance(report.provenance),
+        headline(report.views()), tuple(sections), health, _provenance(report.provenance),
         tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text), NOT_SAID,
     )  # fmt: skip
 
@@ -260,6 +263,19 @@ def _health(points: Sequence[Point]) -> list[str]:
             f"instead of {inside}: expect that difference to tools without a window."
         )
     return lines
+
+
+def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
+    """What was planned and not measured, one line per reason."""
+    reasons: dict[str, list[str]] = {}
+    for key, reason in skipped.items():
+        reasons.setdefault(reason, []).append(key)
+    return [
+        f"Not measured: {', '.join(clean(key, 80) for key in keys[:6])}"
+        + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+        + f" ({clean(reason, 300)})."
+        for reason, keys in reasons.items()
+    ]
 
 
 def _provenance(known: Provenance) -> tuple[tuple[str, str], ...]:

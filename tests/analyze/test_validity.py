@@ -168,6 +168,14 @@ def test_windows_of_two_servers_are_flagged(identities: tuple[str | None, ...], 
 # --- how the tokens came
 
 
+def test_a_restart_of_the_same_server_between_windows_is_noted_and_not_fatal() -> None:
+    windows = ("vllm 0.11 (uvicorn), started 1700000000", "vllm 0.11 (uvicorn), started 1700009000")
+    restarted = flags(replace(join([healthy(), healthy()]), server_identities=windows))
+    assert [("server_restarted", False)] == [(f.name, f.fatal) for f in restarted if f.name.startswith("server")]
+    other = ("vllm 0.11 (uvicorn), started 1700000000", "vllm 0.12 (uvicorn), started 1700009000")
+    assert "server_changed" in found(replace(join([healthy(), healthy()]), server_identities=other))
+
+
 def gaps(zeros: int, others: int) -> tuple[LogHistogram, ...]:
     return (LogHistogram.of(np.array([0.0] * zeros + [0.01] * others)),) * BLOCKS
 

@@ -1,0 +1,196 @@
+"""The fault matrix, the server's half: whatever it does, finished trials stay, the night goes on, and says why."""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+
+from benchmarks.faults.server import FaultyServer
+from frontier import sweep
+from frontier.cli.outcome import page_report
+from frontier.measure import loop, preflight
+from frontier.model import Outcome
+from frontier.present.report import report_markdown
+from frontier.results import load
+from frontier.store import RunDirectory
+from tests.faults.night import SPEC, Watched, night, only_at
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The circuit breaker's patience, in small."""
+    monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
+    monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
+    monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
+    monkeypatch.setattr(sweep, "PATIENCE", -1)  # a busy machine is another matter
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FaultyServer]:
+    with FaultyServer(SPEC, log=tmp_path / "server.log") as running:
+        yield running
+
+
+def journal(path: Path, event: str) -> list[dict[str, object]]:
+    return [line for line in RunDirectory.read(path).journal_lines() if line["event"] == event]
+
+
+def measured(path: Path) -> list[int]:
+    return [point.concurrency for point in load(path).points()]
+
+
+def crash(server: FaultyServer) -> None:
+    server.kill()
+    time.sleep(0.8)
+    server.start()
+
+
+def hang(server: FaultyServer) -> None:
+    server.freeze()
+    time.sleep(3.0)
+    server.thaw()
+
+
+def storm(server: FaultyServer) -> None:
+    server.fault("status", status=503, seconds=2.5)
+
+
+@pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=pytest.mark.slow), storm])
+def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
+    fault: Callable[[FaultyServer], None], server: FaultyServer, tmp_path: Path
+) -> None:
+    told = Watched(only_at(4, lambda: fault(server)))
+    assert night(server, tmp_path / "run", told) == "finished"
+    assert [2, 4] == measured(tmp_path / "run")
+    assert [2, 4, 4] == [trial.concurrency for trial in told.started]
+    (lost,) = journal(tmp_path / "run", "server_lost")
+    assert "requests failed" in str(lost["reason"])
+    assert "the server is back" in told.notes
+    assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
+
+
+def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: FaultyServer, tmp_path: Path) -> None:
+    told = Watched(only_at(4, server.kill))
+    began = time.monotonic()
+    assert night(server, tmp_path / "run", told, ready_wait=2.0) == "server_lost"
+    assert time.monotonic() - began < 15
+    assert [2] == measured(tmp_path / "run")
+    assert "connection refused" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
+    (skipped,) = journal(tmp_path / "run", "skipped")
+    assert "did not come back" in str(skipped["reason"])
+    server.start()
+    again = Watched(lambda _: None)
+    assert night(server, tmp_path / "run", again) == "finished"
+    assert [4] == [trial.concurrency for trial in again.started]
+    assert [2, 4] == measured(tmp_path / "run")
+    assert {} == load(tmp_path / "run").skipped
+
+
+@pytest.mark.slow
+def test_a_setting_that_fells_the_server_every_time_is_given_up_and_the_rest_goes_on(
+    server: FaultyServer, tmp_path: Path
+) -> None:
+    told = Watched(only_at(4, lambda: crash(server), times=99))
+    assert night(server, tmp_path / "run", told, more="objectives: [output_throughput, p50_ttft]\n") == "finished"
+    assert [2] == measured(tmp_path / "run")
+    assert 4 == sum(trial.concurrency == 4 for trial in told.started)  # twice, put off, and twice again at the end
+    (why,) = load(tmp_path / "run").skipped.values()
+    assert "the server was lost 2 times under c=4" in why
+    assert any("put off" in note for note in told.notes)
+    page = report_markdown(page_report(load(tmp_path / "run"), ()))
+    assert "Not measured: default-64x8-c0004-grid-r1 (the server was lost 2 times under c=4" in page.replace("\\", "")
+
+
+@pytest.mark.slow
+def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultyServer, tmp_path: Path) -> None:
+    act = only_at(4, lambda: server.fault("status", status=429, retry_after="2", seconds=1.0))
+    assert night(server, tmp_path / "run", Watched(act)) == "finished"
+    refused = [line for line in server.arrivals() if line["fault"] == "status"]
+    assert 4 <= len(refused) <= 8  # each stream once, then quiet for two seconds
+    (flagged,) = [p for p in load(tmp_path / "run").points() if p.concurrency == 4]
+    assert flagged.metrics["error_rate"].value > 0
+
+
+def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyServer, tmp_path: Path) -> None:
+    def reload(_: object) -> None:
+        server.stop()
+        server.start(model_name="sim-70b")
+
+    told = Watched(lambda _: None, before=only_at(4, lambda: reload(None)))
+    assert night(server, tmp_path / "run", told) == "server_lost"
+    assert [2] == measured(tmp_path / "run")
+    (given_up,) = journal(tmp_path / "run", "given_up")
+    assert "another server answers" in str(given_up["reason"])
+    assert "it served sim-8b and now serves sim-70b" in str(given_up["reason"])
+
+
+@pytest.mark.slow
+def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp_path: Path) -> None:
+    def swap() -> None:
+        server.kill()
+        time.sleep(0.8)
+        server.start(model_name="sim-70b")
+
+    told = Watched(only_at(4, swap))
+    began = time.monotonic()
+    assert night(server, tmp_path / "run", told, ready_wait=60) == "server_lost"
+    assert time.monotonic() - began < 20
+    assert "another server answers" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
+
+
+@pytest.mark.slow
+def test_a_certificate_that_expires_in_the_night_is_named(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for name, days in (("good", 1), ("expired", -1)):
+        leaf = authority.issue_cert("127.0.0.1", not_after=datetime.now(UTC) + timedelta(days=days))
+        leaf.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / f"{name}.pem"))
+    with FaultyServer(SPEC, tls=tmp_path / "good.pem") as server:
+
+        def expire() -> None:
+            server.kill()
+            server.tls = tmp_path / "expired.pem"
+            server.start()
+
+        told = Watched(only_at(4, expire))
+        tls = f"tls: {{ca: {tmp_path / 'ca.pem'}}}\n"
+        assert night(server, tmp_path / "run", told, ready_wait=2.0, more=tls) == "server_lost"
+    (given_up,) = journal(tmp_path / "run", "given_up")
+    assert "expired" in str(given_up["reason"])
+
+
+CLASSES = {
+    "reset": {Outcome.STREAM_ERROR, Outcome.TRUNCATED},
+    "close": {Outcome.TRUNCATED, Outcome.STREAM_ERROR},
+    "drip": {Outcome.TIMEOUT},
+    "hang": {Outcome.TIMEOUT},
+    "garbage": {Outcome.PROTOCOL},
+    "empty": {Outcome.EMPTY},
+    "error_event": {Outcome.STREAM_ERROR},
+    "not_a_stream": {Outcome.PROTOCOL},
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in ("reset", "garbage") else pytest.mark.slow) for k in CLASSES]
+)
+def test_requests_that_fail_one_by_one_are_failures_of_their_kind_and_never_sent_again(
+    kind: str, server: FaultyServer, tmp_path: Path
+) -> None:
+    act = only_at(4, lambda: server.fault(kind, share=0.4, after=0.02))
+    told = Watched(act)
+    assert night(server, tmp_path / "run", told) == "finished"
+    assert [2, 4] == [trial.concurrency for trial in told.started]
+    run = RunDirectory.read(tmp_path / "run")
+    records = [r for key in run.finished() for r in run.records(key)]
+    failed = {r.outcome for r in records} - {Outcome.OK, Outcome.CANCELLED}
+    assert failed
+    assert failed <= CLASSES[kind]
+    keys = [line["key"] for line in server.arrivals()]
+    assert len(keys) == len(set(keys))
+    point = load(tmp_path / "run").points()[-1]
+    assert point.metrics["error_rate"].value > 0
+    assert not point.valid or point.metrics["p90_ttft"].value == float("inf")
