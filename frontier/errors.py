@@ -63,6 +63,12 @@ class StoreError(FrontierError):
     exit_code = ExitCode.MISASKED
 
 
+class WriteError(StoreError):
+    """What is measured can no longer be written down: the disk is full, read-only, or the run directory is gone."""
+
+    exit_code = ExitCode.FAILED
+
+
 class InterruptedSweepError(FrontierError):
     """The user stopped the sweep; what was finished is kept."""
 

@@ -7,12 +7,10 @@ put in place, and only then is the part renamed. Whatever kills us before the re
 is ever half there. The journal is an account for people and for `status`; it decides nothing.
 """
 
-import dataclasses
-import fcntl
+import errno
 import json
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,60 +20,13 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
-from frontier.errors import StoreError
-from frontier.model import ClientHealth, Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier import lock
+from frontier.codec import decode_measurement, decode_record, encode_measurement, encode_record
+from frontier.errors import StoreError, WriteError
+from frontier.model import Measurement, Record, Trial
+from frontier.redaction import redact
 
 SCHEMA = "frontier.run/1"
-
-_RECORD_DEFAULTS = {
-    f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
-}  # a field at its default is not written: most records have no error, no reason, no schedule
-_RECORD_FIELDS = tuple(f.name for f in dataclasses.fields(Record))
-_TIMES = frozenset({"sent", "end", "first", "visible", "last", "scheduled"})
-
-
-def encode_record(record: Record) -> bytes:
-    """One JSON line; times rounded to the microsecond, fields at their default left out."""
-    line: dict[str, Any] = {}
-    for name in _RECORD_FIELDS:
-        value = getattr(record, name)
-        if name in _RECORD_DEFAULTS and value == _RECORD_DEFAULTS[name]:
-            continue
-        line[name] = round(value, 6) if name in _TIMES else value
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def decode_record(line: bytes) -> Record:
-    """The record of one line. StoreError when it is not one."""
-    try:
-        fields = orjson.loads(line)
-        fields["outcome"] = Outcome(fields["outcome"])
-        fields["gaps"] = tuple(fields.get("gaps", ()))
-        return Record(**fields)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"a record cannot be read: {error}", "the trial's file was changed or damaged") from error
-
-
-def encode_measurement(measurement: Measurement) -> dict[str, Any]:
-    """A plain tree of the measurement, for JSON."""
-    return dataclasses.asdict(measurement)
-
-
-def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
-    """The measurement of a tree written by `encode_measurement`."""
-    trial = dict(tree["trial"])
-    shape = dict(trial["shape"])
-    shape |= {"isl": Lengths(**shape["isl"]), "osl": Lengths(**shape["osl"])}
-    trial |= {"shape": Shape(**shape), "phase": Phase(trial["phase"])}
-    return Measurement(
-        trial=Trial(**trial),
-        epoch=tree["epoch"],
-        window=Window(**tree["window"]),
-        ended=tree["ended"],
-        health=ClientHealth(**tree["health"]),
-        server=tree["server"],
-        server_identity=tree["server_identity"],
-    )
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -101,18 +52,34 @@ def _fsync_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _writing(what: Path) -> Iterator[None]:
-    """Turn what the operating system says about writing into an error with a way out."""
+def _writing(what: Path, *, opening: bool = False) -> Iterator[None]:
+    """Turn what the operating system says about writing into an error with a way out.
+
+    A place that cannot be written to from the first is a wrong question; one that fails later is a failed measurement.
+    """
     try:
         yield
-    except PermissionError as error:
-        raise StoreError(
-            f"no permission to write {error.filename or what}", "choose another run directory with  -o DIR"
-        ) from error
     except OSError as error:
-        raise StoreError(
-            f"cannot write {what}: {error.strerror}", "finished trials are kept; free space or choose  -o DIR"
-        ) from error
+        denied = isinstance(error, PermissionError) or error.errno == errno.EROFS
+        if opening and denied:
+            raise StoreError(
+                f"no permission to write {error.filename or what}", "choose another run directory with  -o DIR"
+            ) from error
+        said = _SAID.get(error.errno or 0, f"cannot write {what}: {error.strerror or error}")
+        raise WriteError(
+            said.format(what=what),
+            "choose another run directory with  -o DIR" if opening else
+            "finished trials are kept; put it right, and the same command goes on",
+        ) from error  # fmt: skip
+
+
+_SAID = {
+    errno.ENOSPC: "no space is left on the disk of {what}",
+    errno.EDQUOT: "the disk quota for {what} is used up",
+    errno.EFBIG: "{what} has reached this process's file size limit (ulimit -f)",
+    errno.EROFS: "{what} is on a file system that is read-only now",
+    errno.ENOENT: "{what} is gone: its directory was moved or removed",
+}
 
 
 class TrialWriter:
@@ -123,6 +90,7 @@ class TrialWriter:
         self._final = run.trial_file(trial.key)
         self._part = self._final.with_name(self._final.name + ".part")
         self._file: BinaryIO | None = None
+        self._records = 0
 
     def __enter__(self) -> Self:
         with _writing(self._part):
@@ -132,7 +100,12 @@ class TrialWriter:
     def add(self, record: Record) -> None:
         """Append one record. Called while measuring: buffered, so it costs a few microseconds."""
         assert self._file is not None
-        self._file.write(encode_record(record))
+        self._records += 1
+        try:
+            self._file.write(encode_record(record))
+        except OSError:
+            with _writing(self._part):
+                raise
 
     def commit(self, measurement: Measurement) -> None:
         """The trial is complete: evidence first, then the rename that makes it exist, then the journal."""
@@ -140,8 +113,11 @@ class TrialWriter:
         with _writing(self._final):
             self._file.flush()
             os.fsync(self._file.fileno())
+            size = self._file.tell()
             self._file.close()
-            evidence = orjson.dumps(encode_measurement(measurement), option=orjson.OPT_INDENT_2)
+            tree = encode_measurement(measurement)
+            tree |= {"number": self._run.next_number(), "records": self._records, "bytes": size}
+            evidence = orjson.dumps(tree, option=orjson.OPT_INDENT_2)
             write_whole(self._run.evidence_file(self._trial.key), evidence)
             self._part.replace(self._final)
             _fsync_directory(self._final.parent)
@@ -160,10 +136,11 @@ class TrialWriter:
 class RunDirectory:
     """One run on disk. Open it with `create`, `resume` or `read`; the first two hold its lock until `close`."""
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any], lock: BinaryIO | None = None) -> None:
+    def __init__(self, path: Path, manifest: Mapping[str, Any], held: lock.Lock | None = None) -> None:
         self.path = path
         self.manifest = manifest
-        self._lock = lock
+        self._lock = held
+        self._number: int | None = None
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -179,33 +156,34 @@ class RunDirectory:
         manifest_file = path / "manifest.json"
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
-        if path.is_dir() and not manifest_file.exists() and any(p.name != "lock" for p in path.iterdir()):
+        if path.is_dir() and not manifest_file.exists() and not _unborn(path):
             raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
-        with _writing(path):
+        with _writing(path, opening=True):
             for part in (path, path / "trials", path / "evidence", path / "derived"):
                 part.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(path)
+            held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
         try:
-            if manifest_file.exists():
-                run = cls(path, read_manifest(path), lock)
-                run._require_same(identity, canonical)
-                run._sweep_leftovers()
-                run.journal("resumed", finished=len(run.finished()))
-                return run
-            manifest = {
-                "schema": SCHEMA,
-                "identity": identity,
-                "canonical": canonical,
-                "created": time.time(),
-                **facts,
-            }
-            with _writing(path):
-                write_whole(path / "config.yaml", config_text.encode())
+            with _writing(path, opening=True):
+                if manifest_file.exists():
+                    run = cls(path, read_manifest(path), held)
+                    run._require_same(identity, canonical)
+                    run._sweep_leftovers()
+                    killed = {} if held.killed is None else {"killed": str(held.killed)}
+                    run.journal("resumed", finished=len(run.finished()), **killed)
+                    return run
+                manifest = {
+                    "schema": SCHEMA,
+                    "identity": identity,
+                    "canonical": canonical,
+                    "created": time.time(),
+                    **facts,
+                }
+                write_whole(path / "config.yaml", redact(config_text).encode())
                 write_whole(manifest_file, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
-            run = cls(path, manifest, lock)
+            run = cls(path, manifest, held)
             run.journal("created")
         except BaseException:
-            lock.close()
+            held.close()
             raise
         return run
 
@@ -231,20 +209,16 @@ class RunDirectory:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
 
     def _sweep_leftovers(self) -> None:
-        """Parts and temporaries of a killed predecessor: never data, so they go."""
+        """Parts, temporaries and a half journal line of a killed predecessor: never data, so they go."""
         for leftover in [*self.path.rglob("*.part"), *self.path.rglob("*.tmp")]:
             leftover.unlink(missing_ok=True)
+        file = self.path / "journal.jsonl"
+        if file.exists() and (said := file.read_bytes()) and not said.endswith(b"\n"):
+            os.truncate(file, said.rfind(b"\n") + 1)
 
     def held(self) -> bool:
         """A sweep is running on it: some process holds its lock."""
-        try:
-            with (self.path / "lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
+        return lock.held(self.path / "lock")
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -263,24 +237,40 @@ class RunDirectory:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def finished(self) -> dict[str, Measurement]:
-        """The trials that count, by key, oldest first."""
-        found = []
-        for file in (self.path / "trials").glob("*.jsonl"):
-            evidence = self.evidence_file(file.stem)
-            try:
-                found.append(decode_measurement(orjson.loads(evidence.read_bytes())))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise StoreError(
-                    f"the evidence of trial {file.stem} cannot be read: {error}",
-                    f"remove {file} to measure it again",
-                ) from error
-        return {m.trial.key: m for m in sorted(found, key=lambda m: m.epoch)}
+        """The trials that count, by key, in the order they were finished, whatever the clock was set to meanwhile."""
+        found = [self._look(file) for file in self._trial_files()]
+        return {m.trial.key: m for _, _, m in sorted(found, key=lambda item: item[:2])}
+
+    def next_number(self) -> int:
+        """The number of the trial finished next: they are numbered as they are finished."""
+        if self._number is None:
+            self._number = max((self._look(file)[0] for file in self._trial_files()), default=0)
+        self._number += 1
+        return self._number
+
+    def _trial_files(self) -> list[Path]:
+        return sorted((self.path / "trials").glob("*.jsonl"))
+
+    def _look(self, file: Path) -> tuple[int, float, Measurement]:
+        """Number, epoch and evidence of a finished trial. StoreError when they cannot be read or the file is cut."""
+        try:
+            tree = orjson.loads(self.evidence_file(file.stem).read_bytes())
+            measurement = decode_measurement(tree)
+            if measurement.trial.key != file.stem:
+                raise ValueError(f"it is of another trial, {measurement.trial.key!r}")
+            if tree.get("bytes") not in (None, size := file.stat().st_size):
+                raise ValueError(f"the trial's file has {size:,} bytes of {tree['bytes']:,}")
+            return int(tree.get("number", 0)), float(measurement.epoch), measurement
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"the evidence of trial {file.stem} cannot be read: {error}", f"remove {file} to measure it again"
+            ) from error
 
     def records(self, key: str) -> Iterator[Record]:
         """The records of a finished trial, in the order they ended."""
         with self.trial_file(key).open("rb") as file:
             for line in file:
-                yield decode_record(line)
+                yield decode_record(line, self.trial_file(key))
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The journal; a last line torn by a kill is left out."""
@@ -289,7 +279,8 @@ class RunDirectory:
         if file.exists():
             for line in file.read_bytes().splitlines():
                 with suppress(orjson.JSONDecodeError):
-                    lines.append(orjson.loads(line))
+                    said = orjson.loads(line)
+                    lines += [said] if isinstance(said, dict) and isinstance(said.get("event"), str) else []
         return lines
 
     def config_text(self) -> str:
@@ -308,7 +299,11 @@ class RunDirectory:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(f.stat().st_size for f in self.path.rglob("*") if f.is_file())
+        total = 0
+        for file in self.path.rglob("*"):
+            with suppress(OSError):  # what is temporary may go while one looks
+                total += file.stat().st_size if file.is_file() else 0
+        return total
 
 
 class AnotherSweepError(StoreError):
@@ -333,22 +328,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _take_lock(path: Path) -> BinaryIO:
-    """The kernel drops this lock with its holder, so a dead process never blocks a resume."""
-    file = (path / "lock").open("a+b")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.seek(0)
-        holder = file.read(200).decode(errors="replace").strip() or "another process"
-        file.close()
-        raise StoreError(
-            f"{path} is in use by {holder}", f"wait for it, watch it with  frontier status {path},  or choose  -o DIR"
-        ) from error
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-    file.flush()
-    return file
+_OWN_NAMES = {"lock", "config.yaml", "trials", "evidence", "derived", "journal.jsonl"}
+
+
+def _unborn(path: Path) -> bool:
+    """Empty, or with no more in it than a start leaves that is killed before its manifest is written."""
+    for entry in path.iterdir():
+        temporary = entry.suffix == ".tmp" and entry.name.startswith(("config.yaml.", "manifest.json."))
+        if not (temporary or entry.name in _OWN_NAMES) or (entry.is_dir() and any(entry.iterdir())):
+            return False
+    return True
 
 
 def newest_run(root: Path) -> Path:

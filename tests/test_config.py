@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.config import Config, describe_difference, load_config, parse_sla
-from frontier.config.redaction import looks_random, redact
 from frontier.config.slatext import read_tiers
 from frontier.engine.cards import CARDS
 from frontier.engine.light import Carded, Light, Stated
 from frontier.errors import Complaint, ConfigError, MisaskedError
 from frontier.model import Deployment, Lengths, Limit, Shape
+from frontier.redaction import looks_random, redact
 
 BASE = "endpoint: http://h:8000\nshapes: [1024/256]\n"
 CONFIGS = Path(__file__).parent.parent / "configs"

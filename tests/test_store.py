@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,60 @@ def test_a_torn_journal_line_is_left_out(tmp_path: Path) -> None:
         with (run.path / "journal.jsonl").open("ab") as file:
             file.write(b'{"event": "trial_do')
         assert ["created"] == [line["event"] for line in run.journal_lines()]
+
+
+def test_a_half_journal_line_of_a_killed_predecessor_does_not_swallow_the_next(tmp_path: Path) -> None:
+    open_run(tmp_path / "run").close()
+    with (tmp_path / "run" / "journal.jsonl").open("ab") as file:
+        file.write(b'{"event": "trial_do')
+    open_run(tmp_path / "run").close()
+    assert ["created", "resumed"] == [line["event"] for line in RunDirectory.read(tmp_path / "run").journal_lines()]
+
+
+def test_a_start_killed_before_its_manifest_is_no_obstacle(tmp_path: Path) -> None:
+    open_run(tmp_path / "run").close()
+    (tmp_path / "run" / "manifest.json").rename(tmp_path / "run" / "manifest.json.77.tmp")
+    (tmp_path / "run" / "journal.jsonl").unlink()
+    with open_run(tmp_path / "run") as run:
+        assert ["created"] == [line["event"] for line in run.journal_lines()]
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run" / "trials" / "precious.jsonl").write_text("{}")
+    with pytest.raises(StoreError, match="not empty and not a run directory"):
+        open_run(tmp_path / "run")
+
+
+def finish(run: RunDirectory, of: Trial, epoch: float = 1.7e9) -> None:
+    with run.writer(of) as writer:
+        writer.add(record())
+        writer.commit(replace(measurement(of), epoch=epoch))
+
+
+def test_finished_trials_come_in_the_order_they_ended_even_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        finish(run, trial(repeat=1), epoch=2e9)
+    with open_run(tmp_path / "run") as run:
+        finish(run, trial(repeat=2), epoch=1e9)
+        finish(run, trial(repeat=3), epoch=1.5e9)
+        assert [1, 2, 3] == [m.trial.repeat for m in run.finished().values()]
+
+
+def test_a_trial_file_that_was_cut_is_not_taken_for_a_short_trial(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        with run.writer(trial()) as writer:
+            writer.add(record(0))
+            writer.add(record(1))
+            writer.commit(measurement(trial()))
+        file = run.trial_file(trial().key)
+        file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+        with pytest.raises(StoreError, match=r"has \d+ bytes of \d+") as caught:
+            run.finished()
+    assert caught.value.way_out == f"remove {file} to measure it again"
+
+
+def test_a_key_in_a_comment_of_the_config_is_not_copied(tmp_path: Path) -> None:
+    text = "seed: 1  # was sk-proj-abcdefghij0123456789\n"
+    RunDirectory.open_for_sweep(tmp_path / "run", identity="i", canonical={}, config_text=text, facts={}).close()
+    assert "seed: 1  # was ***\n" == RunDirectory.read(tmp_path / "run").config_text()
 
 
 def test_another_sweep_is_refused_and_its_trials_kept(tmp_path: Path) -> None:

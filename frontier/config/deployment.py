@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
 
 from frontier.config import values
-from frontier.config.redaction import is_secret_name
 from frontier.config.values import SIMULATOR, Fault, Faults, fault
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware
@@ -20,6 +19,7 @@ from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.target import Target, Timeouts
 from frontier.model import Deployment
+from frontier.redaction import is_secret_name
 
 _PATIENCE = Timeouts()
 

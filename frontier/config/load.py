@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from frontier.config.advice import advice
 from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
 from frontier.config.models import BudgetConfig, Config
-from frontier.config.redaction import looks_like_a_key, masked_line, redact
 from frontier.config.values import Fault, Faults, nearest, shown
 from frontier.config.yamltext import Document, Path, read_yaml
 from frontier.errors import Complaint, ConfigError
+from frontier.redaction import looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(field.alias or name for name, field in Config.model_fields.items())
 _DEPLOYMENT_KEYS = tuple(key for key in DeploymentConfig.model_fields if key != "name")

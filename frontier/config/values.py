@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from frontier.config.redaction import looks_like_a_key, looks_random
+from frontier.redaction import looks_like_a_key, looks_random
 from frontier.units import parse_bandwidth, parse_duration, parse_share, parse_size
 
 MONTH = 30 * 86_400.0
