@@ -16,6 +16,7 @@ from frontier._version import __version__
 if TYPE_CHECKING:
     from frontier.analyze.pareto import nondominated
     from frontier.config import Config, load_config, parse_sla
+    from frontier.importing import import_files
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
@@ -34,6 +35,7 @@ __all__ = [
     "Shape",
     "Verdict",
     "__version__",
+    "import_files",
     "load",
     "load_config",
     "make_plan",
@@ -46,6 +48,7 @@ __all__ = [
 _HOMES = {
     "frontier.analyze.pareto": ("nondominated",),
     "frontier.config": ("Config", "load_config", "parse_sla"),
+    "frontier.importing": ("import_files",),
     "frontier.metrics": ("Metric", "metric"),
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),

@@ -14,6 +14,7 @@ from frontier.engine.virtual import virtual_trial
 from frontier.errors import AnotherServerError, MeasurementError
 from frontier.measure.loop import Progress as Tick
 from frontier.measure.loop import run_trial
+from frontier.measure.open_loop import run_open_trial
 from frontier.measure.preflight import Preflight, calibrate, changed, preflight
 from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts
 from frontier.model import Measurement, Record, Trial
@@ -123,29 +124,54 @@ class HttpBackend:
         on_tick: Callable[[Tick], None],
         stop: asyncio.Event,
     ) -> Measurement:
+        await self._same_server(trial)
         found = self._found[trial.deployment]
-        target = found.target
+        return await run_trial(
+            trial,
+            found.target,
+            self._prompts(trial),
+            sink=self._redacting(trial, sink),
+            expected_e2e=expected_e2e,
+            on_progress=on_tick,
+            stop=stop,
+            identity=found.target.redact(found.identity),
+        )
+
+    async def run_open(
+        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+    ) -> Measurement:
+        """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
+        await self._same_server(trial)
+        found = self._found[trial.deployment]
+        return await run_open_trial(
+            trial,
+            found.target,
+            self._prompts(trial),
+            rate=rate,
+            sink=self._redacting(trial, sink),
+            on_progress=on_tick,
+            stop=stop,
+            identity=found.target.redact(found.identity),
+        )
+
+    async def _same_server(self, trial: Trial) -> None:
+        found = self._found[trial.deployment]
         if (difference := await changed(found)) is not None:
             raise AnotherServerError(
-                f"another server answers at {target.base_url}: {target.redact(difference)}",
+                f"another server answers at {found.target.base_url}: {found.target.redact(difference)}",
                 "put the old server back, or begin a run of its own with  -o DIR",
             )
+
+    def _redacting(self, trial: Trial, sink: Sink) -> Sink:
+        """The sink, with no key in any error it is given."""
+        target = self._found[trial.deployment].target
 
         def redacted(record: Record) -> None:
             if record.error is not None and target.redact(record.error) != record.error:
                 record = replace(record, error=target.redact(record.error))
             sink(record)
 
-        return await run_trial(
-            trial,
-            target,
-            self._prompts(trial),
-            sink=redacted,
-            expected_e2e=expected_e2e,
-            on_progress=on_tick,
-            stop=stop,
-            identity=target.redact(found.identity),
-        )
+        return redacted
 
     async def close(self) -> None:
         for simulator in self._simulators.values():

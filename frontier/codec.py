@@ -1,6 +1,7 @@
 """What a trial's files hold: a record as one JSON line, a measurement as a tree."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,20 @@ from typing import Any
 import orjson
 
 from frontier.errors import StoreError
-from frontier.model import ClientHealth, Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.model import (
+    ClientHealth,
+    Estimate,
+    Flag,
+    Lengths,
+    Measurement,
+    Outcome,
+    Phase,
+    Point,
+    Record,
+    Shape,
+    Trial,
+    Window,
+)
 
 _RECORD_DEFAULTS = {
     f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
@@ -51,9 +65,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`."""
     trial = dict(tree["trial"])
-    shape = dict(trial["shape"])
-    shape |= {"isl": Lengths(**shape["isl"]), "osl": Lengths(**shape["osl"])}
-    trial |= {"shape": Shape(**shape), "phase": Phase(trial["phase"])}
+    trial |= {"shape": _decode_shape(trial["shape"]), "phase": Phase(trial["phase"])}
     return Measurement(
         trial=Trial(**trial),
         epoch=tree["epoch"],
@@ -63,3 +75,45 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
         server=tree["server"],
         server_identity=tree["server_identity"],
     )
+
+
+def _decode_shape(tree: Mapping[str, Any]) -> Shape:
+    return Shape(**dict(tree) | {"isl": Lengths(**tree["isl"]), "osl": Lengths(**tree["osl"])})
+
+
+def encode_imported(point: Point) -> bytes:
+    """One JSON line of an imported aggregate. Its intervals are endless, so values alone are kept."""
+    tree = {
+        "deployment": point.deployment,
+        "shape": dataclasses.asdict(point.shape),
+        "concurrency": point.concurrency,
+        "n": point.n,
+        "repeats": point.repeats,
+        "values": {name: "inf" if e.value == math.inf else e.value for name, e in point.metrics.items()},
+        "flags": [dataclasses.asdict(flag) for flag in point.flags],
+        "notes": point.notes,
+        "whole_run": point.whole_run,
+    }
+    return orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decode_imported(line: bytes) -> Point:
+    """The point of one line. StoreError when it is not one."""
+    try:
+        tree = orjson.loads(line)
+        n = tree["n"]
+        return Point(
+            deployment=tree["deployment"],
+            shape=_decode_shape(tree["shape"]),
+            concurrency=tree["concurrency"],
+            metrics={name: Estimate.unknown_doubt(float(value), n) for name, value in tree["values"].items()},
+            n=n,
+            flags=tuple(Flag(**flag) for flag in tree["flags"]),
+            repeats=tree["repeats"],
+            notes=tuple(tree["notes"]),
+            whole_run=tree["whole_run"],
+        )
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"an imported point cannot be read: {error}", "import the files again, into another run directory"
+        ) from error

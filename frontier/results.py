@@ -19,7 +19,7 @@ from frontier.config import Config, load_config
 from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError
 from frontier.metrics import DEFAULT_METRICS
-from frontier.model import Decision, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
+from frontier.model import Decision, Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
 from frontier.samplefile import pack, unpack
 from frontier.store import RunDirectory, write_whole
 
@@ -41,7 +41,8 @@ class Doubt:
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first; `skipped`
-    why a trial was not run, by its key.
+    why a trial was not run, by its key. `imported` are aggregates of
+    other tools: values without intervals.
     """
 
     path: Path
@@ -49,6 +50,12 @@ class Run:
     manifest: Mapping[str, Any]
     histories: Mapping[Setting, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
+    imported: tuple[Point, ...] = field(default=(), repr=False)
+
+    @property
+    def is_imported(self) -> bool:
+        """It was made by `frontier import`, not measured here."""
+        return "imported" in self.manifest
 
     def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
         """Every measured setting as a point, ordered by deployment, shape and concurrency.
@@ -61,8 +68,9 @@ class Run:
         found: list[Point] = []
         for deployment, shape in self.histories:
             claims = self._claims((deployment, shape), wanted, names)
-            found += sorted([*claims, *self._others((deployment, shape), wanted, names)], key=lambda p: p.concurrency)
-        return tuple(found)
+            found += [*claims, *self._others((deployment, shape), wanted, names)]
+        groups = by_setting([*found, *self._aggregates()])
+        return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
     def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> tuple[Point, ...]:
         metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
@@ -80,6 +88,17 @@ class Run:
             self._lit(summarize.point(sample, names=metrics, limits=limits, price=self._price(at[0])), sample)
             for sample in (window.join(parts) for parts in by_concurrency(looser).values())
         ]
+
+    def _aggregates(self) -> list[Point]:
+        """The imported points, with their cost where the config has a price."""
+        return [self._priced(point) for point in self.imported]
+
+    def _priced(self, point: Point) -> Point:
+        price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
+        if price is None or rate is None or not rate.value > 0:
+            return point
+        cost = Estimate.unknown_doubt(price * 1e6 / 3600 / rate.value, rate.n)
+        return replace(point, metrics={**point.metrics, "cost": cost})
 
     def _lit(self, point: Point, sample: Sample) -> Point:
         """The point with its distance from light, flagged when it is faster than the described hardware can be."""
@@ -112,6 +131,7 @@ class Run:
             # A setting run to locate may not be claimed, but where it breaks the SLA it counts.
             broken = [p for p in self._others(at, wanted) if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
             decided += [*self._claims(at, wanted), *broken]
+        decided += self._aggregates()
         options = {"marginal_gain": self.config.marginal_gain, **options}
         return sla.solve_all(decided, wanted, **options)
 
@@ -177,7 +197,9 @@ def load(path: str | Path) -> Run:
         histories.setdefault((trial.deployment, trial.shape), []).append((trial, load_sample(run, measurement)))
     ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
     told = {str(line["trial"]): str(line["reason"]) for line in run.journal_lines() if line["event"] == "skipped"}
-    return Run(run.path, config, run.manifest, ordered, {key: told[key] for key in told if key not in finished})
+    return Run(
+        run.path, config, run.manifest, ordered, {key: told[key] for key in told if key not in finished}, run.imported()
+    )
 
 
 def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """The run directory: the only module that knows file names.
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  derived/  lock
+                imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
 put in place, and only then is the part renamed. Whatever kills us before the rename loses that one trial; nothing
@@ -12,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +22,16 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from frontier import lock
-from frontier.codec import decode_measurement, decode_record, encode_measurement, encode_record
+from frontier.codec import (
+    decode_imported,
+    decode_measurement,
+    decode_record,
+    encode_imported,
+    encode_measurement,
+    encode_record,
+)
 from frontier.errors import StoreError, WriteError
-from frontier.model import Measurement, Record, Trial
+from frontier.model import Measurement, Point, Record, Trial
 from frontier.redaction import redact
 
 SCHEMA = "frontier.run/1"
@@ -234,6 +242,11 @@ class RunDirectory:
         """A place for the records of a trial about to run."""
         return TrialWriter(self, trial)
 
+    def write_imported(self, points: Sequence[Point]) -> None:
+        """The aggregates of an import, whole or not at all."""
+        with _writing(self.path / "imported.jsonl"):
+            write_whole(self.path / "imported.jsonl", b"".join(map(encode_imported, points)))
+
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def finished(self) -> dict[str, Measurement]:
@@ -271,6 +284,11 @@ class RunDirectory:
         with self.trial_file(key).open("rb") as file:
             for line in file:
                 yield decode_record(line, self.trial_file(key))
+
+    def imported(self) -> tuple[Point, ...]:
+        """The aggregates of an import; none in a run that was measured."""
+        file = self.path / "imported.jsonl"
+        return tuple(map(decode_imported, file.read_bytes().splitlines())) if file.exists() else ()
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The journal; a last line torn by a kill is left out."""

@@ -38,6 +38,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
     """A directory as a reader has it: the configs, one finished run, a sweep.yaml, and a server."""
     here = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "configs", here / "configs")
+    shutil.copytree(ROOT / "tests" / "data" / "exchange", here / "results")
     (here / "runs").mkdir()
     text = config_text(ENGINES["smooth"], requests=1000)
     sweep_in_virtual_time(here / "runs" / "night", text)
@@ -46,11 +47,18 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
         yield here, simulator.url
 
 
+def globbed(here: Path, pattern: str) -> list[str]:
+    """What a shell would make of it."""
+    return [str(path.relative_to(here)) for path in here.glob(pattern)]
+
+
 @pytest.mark.parametrize(("document", "command"), commands())
 def test_a_command_that_is_shown_runs(document: str, command: str, workplace: tuple[Path, str]) -> None:
     here, url = workplace
     line, _, target = command.partition(" > ")
-    said = frontier(*shlex.split(line.replace("http://localhost:8000/v1", url))[1:], cwd=here)
+    words = shlex.split(line.replace("http://localhost:8000/v1", url))[1:]
+    arguments = [name for word in words for name in (sorted(globbed(here, word)) if "*" in word else [word])]
+    said = frontier(*arguments, cwd=here)
     assert said.code in (0, 3, 4), f"{document}: {command}\n{said.err}"
     assert "Traceback" not in said.err
     if target:

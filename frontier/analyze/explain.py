@@ -118,6 +118,13 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
     if estimate is None or math.isnan(estimate.value):
         return f"{name} was not measured"
     floor = claim_floor(m.p) if m.p is not None else 0
+    if (
+        estimate.need is None
+        and math.isinf(estimate.low)
+        and math.isinf(estimate.high)
+        and estimate.low != estimate.high
+    ):
+        return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if estimate.need is not None or estimate.n < floor:
         need = max(estimate.need or 0, floor)
         return f"{estimate.n:,} requests cannot bound {m.label} ({m.format(estimate.value)}); about {_round(need)} can"

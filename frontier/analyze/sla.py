@@ -128,7 +128,7 @@ class _Sides:
 
     def need(self) -> int | None:
         """Requests in all that would decide: to have a bound, or for an interval as wide as the gap to the limit."""
-        if math.isnan(self.value):
+        if math.isnan(self.value) or (self.shortfall is None and not self.bounded):
             return None
         if self.shortfall is not None or self.n < self.floor:
             return max(self.shortfall or 0, self.floor)

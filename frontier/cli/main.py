@@ -1,6 +1,7 @@
 """The `frontier` command: a table of commands imported only when called, and the one place errors become exit codes."""
 
 import importlib
+import keyword
 import os
 import sys
 import tempfile
@@ -28,6 +29,10 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Present": {
         "plot": "the frontier as a picture (png, svg, pdf)",
         "report": "the run as one page (html, md)",
+    },
+    "Exchange": {
+        "export": "a run for other tools: CSV, Parquet, Excel, Prometheus, llm-d",
+        "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
     },
     "Also": {
         "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
@@ -57,7 +62,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = importlib.import_module(f"frontier.cli.{cmd_name.replace('-', '_')}")
+        name = cmd_name.replace("-", "_") + ("_" if keyword.iskeyword(cmd_name) else "")
+        module = importlib.import_module(f"frontier.cli.{name}")
         command: click.Command = module.command
         return command
 

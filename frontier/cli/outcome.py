@@ -1,5 +1,6 @@
 """How a sweep ends on the terminal: the table, the decision, the pictures, and the path of the run."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from frontier.model import Frontier, Limit, Point
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.picture import Light, small_multiples
-from frontier.present.report import Report, skipped_lines
+from frontier.present.report import IMPORTED_NOT_SAID, NOT_SAID, Report, skipped_lines
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, Setting, load
@@ -89,12 +90,22 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         limits=limits,
         provenance=provenance(found),
         gpus=gpus(found),
-        config_text=RunDirectory.read(found.path).config_text(),
-        commands=(f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}", f"frontier report {found.path}"),
+        config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
+        commands=(_made_by(found), f"frontier report {found.path}"),
+        not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
         lights=lights(found, points, frontiers),
         bands=bands,
         skipped=found.skipped,
     )
+
+
+def _made_by(found: Run) -> str:
+    """The command that made the run."""
+    if not found.is_imported:
+        return f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}"
+    files = [shlex.quote(str(source["file"])) for source in found.manifest["imported"]["sources"]]
+    more = f" ... ({len(files)} files)" if len(files) > 3 else ""
+    return f"frontier import {' '.join(files[:3])}{more} -o {found.path}"
 
 
 def gpus(found: Run) -> dict[str, int | None]:
@@ -129,6 +140,8 @@ def lights(found: Run, points: Sequence[Point], frontiers: Sequence[Frontier]) -
 
 def provenance(found: Run) -> Provenance:
     """What the foot of a picture says of where its numbers come from."""
+    if found.is_imported:
+        return _imported_provenance(found)
     servers = [line for line in RunDirectory.read(found.path).journal_lines() if line["event"] == "server"]
     models = {d.model for d in found.config.deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
     return Provenance(
@@ -136,6 +149,20 @@ def provenance(found: Run) -> Provenance:
         model=", ".join(sorted(models)) or None,
         server=str(servers[-1]["identity"]) if servers else None,
         tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
+    )
+
+
+def _imported_provenance(found: Run) -> Provenance:
+    """Of an import: which tools wrote the files. Their loads are not known to have been closed loops."""
+    imported = found.manifest["imported"]
+    formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
+    return Provenance(
+        run=found.path.name,
+        model=", ".join(dict.fromkeys(d.model for d in found.config.deployments if d.model)) or None,
+        loop=None,
+        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
+        remark=f"imported from {formats}",
+        notes=tuple(map(str, imported["notes"])),
     )
 
 

@@ -2,12 +2,15 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument
 from frontier.errors import ExitCode
+
+if TYPE_CHECKING:
+    from frontier.store import RunDirectory
 
 
 @click.command("status")
@@ -44,6 +47,8 @@ def stand(path: Path) -> dict[str, Any]:
 
     run = RunDirectory.read(path)
     lines = run.journal_lines()
+    if "imported" in run.manifest:
+        return _imported(run, path)
     planned = {t.key for t in make_plan(load_config(run.config_text(), str(path / "config.yaml"))).trials}
     done = set(run.finished())
     skipped = {str(item["trial"]) for item in lines if item["event"] == "skipped"}
@@ -63,8 +68,24 @@ def stand(path: Path) -> dict[str, Any]:
     }
 
 
+def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
+    """An import is whole from the start."""
+    done = len(run.imported()) + len(run.finished())
+    nothing: dict[str, Any] = {"skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": []}
+    return {
+        "schema": "frontier.status/1",
+        "run": str(path),
+        "state": "imported",
+        "done": done,
+        "planned": done,
+        **nothing,
+    }
+
+
 def line(told: dict[str, Any]) -> str:
     """One line for a person."""
+    if told["state"] == "imported":
+        return f"imported  {told['done']} points; nothing is left to measure"
     last = told["last"][-1] if told["last"] else {"event": "created"}
     what = " ".join(str(last[k]) for k in ("event", "trial", "reason") if k in last)
     extra = "".join(f", {told[k]} {k}" for k in ("skipped", "refined") if told[k])

@@ -1,1 +1,4 @@
-"""Foreign formats in and out, one file per format."""
+"""Foreign formats: importers that join at Record or Point, and exporters. One file per format; what they share:
+
+`documents` bytes to a bounded tree or table, `found` what an importer says, `assemble` what it becomes in our words.
+"""

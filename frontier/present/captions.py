@@ -193,9 +193,9 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     points = [p for v in views for p in v.mine]
     parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
     if points:
-        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points)
+        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points if p.n) or [0]
         parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
-        parts.append(f"n = {_span(n[0], n[-1])} per point")
+        parts.append(f"n = {_span(n[0], n[-1])} per point" if n[0] else "n not known")
     rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")

@@ -39,6 +39,16 @@ NOT_SAID = (
     "Between the settings that were measured nothing is claimed: the staircase passes through none of them.",
     "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
 )
+IMPORTED_NOT_SAID = (
+    "The figures are another tool's, by its definitions: see the notes under Provenance where they differ from ours.",
+    (
+        "Aggregates carry no interval: how far a value may be off is not known, and differences between points may be "
+        "chance."
+    ),
+    NOT_SAID[2],
+    NOT_SAID[3],
+)
+"""Of a run made by `frontier import`."""
 KEY = "★ operating point, ● on the frontier (bold), ✕ dominated, ○ flagged and never chosen. Brackets: 95% interval."
 CHECKS = (
     "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
@@ -65,6 +75,7 @@ class Report:
     gpus: Gpus = None
     config_text: str | None = None
     commands: Sequence[str] = ()
+    not_said: Sequence[str] = NOT_SAID
     lights: Mapping[Setting, Light] = field(default_factory=dict)
     bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -135,7 +146,8 @@ def page_of(report: Report) -> Page:
     health = (*_health(report.points), *skipped_lines(report.skipped))
     return Page(
         headline(report.views()), tuple(sections), health, _provenance(report.provenance),
-        tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text), NOT_SAID,
+        tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text),
+        tuple(report.not_said),
     )  # fmt: skip
 
 
@@ -181,7 +193,10 @@ def _row(
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
         "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
-        (Cell(f"{point.concurrency}"), Cell(f"{point.n:,}"), *cells, Cell(errors.value), *(_lit(point) if lit else ())),
+        (
+            Cell(f"{point.concurrency}"), Cell(f"{point.n:,}" if point.n else "–"), *cells, Cell(errors.value),
+            *(_lit(point) if lit else ()),
+        ),
     )  # fmt: skip
 
 
@@ -279,10 +294,11 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 
 
 def _provenance(known: Provenance) -> tuple[tuple[str, str], ...]:
-    pairs = (
+    pairs: tuple[tuple[str, str | None], ...] = (
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
         ("load", known.loop), ("measured", known.created), ("tool", known.tool), ("remark", known.remark),
     )  # fmt: skip
+    pairs += tuple(("note", note) for note in known.notes)
     return tuple((name, clean(text, 300)) for name, text in pairs if text)
 
 

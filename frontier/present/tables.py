@@ -147,7 +147,7 @@ def _columns(
     columns = [
         _Column("", tuple(Text(_SIGNS[role][0], style=_SIGNS[role][1]) for role in roles), 0),
         _Column("c", tuple(Text(str(p.concurrency), style=style) for p, style in zip(points, styles, strict=True)), 0),
-        _Column("n", tuple(Text(f"{p.n:,}") for p in points), 3),
+        _Column("n", tuple(Text(f"{p.n:,}" if p.n else "–") for p in points), 3),
     ]
     of_limit = {limit.metric: limit for limit in limits}
     for name in names:

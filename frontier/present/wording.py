@@ -24,6 +24,7 @@ class Provenance:
     tool: str | None = None
     created: str | None = None
     remark: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def clean(text: str, longest: int = 160) -> str:
@@ -209,6 +210,10 @@ def _open_sentence(decision: Decision, promise: str) -> str:
         return f"Not proven: no setting is shown to keep {promise}"
     if decision.verdict is Verdict.MARGINAL:
         return f"Not proven to keep {promise}: the interval of concurrency {nearest} crosses it"
+    limit = binding_limit(decision)
+    held = decision.metrics.get(limit.metric) if limit else None
+    if held is not None and held.need is None and math.isinf(held.lower) and math.isinf(held.upper):
+        return f"Not proven to keep {promise}: concurrency {nearest}; its interval is not known"
     need = candidate_need(decision)
     asked = f"; about {need:,} requests would decide" if need else "; too few requests to bound it"
     return f"Not proven to keep {promise}: concurrency {nearest}{asked}"

@@ -1,0 +1,104 @@
+"""`frontier export`: a run in the formats of other tools."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import answer, find_run, run_argument, say
+from frontier.errors import ExitCode, MisaskedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontier.model import Frontier, Point
+    from frontier.results import Run
+
+BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
+
+
+@click.command("export")
+@run_argument
+@click.option("--csv", "name", flag_value="csv", help="A table for spreadsheets and `frontier import`.")
+@click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs llm-frontier[parquet].")
+@click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs llm-frontier[excel].")
+@click.option("--prometheus", "name", flag_value="prometheus", help="Gauges for a textfile collector.")
+@click.option("--llm-d", "name", flag_value="llm-d", help="llm-d's Benchmark Report 0.2, one per point.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="FILE (a directory with --llm-d); default: stdout."
+)
+@click.option("--sla", help="Limits of the verdict that --prometheus tells; default: the config's.")
+def command(run: Path | None, name: str | None, output: Path | None, sla: str | None) -> int:
+    """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
+
+    Figures are in SI units, each with the ends of its 95 % interval where there are any.
+
+    \b
+    Examples:
+      frontier export --csv > points.csv
+      frontier export runs/llama8b --prometheus -o /var/lib/node_exporter/frontier.prom
+      frontier export --llm-d -o reports/
+    """
+    from frontier.results import load
+
+    if name is None:
+        raise MisaskedError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
+    if name in BINARY and output is None:
+        raise MisaskedError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
+    found = load(find_run(run))
+    points = found.points()
+    frontiers = found.frontiers(points)
+    if name == "llm-d":
+        return _llmd(found, points, output)
+    data = _tabular(name, points, frontiers) if name != "prometheus" else _prometheus(found, points, frontiers, sla)
+    if output is None or str(output) == "-":
+        answer(data.decode().rstrip("\n"))
+        return ExitCode.YES
+    _write(output, data)
+    return ExitCode.YES
+
+
+def _tabular(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]") -> bytes:
+    from frontier.exchange.rows import table
+    from frontier.exchange.tables_out import csv_text, excel_bytes, parquet_bytes
+
+    made = table(points, frontiers)
+    return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](made)
+
+
+def _prometheus(found: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", sla: str | None) -> bytes:
+    from frontier.config import parse_sla
+    from frontier.exchange.prometheus_out import prometheus_text
+
+    limits = found.limits() if sla is None else parse_sla(sla)
+    return prometheus_text(points, frontiers, found.solve(limits) if limits else ()).encode()
+
+
+def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
+    from frontier.exchange.llmd import documents, yaml_text
+
+    models = {d.name: d.model for d in found.config.deployments}
+    version = str(found.manifest.get("frontier", "unknown"))
+    reports = documents(points, run=found.path.name, tool_version=version, models=models)
+    if output is None or str(output) == "-":
+        answer(yaml_text([report for _, report in reports]).rstrip("\n"))
+        return ExitCode.YES
+    if output.exists() and not output.is_dir():
+        raise MisaskedError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
+    for file, report in reports:
+        _write(output / file, yaml_text([report]).encode(), quiet=True)
+    say(f"wrote {len(reports)} reports to {output}/")
+    return ExitCode.YES
+
+
+def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
+    from frontier.store import write_whole
+    from frontier.units import format_bytes
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise MisaskedError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
+    if not quiet:
+        say(f"wrote {path} ({format_bytes(len(data))})")
