@@ -1,6 +1,7 @@
 """The run directory: the only module that knows file names.
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  derived/  lock
+                verify/  (the open-loop checks of the operating point, laid out as the run is)
                 imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
@@ -193,6 +194,22 @@ class RunDirectory:
         except BaseException:
             held.close()
             raise
+        return run
+
+    @classmethod
+    def open_to_verify(cls, path: Path) -> Self:
+        """A place below a run for the trials that check its operating point; holds the run's lock until `close`.
+
+        They are kept apart from the sweep's: `verify/` is laid out as a run is, and no estimate is made of both.
+        """
+        manifest = read_manifest(path)
+        below = path / "verify"
+        with _writing(below):
+            for part in (below / "trials", below / "evidence", below / "derived"):
+                part.mkdir(parents=True, exist_ok=True)
+            held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
+        run = cls(below, manifest, held)
+        run._sweep_leftovers()
         return run
 
     @classmethod

@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "sweep": "run a sweep, or resume it: the same command again",
         "quick": "a plain answer in about a minute",
         "status": "how a running sweep stands",
+        "verify": "the operating point under Poisson arrivals: an open-loop check",
     },
     "Decide": {
         "show": "the points of a run as a table",

@@ -3,11 +3,10 @@
 Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its request_latency our E2E.
 """
 
-from itertools import accumulate
 from typing import Any
 
 from frontier.exchange.documents import Document, Node
-from frontier.exchange.found import Found, Result, Trace, identity_flags, in_flight, open_loop_notes, statistics
+from frontier.exchange.found import Found, Result, Trace, identity_flags, in_flight, open_loop_notes, statistics, steps
 from frontier.model import Outcome, Record
 
 _LATENCIES = {
@@ -172,13 +171,12 @@ def _record(index: int, node: Node, sent: float) -> Record:
         )  # fmt: skip
     chunk = metrics.at("inter_chunk_latency")
     gaps = chunk.numbers("value")
-    stamps = [round(t * _scale(chunk) * 1e6) for t in accumulate(gaps)] if gaps else []
-    steps = tuple(b - a for a, b in zip([0, *stamps[:-1]], stamps, strict=True))
-    if any(step < 0 for step in steps):
+    between = steps(gaps, _scale(chunk)) if gaps else ()
+    if any(step < 0 for step in between):
         raise node.wrong(f"{node.where}: a gap between chunks is negative", "see whether the file is whole")
     return Record(
         index, -1, sent, Outcome.OK, sent + e2e, 0, 0, first=sent + ttft, last=sent + max(ttft, e2e),
-        prompt_tokens=prompt or None, completion_tokens=tokens, events=len(gaps) + 1, reads=len(gaps) + 1, gaps=steps,
+        prompt_tokens=prompt or None, completion_tokens=tokens, events=len(gaps) + 1, reads=len(gaps) + 1, gaps=between,
     )  # fmt: skip
 
 

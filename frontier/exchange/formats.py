@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from frontier.exchange import aiperf, genai_bench, guidellm, inference_perf, inferencex, llmd, plain, vllm
+from frontier.exchange import aiperf, genai_bench, guidellm, inference_perf, inferencex, llmd, llmperf, plain, vllm
 from frontier.exchange.documents import Document, ForeignFileError, read_document
 from frontier.exchange.found import Found
 
@@ -25,6 +25,7 @@ FORMATS: tuple[Format, ...] = (
     Format("inferencex", inferencex.claims, inferencex.read),
     Format("vllm", vllm.claims, vllm.read),
     Format("llm-d", llmd.claims, llmd.read),
+    Format("llmperf", llmperf.claims, llmperf.read),
     Format("silicon", inferencex.claims_silicon, inferencex.read_silicon),
     Format("csv", plain.claims, plain.read),
 )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from frontier.exchange.documents import Node
 from frontier.metrics import metric
@@ -89,6 +90,12 @@ def statistics(node: Node, quantity: str, scale: float, name: str = "{}") -> dic
             raise node.wrong(f"{name.format(statistic)} is {value * scale:.3g} s", "see whether the unit is right")
         found[f"{'p50' if statistic == 'median' else statistic}_{quantity}"] = value * scale
     return found
+
+
+def steps(gaps: Sequence[float], scale: float) -> tuple[int, ...]:
+    """Gaps as whole microseconds whose sum does not drift from theirs."""
+    stamps = [0, *(round(t * scale * 1e6) for t in accumulate(gaps))]
+    return tuple(b - a for a, b in pairwise(stamps))
 
 
 def in_flight(rate: float | None, e2e: float | None) -> int | None:

@@ -5,7 +5,6 @@ With --save-detailed (SGLang: --output-details) the file holds every request; on
 """
 
 import re
-from itertools import accumulate
 
 from frontier.exchange.documents import Document, Node, text
 from frontier.exchange.found import (
@@ -17,6 +16,7 @@ from frontier.exchange.found import (
     open_loop_notes,
     rate_flags,
     statistics,
+    steps,
 )
 from frontier.model import Outcome, Record
 
@@ -193,8 +193,7 @@ def _record(
             error=error or "no output",
         )  # fmt: skip
     last = sent + ttft + sum(itls)
-    stamps = [round(t * 1e6) for t in accumulate(itls)]
-    gaps = tuple(b - a for a, b in zip([0, *stamps[:-1]], stamps, strict=True))
+    gaps = steps(itls, 1.0)
     return Record(
         index, -1, sent, Outcome.OK, last, 0, 0, first=sent + ttft, last=last, prompt_tokens=prompt or None,
         completion_tokens=completion, events=len(itls) + 1, reads=len(itls) + 1, gaps=gaps,

@@ -121,3 +121,17 @@ def test_results_of_one_setting_are_joined_to_the_middle_one() -> None:
     assert repeated
     for point in repeated:
         assert any(f"the middle of {point.repeats} results" in note for note in point.notes)
+
+
+def test_llmperf_gives_first_token_and_end_but_no_tpot() -> None:
+    mine = points("llmperf/*")
+    assert [1, 16, 64] == sorted(mine)
+    sixteen = mine[16]
+    value = {name: estimate.value for name, estimate in sixteen.metrics.items()}
+    assert ("550/150", 112) == (sixteen.shape.label, sixteen.n)
+    assert pytest.approx(7.9380509024) == value["p99_ttft"]
+    assert pytest.approx(18.0696061956) == value["mean_e2e"]
+    assert pytest.approx(124.2927556359) == value["output_throughput"]
+    assert pytest.approx(46.8214203639 / 60) == value["request_throughput"]
+    assert not any("tpot" in name or "itl" in name for name in value)
+    assert sixteen.valid

@@ -1,0 +1,102 @@
+"""`frontier verify`: the operating point under Poisson arrivals."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument, say
+from frontier.errors import ExitCode, MisaskedError
+
+if TYPE_CHECKING:
+    from frontier.results import Run
+    from frontier.verify import Check, Checked
+
+
+@click.command("verify")
+@run_argument
+@click.option("--sla", help="Limits to find the operating point by and to hold; default: the config's.")
+@click.option("--load", default="100%", show_default=True, help="Share of the rate that the operating point served.")
+@click.option(
+    "--requests", type=click.IntRange(1, 10_000_000), help="How many to send; default: as the claim rests on."
+)
+@json_option
+def command(run: Path | None, sla: str | None, load: str, requests: int | None, as_json: bool) -> int:
+    """Check the operating point of RUN in open loop: the same average rate, but from independent users.
+
+    A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
+    The exit code says the verdict, as solve's does.
+
+    \b
+    Examples:
+      frontier verify
+      frontier verify runs/llama8b --load 80%
+    """
+    from frontier.analyze import sla as solver
+    from frontier.config import parse_sla
+    from frontier.present.tables import decision_table
+    from frontier.present.verified import verified_json, verified_text
+    from frontier.results import load as load_run
+    from frontier.verify import checks, exit_code
+
+    found = load_run(find_run(run))
+    limits = found.limits() if sla is None else parse_sla(sla)
+    wanted = checks(found, limits, load=share(load), requests=requests)
+    if not wanted:
+        decisions = found.solve(limits)
+        say("there is no operating point to verify:")
+        answer_json(verified_json([])) if as_json else answer(decision_table(decisions))
+        return solver.exit_code(decisions)
+    done = _measure(found, wanted)
+    answer_json(verified_json(done)) if as_json else answer(verified_text(done))
+    if len(done) < len(wanted):
+        say("stopped; what was finished is kept")
+        return ExitCode.INTERRUPTED
+    return exit_code(done)
+
+
+def share(text: str) -> float:
+    """A share that may be above 1: '80%', '1.2'. MisaskedError otherwise."""
+    written = text.strip()
+    try:
+        value = float(written.removesuffix("%")) / (100.0 if written.endswith("%") else 1.0)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 10:
+        raise MisaskedError(f"--load {text!r} is not a share of a rate", "write it as  --load 80%")
+    return value
+
+
+def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
+    from frontier.backend import HttpBackend
+    from frontier.measure.runner import run as run_loop
+    from frontier.present.progress import make_progress
+    from frontier.store import RunDirectory
+    from frontier.units import format_elapsed
+    from frontier.verify import verify
+
+    for check in wanted:
+        d = check.decision
+        say(
+            f"{d.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent users would; "
+            f"about {format_elapsed(check.seconds)}"
+        )
+
+    async def go() -> "list[Checked]":
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        progress = make_progress(sys.stderr)
+        backend = HttpBackend(found.config, os.environ, time.time_ns())
+        try:
+            return await verify(found, wanted, backend, store, on_tick=progress.tick, stop=stop)
+        finally:
+            progress.close()
+
+    with RunDirectory.open_to_verify(found.path) as store:
+        return run_loop(go())
