@@ -129,3 +129,9 @@ def claim_floor(p: float) -> int:
     if p <= 0.95:
         return 200
     return 1000 if p <= 0.99 else 10_000
+
+
+def names() -> list[str]:
+    """The names a person is likely to type, for completion; others, as p99.9_ttft, exist too."""
+    more = (f"{s}_interactivity" for s in ("p90", "p95", "p99"))
+    return sorted({*_PLAIN, *DEFAULT_METRICS, *more})

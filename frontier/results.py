@@ -18,16 +18,22 @@ from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
 from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError
-from frontier.metrics import DEFAULT_METRICS
-from frontier.model import Decision, Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
+from frontier.metrics import DEFAULT_METRICS, metric
+from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
+from frontier.present.shown import Decisions
 from frontier.samplefile import pack, unpack
 from frontier.store import RunDirectory, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from frontier.present.notebook import Shown
+
 History = list[tuple[Trial, Sample]]
 Setting = tuple[str, Shape]
+
+
+_REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Run:
     histories: Mapping[Setting, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
     imported: tuple[Point, ...] = field(default=(), repr=False)
+    _seen: dict[Any, list[Point]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Points by what they were asked for: a table, a decision and a picture of one run ask for the same."""
 
     @property
     def is_imported(self) -> bool:
@@ -72,14 +80,26 @@ class Run:
         groups = by_setting([*found, *self._aggregates()])
         return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
-    def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> tuple[Point, ...]:
+    def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
+        key = ("claims", at, limits, tuple(names))
+        if key not in self._seen:
+            self._seen[key] = self._claims_anew(at, limits, names)
+        return self._seen[key]
+
+    def _claims_anew(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str]) -> list[Point]:
         metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
         found = search.claim_points(self.histories[at], limits, names=metrics, price=self._price(at[0]))
         samples = search.claim_samples(self.histories[at])
-        return tuple(self._lit(point, samples[point.concurrency]) for point in found)
+        return [self._lit(point, samples[point.concurrency]) for point in found]
 
     def _others(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
         """Settings no claim is made about: they were run to locate the limit or to fill the frontier."""
+        key = ("others", at, limits, tuple(names))
+        if key not in self._seen:
+            self._seen[key] = self._others_anew(at, limits, names)
+        return self._seen[key]
+
+    def _others_anew(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str]) -> list[Point]:
         history = self.histories[at]
         claimed = search.claim_samples(history)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in claimed]
@@ -121,19 +141,25 @@ class Run:
         axes = objectives or self.config.objectives
         return tuple(pareto.frontier(group, axes) for group in by_setting(points).values())
 
-    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
-        """The operating point of each (deployment, shape) under `limits`."""
+    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
+        """The operating point of each (deployment, shape) under `limits`, as a tuple of decisions."""
         wanted = self.limits() if limits is None else tuple(limits)
         if not wanted:
             raise MisaskedError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
         decided: list[Point] = []
         for at in self.histories:
             # A setting run to locate may not be claimed, but where it breaks the SLA it counts.
-            broken = [p for p in self._others(at, wanted) if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
-            decided += [*self._claims(at, wanted), *broken]
+            others = self._others(at, wanted, self.config.objectives)
+            broken = [p for p in others if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
+            decided += [*self._claims(at, wanted, self.config.objectives), *broken]
         decided += self._aggregates()
         options = {"marginal_gain": self.config.marginal_gain, **options}
-        return sla.solve_all(decided, wanted, **options)
+        return Decisions.of(sla.solve_all(decided, wanted, **options), self.gpus)
+
+    @property
+    def gpus(self) -> dict[str, int | None]:
+        """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
+        return {d.name: d.gpus for d in self.config.deployments}
 
     def doubts(self, objectives: tuple[str, str] | None = None) -> dict[Setting, Doubt]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap."""
@@ -150,8 +176,50 @@ class Run:
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
 
+    def picture(self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None) -> "Shown":
+        """The frontiers with their limits and operating points, for a notebook; `.save(path)` writes it."""
+        from frontier.present.captions import View
+        from frontier.present.notebook import shown
+
+        wanted = self.limits() if limits is None else tuple(limits)
+        points = self.points(wanted, names=objectives or self.config.objectives)
+        decided = {(d.deployment, d.shape): d for d in (self.solve(wanted) if wanted else ())}
+        doubts = self.doubts(objectives)
+        views = []
+        for f in self.frontiers(points, objectives):
+            at = (f.deployment, f.shape)
+            doubt = doubts.get(at)
+            sure = replace(f, probability=doubt.probability) if doubt else f
+            band = list(zip(doubt.band.x, doubt.band.low, doubt.band.high, strict=True)) if doubt else ()
+            views.append(View(points, sure, decided.get(at), wanted, None, self.gpus.get(at[0]), band=band))
+        return shown(views)
+
+    def _repr_html_(self) -> str:
+        from frontier.present.notebook import run_html
+
+        points = self.points()
+        decisions = self.solve() if self.limits() and points else ()
+        return run_html(str(self.path), points, self.frontiers(points), decisions, self.limits(), self.gpus)
+
+    def requests(self) -> "pd.DataFrame":
+        """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds), `ok`, `ttft`, `tpot`
+        and `e2e` (seconds; infinite for a failure, NaN where not defined), and the token counts of the server.
+        """
+        import pandas as pd
+
+        parts = []
+        for (deployment, shape), history in self.histories.items():
+            for trial, sample in history:
+                columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
+                head = {"deployment": deployment, "shape": shape.label, "concurrency": trial.concurrency}
+                parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
+        return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
     def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
-        """One row per point: setting, n, flags, and `NAME`, `NAME_low`, `NAME_high` per metric, in SI units."""
+        """One row per point: `deployment`, `shape`, `concurrency`, `n` (requests), `valid`, `flags`, and per metric
+        `NAME`, `NAME_low`, `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit
+        of each column is in `frame.attrs["units"]`.
+        """
         import pandas as pd
 
         rows = []
@@ -167,7 +235,15 @@ class Run:
             for name, estimate in point.metrics.items():
                 row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
             rows.append(row)
-        return pd.DataFrame(rows)
+        found = pd.DataFrame(rows)
+        names = [c.removesuffix("_low").removesuffix("_high") for c in found.columns]
+        plain = ("deployment", "shape", "concurrency", "n", "valid", "flags")
+        found.attrs["units"] = {
+            column: metric(name).unit.value
+            for column, name in zip(found.columns, names, strict=True)
+            if name not in plain
+        }
+        return found
 
 
 def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:

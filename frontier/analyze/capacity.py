@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import OptimizeWarning, curve_fit, nnls
 
 from frontier.analyze.sample import Floats
 from frontier.model import Estimate, Point
@@ -96,6 +95,7 @@ def fit_usl(n: Floats, x: Floats) -> tuple[Fit | None, Estimate | None]:
     """
     if len(n) < _FEWEST:
         return None, None
+    from scipy.optimize import OptimizeWarning, curve_fit  # half a second, which a table or a picture need not pay
 
     def law(at: Floats, rate: float, contention: float, coherency: float) -> Floats:
         return rate * at / (1 + contention * (at - 1) + coherency * at * (at - 1))
@@ -129,6 +129,8 @@ def fit_capped(n: Floats, x: Floats) -> Fit | None:
     """
     if len(n) < _FEWEST:
         return None
+    from scipy.optimize import nnls
+
     best: tuple[float, float, float, float] | None = None
     for free in range(2, len(n) + 1):
         (a, b), _ = nnls(np.column_stack((x[:free] / n[:free], x[:free])), np.ones(free))

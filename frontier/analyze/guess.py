@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from frontier.analyze.claims import bulk_name, excess
 from frontier.model import Limit, Point
@@ -37,6 +36,8 @@ def smoothed(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> dict[int
             if c in apart:
                 value -= 0.5 * (apart[c] - usual)
             worst[c] = max(worst[c], min(FAR, value))
+    from scipy.optimize import isotonic_regression  # imported by whoever searches, not by whoever looks
+
     fitted = isotonic_regression(list(worst.values()), weights=[points[c].n for c in worst]).x
     return {c: float(value) for c, value in zip(worst, fitted, strict=True)}
 

@@ -47,6 +47,14 @@ def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: s
     return sorted(n for n in names if n.startswith(incomplete))
 
 
+def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion: metric names, also after a comma in a list of them."""
+    from frontier.metrics import names
+
+    head, comma, last = incomplete.rpartition(",")
+    return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
+
+
 run_argument = click.argument(
     "run", required=False, type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
 )
@@ -66,7 +74,10 @@ def in_colour() -> bool:
 
 
 objectives_option = click.option(
-    "--objectives", metavar="A,B", help="The frontier's axes, as output_throughput,p99_ttft; default: the config's."
+    "--objectives",
+    metavar="A,B",
+    shell_complete=complete_metrics,
+    help="The frontier's axes, as output_throughput,p99_ttft; default: the config's.",
 )
 
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
@@ -16,15 +16,19 @@ from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.picture import Light, small_multiples
 from frontier.present.report import IMPORTED_NOT_SAID, NOT_SAID, Report, skipped_lines
+from frontier.present.sheet import save_sheet
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, Setting, load
 from frontier.store import RunDirectory
-from frontier.sweep import SweepEnd
 from frontier.units import format_share
+from frontier.views import samples_of, sheets
+
+if TYPE_CHECKING:
+    from frontier.sweep import SweepEnd
 
 
-def conclude(path: Path, end: SweepEnd, again: str, as_json: bool) -> int:
+def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> int:
     """Say what the sweep found, however it ended, and give the exit code."""
     found = load(path)
     if end == "interrupted":
@@ -96,6 +100,7 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         lights=lights(found, points, frontiers),
         bands=bands,
         skipped=found.skipped,
+        samples=samples_of(found),
     )
 
 
@@ -175,9 +180,7 @@ def draw(
     theme: Literal["light", "dark"],
 ) -> list[Path]:
     """Write the picture to `files`, or to frontier.png and frontier.svg in the run's derived directory."""
-    for file in files:
-        if file.suffix.removeprefix(".").lower() not in FORMATS:
-            raise MisaskedError(f"a picture cannot be written as {file.name!r}", "name a FILE.png, .svg or .pdf")
+    check_formats(files)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
     report = page_report(found, limits, objectives)
@@ -186,3 +189,29 @@ def draw(
         file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme)
     return wanted
+
+
+def check_formats(files: Sequence[Path]) -> None:
+    """MisaskedError for a file no picture can be written to."""
+    for file in files:
+        if file.suffix.removeprefix(".").lower() not in FORMATS:
+            raise MisaskedError(f"a picture cannot be written as {file.name!r}", "name a FILE.png, .svg or .pdf")
+
+
+def draw_companion(
+    found: Run, name: str, at: int | None, files: Sequence[Path], limits: Sequence[Limit], pixels: int | None,
+    theme: Literal["light", "dark"],
+) -> list[Path]:  # fmt: skip
+    """Write the companion figure of each (deployment, shape): several get a number before the suffix."""
+    check_formats(files)
+    drawn = sheets(found, page_report(found, limits).views(), name, at)
+    run = RunDirectory.read(found.path)
+    wanted = list(files) or [run.derived_file(f"{name}.png"), run.derived_file(f"{name}.svg")]
+    written = []
+    for file in wanted:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for i, sheet in enumerate(drawn, 1):
+            path = file if len(drawn) == 1 else file.with_stem(f"{file.stem}-{i}")
+            save_sheet(sheet, path, width=pixels, theme=theme)
+            written.append(path)
+    return written

@@ -1,10 +1,29 @@
-"""`frontier plot`: the frontier as a picture."""
+"""`frontier plot`: the frontier as a picture, and its companion figures."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from frontier.cli.common import find_run, objectives_option, run_argument, say
+from frontier.cli.common import (
+    complete_metrics,
+    find_run,
+    objectives_option,
+    run_argument,
+    say,
+)
+
+FIGURES = {
+    "frontier": "throughput against latency: what to decide by",
+    "latency": "TTFT, TPOT, ITL and E2E percentiles against concurrency, with the limits",
+    "throughput": "throughput and efficiency against concurrency, with the fitted capacity",
+    "goodput": "requests per second that keep every limit",
+    "inflation": "latency as a multiple of what one user sees",
+    "tails": "the distributions and their tails",
+    "jitter": "the gaps between chunks",
+    "lengths": "TTFT against input length, TPOT against context length",
+    "timeline": "every request of one trial",
+}
 
 
 @click.command("plot")
@@ -16,28 +35,48 @@ from frontier.cli.common import find_run, objectives_option, run_argument, say
     type=click.Path(path_type=Path, dir_okay=False),
     help="FILE.png, .svg or .pdf; repeatable.",
 )
+@click.option(
+    "--figure", type=click.Choice(list(FIGURES)), default="frontier", help="Which figure; default: the frontier."
+)
+@click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency a timeline is of.")
 @objectives_option
-@click.option("--sla", help="Limits to draw and decide by; default: the config's.")
+@click.option("--sla", shell_complete=complete_metrics, help="Limits to draw and decide by; default: the config's.")
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
 @click.option("--dark", is_flag=True, help="On a dark ground.")
 def command(
-    run: Path | None, output: tuple[Path, ...], objectives: str | None, sla: str | None, pixels: int | None, dark: bool
-) -> int:
-    """Draw the frontier of RUN with its SLA and operating point; default: frontier.png and .svg in the run directory.
+    run: Path | None, output: tuple[Path, ...], figure: str, at: int | None, objectives: str | None, sla: str | None,
+    pixels: int | None, dark: bool,
+) -> int:  # fmt: skip
+    """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
+
+    Without -o the picture goes into the run directory, as png and svg.
 
     \b
     Examples:
       frontier plot -o review.svg
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
+      frontier plot --objectives output_throughput,p50_interactivity -o users.png
+      frontier plot --figure tails -o tails.pdf
+      frontier plot --figure timeline --at 64 -o timeline.svg
+
+    \b
+    Figures: frontier, latency, throughput, goodput, inflation, tails, jitter, lengths, timeline.
+    Axes: any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost.
+    Rates are per GPU where the config says  gpus: N; cost needs its  price.
     """
     from frontier.cli.common import read_objectives
-    from frontier.cli.outcome import draw
+    from frontier.cli.outcome import draw, draw_companion
     from frontier.config import parse_sla
     from frontier.errors import ExitCode
     from frontier.results import load
 
     found = load(find_run(run))
     limits = found.limits() if sla is None else parse_sla(sla)
-    for file in draw(found, output, limits, read_objectives(objectives), pixels, "dark" if dark else "light"):
+    theme: Literal["light", "dark"] = "dark" if dark else "light"
+    if figure == "frontier":
+        files = draw(found, output, limits, read_objectives(objectives), pixels, theme)
+    else:
+        files = draw_companion(found, figure, at, output, limits, pixels, theme)
+    for file in files:
         say(f"wrote {file}")
     return ExitCode.YES

@@ -4,41 +4,63 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import answer, find_run, run_argument, say
+from frontier.cli.common import answer, complete_metrics, find_run, objectives_option, run_argument, say
 from frontier.errors import ExitCode, MisaskedError
 
 
 @click.command("report")
 @run_argument
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="FILE.html or FILE.md; - for Markdown."
-)
-@click.option("--sla", help="Limits to decide by; default: the config's.")
-def command(run: Path | None, output: Path | None, sla: str | None) -> int:
-    """Write the run as one self-contained page: HTML for a review, Markdown for a pull request.
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+    help="FILE.html, FILE.md or FILE.json; - for Markdown.",
+)  # fmt: skip
+@objectives_option
+@click.option("--sla", shell_complete=complete_metrics, help="Limits to decide by; default: the config's.")
+def command(run: Path | None, output: Path | None, objectives: str | None, sla: str | None) -> int:
+    """Write the run as one self-contained page: HTML for a review, Markdown for a pull request, JSON for a machine.
+
+    The page has the decision, the picture, every point, why not its neighbours, the distributions, the health of the
+    data, how to reproduce it and what it does not say. It loads nothing, prints well, and reads without its script.
 
     \b
     Examples:
       frontier report -o review.html
+      frontier report --sla 'p99_ttft<=300ms' --objectives output_throughput,p99_ttft -o strict.html
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
+    from frontier.cli.common import read_objectives
     from frontier.cli.outcome import page_report
     from frontier.config import parse_sla
-    from frontier.present.page import report_html
-    from frontier.present.report import report_markdown
     from frontier.results import load
     from frontier.store import write_whole
     from frontier.units import format_bytes
 
     found = load(find_run(run))
-    made = page_report(found, found.limits() if sla is None else parse_sla(sla))
+    limits = found.limits() if sla is None else parse_sla(sla)
+    made = page_report(found, limits, read_objectives(objectives))
     if output is None or str(output) == "-":
+        from frontier.present.report import report_markdown
+
         answer(report_markdown(made))
         return ExitCode.YES
-    writers = {".html": report_html, ".md": report_markdown}
-    if output.suffix not in writers:
-        raise MisaskedError(f"a report cannot be written as {output.name!r}", "name a FILE.html or a FILE.md")
-    data = writers[output.suffix](made).encode()
+    if output.suffix == ".html":
+        from frontier.present.page import report_html
+
+        data = report_html(made).encode()
+    elif output.suffix == ".md":
+        from frontier.present.report import report_markdown
+
+        data = report_markdown(made).encode()
+    elif output.suffix == ".json":
+        import orjson
+
+        from frontier.present.reportjson import report_json
+
+        data = orjson.dumps(report_json(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+    else:
+        raise MisaskedError(
+            f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json"
+        )
     write_whole(output, data)
     say(f"wrote {output} ({format_bytes(len(data))}, self-contained)")
     return ExitCode.YES

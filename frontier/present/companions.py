@@ -1,129 +1,187 @@
-"""A companion of the picture: latency percentiles against concurrency, with the limits, for one (deployment, shape)."""
+"""The companions of the picture that are made from points: everything against concurrency, for one (deployment, shape).
 
-import io
+Flagged points are left out of the lines, as they are never chosen.
+"""
+
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
-
+from frontier.analyze.capacity import capacity
 from frontier.metrics import LATENCIES, metric
 from frontier.model import Estimate, Limit, Point
-from frontier.present.axes import ticks_of
-from frontier.present.captions import View
-from frontier.present.figure import COLOURS, blend, defaults
-from frontier.present.wording import limit_value_text
+from frontier.present.captions import View, panel_name
+from frontier.present.chart import Chart, Line, Mark, Sheet, concurrency_scale, from_zero, span_scale
+from frontier.present.wording import limit_text, limit_value_text, per_gpu, setting, unit_text, value_text
 
-_QUANTITIES = ("ttft", "tpot", "e2e")
-_STATISTICS = (("p50", "o", 0.55), ("p99", "s", 1.0))
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One statistic of one quantity: (concurrency, estimate) of the valid points, ascending."""
-
-    statistic: str
-    values: tuple[tuple[int, Estimate], ...]
+STATISTICS = (("p50", "o", 0), ("p90", "^", 2), ("p99", "s", 1))
+Sheets = dict[str, Callable[[View], Sheet | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyPanel:
-    """One quantity: its series without flagged points, and the limits on it."""
-
-    quantity: str
-    series: tuple[Series, ...]
-    limits: tuple[Limit, ...]
+def valid_points(view: View) -> list[Point]:
+    """By concurrency, without the flagged."""
+    return [p for p in view.mine if p.valid]
 
 
-def latency_panels(points: Sequence[Point], limits: Sequence[Limit]) -> list[LatencyPanel]:
-    """What is drawn, as data: TTFT, TPOT and E2E where they were measured and finite."""
-    found = []
-    ordered = sorted((p for p in points if p.valid), key=lambda p: p.concurrency)
-    for quantity in _QUANTITIES:
-        series = []
-        for statistic, *_ in _STATISTICS:
-            name = f"{statistic}_{quantity}"
-            known = [(p.concurrency, p.metrics[name]) for p in ordered if name in p.metrics]
-            finite = tuple((c, e) for c, e in known if math.isfinite(e.value) and e.value > 0)
-            if finite:
-                series.append(Series(statistic, finite))
-        if series:
-            mine = tuple(limit for limit in limits if metric(limit.metric).quantity == quantity)
-            found.append(LatencyPanel(quantity, tuple(series), tuple(m for m in mine if not metric(m.metric).inverted)))
-    return found
+def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
+    """(concurrency, estimate) where the metric is a positive number."""
+    found = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
+    return [(c, e) for c, e in found if math.isfinite(e.value) and e.value > 0]
 
 
-def render_latencies(view: View, form: str = "svg") -> bytes | None:
-    """The companion of one view, None where no latency is known."""
-    panels = latency_panels(view.mine, view.sla)
-    if not panels:
+def chosen_mark(view: View) -> tuple[Mark, ...]:
+    """The operating point, upright."""
+    c = view.decision.concurrency if view.decision else None
+    return (Mark(float(c), setting(c), "chosen", upright=True),) if c is not None else ()
+
+
+def measured_line(name: str, values: Sequence[tuple[int, Estimate]], scale: float, ink: int, marker: str) -> Line:
+    """A series with its intervals; an interval open on both sides is not known."""
+    bars = [
+        None if math.isinf(e.low) and math.isinf(e.high) else (e.low * scale, e.high * scale) for _, e in values
+    ]  # fmt: skip
+    return Line(name, tuple((float(c), e.value * scale) for c, e in values), ink, marker, bars=tuple(bars))
+
+
+def latency_sheet(view: View) -> Sheet | None:
+    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None where no latency is known."""
+    charts = []
+    for quantity, words in LATENCIES.items():
+        mine = [li for li in view.sla if metric(li.metric).quantity == quantity and not metric(li.metric).inverted]
+        chart = _latency_chart(view, quantity, words, mine)
+        if chart is not None:
+            charts.append(chart)
+    if not charts:
         return None
-    out = io.BytesIO()
-    chosen = view.decision.concurrency if view.decision else None
-    with defaults():
-        figure = Figure(figsize=(11, 3.3), dpi=100, facecolor="white")
-        FigureCanvasAgg(figure)
-        for i, panel in enumerate(panels):
-            axes = figure.add_axes((0.07 + i * 0.32, 0.17, 0.25, 0.68))
-            _draw(axes, panel, chosen)
-        figure.savefig(out, format=form, metadata={"Date": None, "Creator": "frontier"} if form == "svg" else None)
-    return out.getvalue()
+    notes = ["Bars: 95% intervals. Between the settings nothing was measured: the dotted lines only join them."]
+    bars = [bar for chart in charts for line in chart.lines for bar in line.bars if bar is not None]
+    if any(math.isinf(end) for bar in bars for end in bar):
+        notes.append("An arrow has no bound on its side: too few requests.")
+    return Sheet("latency", f"{panel_name(view)}: latency against concurrency", tuple(charts), tuple(notes), tall=250)
 
 
-def _draw(axes: Axes, panel: LatencyPanel, chosen: int | None) -> None:
-    colours = COLOURS["light"]
-    values = [e.value for s in panel.series for _, e in s.values] + [limit.promise for limit in panel.limits]
+def _latency_chart(view: View, quantity: str, words: str, limits: Sequence[Limit]) -> Chart | None:
+    points = valid_points(view)
+    series = {s: known(points, f"{s}_{quantity}") for s, *_ in STATISTICS}
+    values = [e.value for found in series.values() for _, e in found]
+    if not values:
+        return None
+    near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
     scale, unit = (1.0, "s") if min(values) >= 1 else (1e3, "ms")
-    low, high = min(values) * scale / 1.4, max(values) * scale * 1.4
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_ylim(low, high)
-    blue = colours["frontier"]
-    signs = {statistic: (marker, blend(blue, "#FFFFFF", share)) for statistic, marker, share in _STATISTICS}
-    for series in panel.series:
-        marker, colour = signs[series.statistic]
-        xs = [c for c, _ in series.values]
-        ys = [e.value * scale for _, e in series.values]
-        axes.plot(xs, ys, color=colour, lw=0.9, ls=(0, (1, 2)))
-        axes.plot(xs, ys, marker, color=colour, ms=5)
-        for x, (_, e) in zip(xs, series.values, strict=True):
-            ends = [min(max(b * scale, low), high) for b in (e.low, e.high)]
-            if not (math.isinf(e.low) and math.isinf(e.high)):
-                axes.plot([x, x], ends, color=colour, lw=1.2)
-        axes.annotate(
-            series.statistic, (xs[-1], ys[-1]), xytext=(7, -3), textcoords="offset points", fontsize=9,
-            color=colours["frontier"], annotation_clip=False,
-        )  # fmt: skip
-    for limit in panel.limits:
-        axes.axhline(limit.promise * scale, color=colours["sla"], lw=1.3)
-        axes.annotate(
-            f"{metric(limit.metric).label} ≤ {limit_value_text(limit.metric, limit.promise)}",
-            (0.02, limit.promise * scale), xycoords=("axes fraction", "data"), xytext=(0, 3),
-            textcoords="offset points", fontsize=8.5, color=colours["sla"],
-        )  # fmt: skip
-    if chosen is not None:
-        axes.axvline(chosen, color=colours["operating"], lw=1.2, ls=(0, (4, 2)), zorder=0.5)
-    _dress(axes, panel, unit, low, high)
+    shown = [v * scale for v in (*values, *(li.promise for li in near))]
+    lines = [measured_line(s, series[s], scale, ink, marker) for s, marker, ink in STATISTICS if series[s]]
+    marks = [Mark(li.promise * scale, limit_text(li)) for li in near]
+    far = [f"{limit_text(li)} (outside the chart)" for li in limits if li not in near]
+    title = words + (f"   {', '.join(far)}" if far else "")
+    settings = [c for found in series.values() for c, _ in found]
+    return Chart(
+        title, concurrency_scale(settings), span_scale(f"{quantity.upper()} ({unit}, log scale)", shown, log=True),
+        tuple(lines), (*marks, *chosen_mark(view)),
+    )  # fmt: skip
 
 
-def _dress(axes: Axes, panel: LatencyPanel, unit: str, low: float, high: float) -> None:
-    colours = COLOURS["light"]
-    settings = sorted({c for s in panel.series for c, _ in s.values})
-    powers = [c for c in settings if c & (c - 1) == 0] or settings[:: max(1, len(settings) // 6)]
-    axes.xaxis.set_major_locator(FixedLocator(powers))
-    axes.xaxis.set_major_formatter(FixedFormatter([str(c) for c in powers]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    ticks = ticks_of(low, high, log=True)
-    axes.yaxis.set_major_locator(FixedLocator([at for at, _ in ticks]))
-    axes.yaxis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.grid(True, color=colours["grid"], lw=0.8)
-    axes.set_axisbelow(True)
-    axes.set_title(f"{LATENCIES[panel.quantity]} ({unit})", fontsize=10, loc="left")
-    axes.set_xlabel("concurrency", fontsize=9.5)
-    axes.tick_params(labelsize=9)
-    for name in ("top", "right"):
-        axes.spines[name].set_visible(False)
+def throughput_sheet(view: View) -> Sheet | None:
+    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream keeps."""
+    points = valid_points(view)
+    name = "output_throughput"
+    values = known(points, name)
+    if not values:
+        return None
+    share = 1 / per_gpu(name, view.gpus)
+    found = capacity(points)
+    lines = [measured_line("measured", values, share, 0, "o")]
+    notes = []
+    if found.best is not None:
+        steps = _between(values[0][0], values[-1][0])
+        named = {"usl": "Universal Scalability Law", "capped": "line to a cap"}[found.best.model]
+        lines.append(Line("fit", tuple((c, found.best(c) * share) for c in steps), 3, kind="fit"))
+        notes.append(f"Fit: {named}, {found.best.error * 100:.1f}% off on average; it describes, it decides nothing.")
+    if found.peak is not None:
+        notes.append(f"Fitted peak near c={found.peak.value:.0f} [{found.peak.low:.0f}, {found.peak.high:.0f}].")
+    if found.limit is not None and found.onset is not None:
+        what = {"thrashing": "throughput falls and latency jumps", "queueing": "throughput is flat, only TTFT rises"}
+        notes.append(f"From {setting(found.onset)} on {what[found.limit]}: {found.limit}.")
+    marks = list(chosen_mark(view))
+    if found.knee is not None and found.knee not in [m.at for m in marks]:
+        marks.append(Mark(float(found.knee), f"knee {setting(found.knee)}", "edge", upright=True))
+    tops = [y for line in lines for _, y in line.points]
+    speed = Chart("output throughput", concurrency_scale([c for c, _ in values]),
+                  from_zero(unit_text(name, view.gpus), tops), tuple(lines), tuple(marks))  # fmt: skip
+    charts = [speed]
+    first, alone = values[0][0], values[0][1].value / values[0][0]
+    if len(values) > 1:
+        kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
+        charts.append(
+            Chart(f"speed each stream keeps (100% = at c={first})", concurrency_scale([c for c, _ in values]),
+                  from_zero("%", [y for _, y in kept]), (Line("measured", kept, 0, "o"),), chosen_mark(view))
+        )  # fmt: skip
+    return Sheet("throughput", f"{panel_name(view)}: throughput and efficiency", tuple(charts), tuple(notes))
+
+
+def _between(low: float, high: float, steps: int = 60) -> list[float]:
+    return [low * (high / low) ** (i / steps) for i in range(steps + 1)] if high > low else [low]
+
+
+def goodput_sheet(view: View) -> Sheet | None:
+    """Requests per second and the part of them within every limit; None without limits on latency."""
+    points = valid_points(view)
+    good, every = known(points, "goodput"), known(points, "request_throughput")
+    if not good or not every:
+        return None
+    share = 1 / per_gpu("goodput", view.gpus)
+    lines = (
+        measured_line("all requests", every, share, 0, "o"), measured_line("within every limit", good, share, 2, "s"),
+    )  # fmt: skip
+    best = max(good, key=lambda item: item[1].value)
+    chart = Chart(
+        f"requests per second ({unit_text('goodput', view.gpus)})", concurrency_scale([c for c, _ in every]),
+        from_zero(unit_text("goodput", view.gpus), [y for line in lines for _, y in line.points]), lines,
+        chosen_mark(view),
+    )  # fmt: skip
+    said = value_text("goodput", best[1].value, view.gpus)
+    limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
+    return Sheet(
+        "goodput", f"{panel_name(view)}: goodput against concurrency", (chart,),
+        (f"Most goodput: {said} at {setting(best[0])}. A request counts as good when it alone keeps {limits}.",),
+        columns=1,
+    )  # fmt: skip
+
+
+def inflation_sheet(view: View) -> Sheet | None:
+    """By what factor TTFT and TPOT grow over the lowest concurrency measured; None with fewer than two settings."""
+    points = valid_points(view)
+    if len(points) < 2:
+        return None
+    first = points[0].concurrency
+    charts = []
+    for quantity in ("ttft", "tpot"):
+        lines = []
+        for statistic, marker, ink in STATISTICS:
+            values = known(points, f"{statistic}_{quantity}")
+            if len(values) > 1 and values[0][0] == first:
+                base = values[0][1].value
+                lines.append(Line(statistic, tuple((float(c), e.value / base) for c, e in values), ink, marker))
+        if lines:
+            ys = [y for line in lines for _, y in line.points]
+            charts.append(
+                Chart(f"{LATENCIES[quantity]}, times that at c={first}",
+                      concurrency_scale([p.concurrency for p in points]),
+                      span_scale("times (log scale)", [*ys, 1.0], log=True), tuple(lines),
+                      chosen_mark(view))
+            )  # fmt: skip
+    if not charts:
+        return None
+    return Sheet("inflation", f"{panel_name(view)}: what a user pays for the company of others", tuple(charts))
+
+
+def limit_marks(view: View, quantity: str, scale: float) -> tuple[Mark, ...]:
+    """The limits on one quantity, upright, for a chart of its distribution."""
+    found = [li for li in view.sla if metric(li.metric).quantity == quantity and not metric(li.metric).inverted]
+    return tuple(
+        Mark(li.promise * scale, f"{metric(li.metric).label} {limit_value_text(li.metric, li.promise)}", upright=True)
+        for li in found
+    )
+
+
+FROM_POINTS: Sheets = {
+    "latency": latency_sheet, "throughput": throughput_sheet, "goodput": goodput_sheet, "inflation": inflation_sheet,
+}  # fmt: skip

@@ -61,15 +61,23 @@ def render(picture: Picture, form: str, *, width: int | None = None, theme: Them
     if form not in FORMATS:
         raise ValueError(f"a picture cannot be written as {form!r}; it can as {', '.join(FORMATS)}")
     out = io.BytesIO()
-    metadata: dict[str, dict[str, str | None]] = {
-        "png": {"Software": None, "Title": picture.title},
-        "svg": {"Date": None, "Creator": "frontier", "Title": picture.title, "Description": picture.description},
-        "pdf": {"CreationDate": None, "Creator": "frontier", "Producer": None, "Title": picture.title},
-    }
     with defaults():
         figure = draw(picture, theme)
-        figure.savefig(out, format=form, dpi=100 * (width or picture.width) / picture.width, metadata=metadata[form])
+        figure.savefig(
+            out, format=form, dpi=100 * (width or picture.width) / picture.width,
+            metadata=metadata(form, picture.title, picture.description),
+        )  # fmt: skip
     return out.getvalue()
+
+
+def metadata(form: str, title: str, description: str) -> dict[str, str | None]:
+    """What a file says of itself: no date and no version, so that the same picture is the same bytes."""
+    found: dict[str, dict[str, str | None]] = {
+        "png": {"Software": None, "Title": title},
+        "svg": {"Date": None, "Creator": "frontier", "Title": title, "Description": description},
+        "pdf": {"CreationDate": None, "Creator": "frontier", "Producer": None, "Title": title},
+    }
+    return found[form]
 
 
 @contextmanager
@@ -91,14 +99,19 @@ def draw(picture: Picture, theme: Theme = "light") -> Figure:
     colours = COLOURS[theme]
     figure = Figure(figsize=(picture.width / 100, picture.height / 100), dpi=100, facecolor=colours["paper"])
     FigureCanvasAgg(figure)
-    for panel in picture.panels:
-        _panel(figure, picture, panel, colours)
+    for number, panel in enumerate(picture.panels):
+        _panel(figure, picture, panel, colours, number)
     for label in picture.labels:
         _label(figure, picture, label, colours)
     return figure
 
 
-def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, str]) -> None:
+def mark_id(panel: int, concurrency: int) -> str:
+    """What the mark of a setting is called in an SVG, for a page to link it to its row."""
+    return f"mark-{panel}-{concurrency}"
+
+
+def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, str], number: int) -> None:
     box, w, h = panel.box, picture.width, picture.height
     axes = figure.add_axes((box.x0 / w, box.y0 / h, (box.x1 - box.x0) / w, (box.y1 - box.y0) / h))
     small = len(picture.panels) > 1
@@ -121,11 +134,13 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
         xs, ys = zip(*stair.corners, strict=True)
         axes.plot(xs, ys, color=colours[stair.role.value], lw=2.3, zorder=3, solid_joinstyle="miter")
     for mark in panel.marks:
-        _mark(axes, mark, colours)
+        _mark(axes, mark, colours, mark_id(number, mark.concurrency))
+    starred = {(m.x, m.y): mark_id(number, m.concurrency) + "-star" for m in panel.marks}
     if panel.ring:
         axes.plot(*panel.ring, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
     if panel.star:
-        axes.plot(*panel.star, "*", ms=20, mfc=colours["operating"], mec=colours["paper"], mew=1.2, zorder=6)
+        axes.plot(*panel.star, "*", ms=20, mfc=colours["operating"], mec=colours["paper"], mew=1.2, zorder=6,
+                  gid=starred.get(panel.star))  # fmt: skip
     for label in panel.labels:
         _label(figure, picture, label, colours)
     if panel.arrow:
@@ -166,7 +181,7 @@ def _band(axes: Axes, stair: Stair, colours: dict[str, str], *, rightward: bool)
         axes.fill_between(xs, lows, highs, step=step, color=shade, lw=0, zorder=-0.5)
 
 
-def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
+def _mark(axes: Axes, mark: Mark, colours: dict[str, str], called: str) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
     faint = blend(colour, paper, 0.55) if mark.role in (Role.DOMINATED, Role.FLAGGED) else colour
     if mark.x_bar:
@@ -176,13 +191,13 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str]) -> None:
         axes.plot([mark.x, mark.x], [mark.y_bar.low, mark.y_bar.high], color=faint, lw=1.5, zorder=3.5)
         _ends(axes, [(mark.x, mark.y_bar.low), (mark.x, mark.y_bar.high)], mark.y_bar, "v^", faint)
     if mark.struck:
-        axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5)
+        axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5, gid=called + "-strike")
     if mark.role is Role.DOMINATED:
-        axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4)
+        axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4, gid=called)
         return
     face = paper if mark.role is Role.FLAGGED else blend(colour, paper, 0.35) if mark.pale else colour
     shape = ">" if mark.beyond else "s" if mark.role is Role.OTHER else "o"
-    axes.plot(mark.x, mark.y, shape, ms=8, mfc=face, mec=colour, mew=1.4, zorder=4)
+    axes.plot(mark.x, mark.y, shape, ms=8, mfc=face, mec=colour, mew=1.4, zorder=4, gid=called)
 
 
 def _ends(axes: Axes, ends: list[tuple[float, float]], bar: Bar, markers: str, colour: str) -> None:

@@ -1,38 +1,91 @@
-"""The page as one HTML file: no scripts, nothing loaded from elsewhere, pictures inside as SVG with text as text."""
+"""The page as one HTML file: nothing loaded from elsewhere, pictures inside as SVG with text as text, and one small
+script without which it reads just as well.
+"""
 
+import base64
+import hashlib
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from frontier.present.companions import render_latencies
-from frontier.present.figure import render
+from frontier.present.captions import View
+from frontier.present.chart import Sheet
+from frontier.present.companions import FROM_POINTS
+from frontier.present.distributions import FROM_SAMPLES
+from frontier.present.figure import mark_id, render
 from frontier.present.picture import small_multiples
 from frontier.present.report import KEY, Report, page_of
+from frontier.present.sheet import render_sheet
 
+ROOM = 1_500_000
+"""Bytes the pictures of a page may take together; companions beyond it are named, not drawn."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
 _SIZE = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
 _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A companion on the page; without a picture it was left out for its size."""
+
+    sheet: Sheet
+    picture: Markup | None
+
+    @property
+    def heading(self) -> str:
+        """The title without the section's name."""
+        said = self.sheet.title.partition(": ")[2] or self.sheet.title
+        return said[:1].upper() + said[1:]
+
+
 def report_html(report: Report) -> str:
     """The whole page. Whatever came from a server is escaped by the template, or by the SVG writer."""
     picture = small_multiples(report.views(), footer=report.provenance, titled=False)
-    drawn = [render_latencies(view) for view in report.views()]
-    companions = [svg and _inlined(svg, f"b{i}-") for i, svg in enumerate(drawn)]
+    first = _inlined(render(picture, "svg"), "a-")
+    room = ROOM - len(first)
+    companions: list[list[Drawn]] = []
+    for i, view in enumerate(report.views()):
+        companions.append([])
+        for k, sheet in enumerate(sheets_of(report, view)):
+            drawn = _inlined(render_sheet(sheet, "svg", titled=False), f"b{i}-{k}-")
+            room -= len(drawn)
+            companions[-1].append(Drawn(sheet, drawn if room >= 0 else None))
+    script = (_TEMPLATES / "page.js").read_text()
     return _template().render(
-        page=page_of(report), picture=_inlined(render(picture, "svg"), "a-"), description=picture.description,
-        companions=companions, key=KEY,
+        page=page_of(report), picture=first, description=picture.description, companions=companions, key=KEY,
+        script=Markup(script), allowed=_allowed(script), mark=lambda panel, c: f"a-{mark_id(panel, c)}",  # noqa: S704
     )  # fmt: skip
+
+
+def sheets_of(report: Report, view: View) -> Iterator[Sheet]:
+    """The companions of one view, as far as there is something to show."""
+    samples = report.samples.get((view.frontier.deployment, view.frontier.shape), {})
+    for make in FROM_POINTS.values():
+        if (sheet := make(view)) is not None:
+            yield sheet
+    for make_from_samples in FROM_SAMPLES.values():
+        if samples and (found := make_from_samples(view, samples)) is not None:
+            yield found
+
+
+def _allowed(script: str) -> str:
+    """The one script a browser may run on this page: whatever else got in would not be run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @cache
 def _template() -> Template:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined,
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     return environment.get_template("page.html.j2")
@@ -40,6 +93,6 @@ def _template() -> Template:
 
 def _inlined(svg: bytes, prefix: str) -> Markup:
     """The SVG element alone, as wide as its place, its ids told apart from those of other pictures on the page."""
-    element = _PROLOGUE.sub("", svg.decode())
+    element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
     element = _HEIGHT.sub(r"\1", _SIZE.sub(r"\1", element, count=1), count=1)
     return Markup(_IDS.sub(rf"\g<1>{prefix}", element))  # noqa: S704  # matplotlib has escaped what is in it

@@ -2,13 +2,16 @@
 does not say. What is said is put together here as plain text, once; Markdown and HTML only dress it.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from frontier.analyze.sample import Sample
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
 from frontier.present.captions import Light, View, headline
+from frontier.present.grid import Grid, evidence_grids, neighbours_grid
 from frontier.present.tables import Gpus, gpus_of
 from frontier.present.wording import (
     RATES,
@@ -64,7 +67,8 @@ class Report:
     """Everything a page is made of. `config_text` and `commands` say how to do it again.
 
     `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`. `skipped` says why a
-    trial was not run, by its key.
+    trial was not run, by its key. `samples` holds the windows by concurrency, for distributions and for what was
+    watched; without them the page says less.
     """
 
     points: Sequence[Point]
@@ -79,6 +83,7 @@ class Report:
     lights: Mapping[Setting, Light] = field(default_factory=dict)
     bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[Setting, Mapping[int, Sample]] = field(default_factory=dict)
 
     def views(self) -> list[View]:
         """One per frontier, for the picture."""
@@ -94,16 +99,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A value and its interval, which may be empty."""
+    """A value and its interval, which may be empty; `key` is the number a table is sorted by."""
 
     value: str
     interval: str = ""
+    key: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One setting: its sign, whether to set it bold, and its cells."""
 
+    concurrency: int
     sign: str
     strong: bool
     flagged: bool
@@ -120,6 +127,8 @@ class Section:
     notes: tuple[str, ...]
     heads: tuple[str, ...]
     rows: tuple[Row, ...]
+    neighbours: Grid | None = None
+    evidence: tuple[Grid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,8 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
     return Section(
         _name(frontier.deployment, frontier.shape), _verdict(decision), _figures(decision, gpus),
         tuple(decision_notes(decision)) if decision else (), heads, rows,
+        neighbours_grid(decision, points) if decision else None,
+        tuple(evidence_grids(report.samples.get((frontier.deployment, frontier.shape), {}))),
     )  # fmt: skip
 
 
@@ -192,11 +203,9 @@ def _row(
     cells = [_cell(name, point.metrics.get(name), gpus) for name in names]
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
-        "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
-        (
-            Cell(f"{point.concurrency}"), Cell(f"{point.n:,}" if point.n else "–"), *cells, Cell(errors.value),
-            *(_lit(point) if lit else ()),
-        ),
+        point.concurrency, "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
+        (Cell(f"{point.concurrency}", key=point.concurrency), Cell(f"{point.n:,}" if point.n else "–", key=point.n or None),
+         *cells, Cell(errors.value, key=errors.key), *(_lit(point) if lit else ())),
     )  # fmt: skip
 
 
@@ -217,7 +226,7 @@ def _cell(name: str, estimate: Estimate | None, gpus: int | None) -> Cell:
         return Cell("–")
     text = value_text(name, estimate.value, gpus)
     bare = text.partition(" ")[0] if metric(name).unit in RATES else text
-    return Cell(bare, interval_text(name, estimate, gpus))
+    return Cell(bare, interval_text(name, estimate, gpus), estimate.value if math.isfinite(estimate.value) else 1e300)
 
 
 def _verdict(decision: Decision | None) -> str | None:
@@ -358,7 +367,14 @@ def _section_markdown(section: Section, several: bool) -> list[str]:
         lines.append(f"| {row.sign} | " + " | ".join(cells) + " |")
     parts.append("\n".join(lines))
     parts.append(KEY)
+    for grid in ([section.neighbours] if section.neighbours else []) + list(section.evidence):
+        parts += [f"**{escape_markdown(grid.caption)}**", _grid_markdown(grid)]
     return parts
+
+
+def _grid_markdown(grid: Grid) -> str:
+    rows = (grid.heads, ("---",) * len(grid.heads), *grid.rows)
+    return "\n".join("| " + " | ".join(escape_markdown(c) if c != "---" else c for c in row) + " |" for row in rows)
 
 
 def _cell_markdown(cell: Cell, strong: bool) -> str:

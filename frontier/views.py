@@ -1,0 +1,70 @@
+"""What is looked at beside the points of a run: its windows by setting, its companion charts, one trial's timeline."""
+
+from collections.abc import Sequence
+
+from frontier.analyze import search, window
+from frontier.analyze.sample import Sample
+from frontier.errors import MisaskedError
+from frontier.present.captions import View, panel_name
+from frontier.present.chart import Sheet
+from frontier.present.companions import FROM_POINTS
+from frontier.present.distributions import FROM_SAMPLES
+from frontier.present.timeline import timeline_sheet
+from frontier.results import Run, Setting, by_concurrency
+from frontier.store import RunDirectory
+
+FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
+"""The companion figures by name; `frontier plot --figure` draws them."""
+
+
+def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:
+    """The windows behind each point: those a claim stands on, else all of the setting's."""
+    return {
+        at: {c: window.join(parts) for c, parts in by_concurrency(history).items()} | search.claim_samples(history)
+        for at, history in run.histories.items()
+    }
+
+
+def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[Sheet]:
+    """The companion `name` of each view that has one; `at` names the concurrency of a timeline. MisaskedError when
+    there is nothing to draw.
+    """
+    found: list[Sheet | None] = []
+    samples = samples_of(run) if name in FROM_SAMPLES else {}
+    for view in views:
+        setting = (view.frontier.deployment, view.frontier.shape)
+        if name in FROM_POINTS:
+            found.append(FROM_POINTS[name](view))
+        elif name in FROM_SAMPLES:
+            found.append(FROM_SAMPLES[name](view, samples[setting]) if samples.get(setting) else None)
+        else:
+            found.append(_timeline(run, view, at))
+    drawn = [sheet for sheet in found if sheet is not None]
+    if not drawn:
+        raise MisaskedError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
+    return drawn
+
+
+WHY_NOT = {
+    "goodput": "goodput needs limits on latency; name them with  --sla",
+    "inflation": "inflation needs two settings that were measured and are valid",
+    "lengths": "the lengths of the requests hardly varied; sweep a shape with  isl: {uniform: [512, 4096]}",
+    "timeline": "no trial of that setting was finished",
+}
+
+
+def _timeline(run: Run, view: View, at: int | None) -> Sheet | None:
+    """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
+    history = run.histories.get((view.frontier.deployment, view.frontier.shape), [])
+    measured = sorted({trial.concurrency for trial, _ in history})
+    if at is not None and at not in measured:
+        raise MisaskedError(
+            f"{panel_name(view)} was not measured at concurrency {at}", f"it was at {', '.join(map(str, measured))}"
+        )
+    if not measured:
+        return None
+    chosen = view.decision.concurrency if view.decision else None
+    wanted = at or chosen or measured[-1]
+    key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
+    directory = RunDirectory.read(run.path)
+    return timeline_sheet(directory.finished()[key], directory.records(key))

@@ -1,0 +1,267 @@
+"""The companion figures: what is in them, as data, against the points and samples; and that they are drawn as said."""
+
+import dataclasses
+import math
+import xml.etree.ElementTree as ET
+from functools import cache
+
+import numpy as np
+import pytest
+from toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points
+
+from frontier.analyze.histogram import LogHistogram
+from frontier.analyze.sample import BLOCKS, Sample
+from frontier.metrics import metric
+from frontier.model import (
+    ClientHealth,
+    Estimate,
+    Flag,
+    Limit,
+    Measurement,
+    Outcome,
+    Phase,
+    Point,
+    Record,
+    Shape,
+    Trial,
+    Window,
+)
+from frontier.present.captions import View
+from frontier.present.chart import Chart, Line, Sheet
+from frontier.present.companions import FROM_POINTS, goodput_sheet, inflation_sheet, latency_sheet, throughput_sheet
+from frontier.present.distributions import FROM_SAMPLES, MOST, jitter_sheet, lengths_sheet, settings_shown, tails_sheet
+from frontier.present.sheet import render_sheet
+from frontier.present.timeline import timeline_sheet
+
+LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
+
+
+def view(points: list[Point], *limits: Limit) -> View:
+    return View(points, toy_frontier(points), toy_decision(points, limits or LIMITS))
+
+
+def with_goodput(points: list[Point]) -> list[Point]:
+    return [
+        dataclasses.replace(p, metrics={**p.metrics, "goodput": estimate(p.metrics["request_throughput"].value * 0.9)})
+        for p in points
+    ]
+
+
+def line(sheet: Sheet | None, chart: int, name: str) -> Line:
+    assert sheet is not None
+    return next(li for li in sheet.charts[chart].lines if li.name == name)
+
+
+@cache
+def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> Sample:
+    """One window of requests with lengths that vary and latencies that grow with them."""
+    rng = np.random.default_rng(c)
+    isl = rng.integers(round(1000 * (1 - spread)), round(1000 * (1 + spread)) + 1, n).astype(float)
+    ttft = isl * 5e-5 * (1 + c / 16) * rng.lognormal(0, 0.1, n)
+    ok = np.ones(n, dtype=bool)
+    ok[:failures] = False
+    bad = ~ok
+    osl = np.full(n, 100.0)
+    tpot = 0.01 * (1 + c / 64) * rng.lognormal(0, 0.05, n)
+    e2e = ttft + 99 * tpot
+    for values in (ttft, tpot, e2e):
+        values[bad] = np.inf
+    gaps = rng.lognormal(math.log(0.01), 0.3, 5000)
+    zeros = np.zeros(BLOCKS)
+    return Sample(
+        "default", SHAPE, c, np.array([0.0]), np.array([100.0]), np.linspace(0, 99, n), np.zeros(n, dtype=np.int64),
+        ttft, tpot, e2e, ok, isl, osl, isl, osl, np.zeros(n), np.full(n, 100), np.ones(n, dtype=np.int64),
+        np.full(BLOCKS, 5.0), zeros, zeros, zeros, tuple(LogHistogram.of(part) for part in np.split(gaps, BLOCKS)),
+        np.array([float(c)]), (ClientHealth(loop_lag_p99=0.0004, cpu_share=0.2),), ("vllm 0.33",),
+        ({"num_requests_running": float(c), "num_preemptions_total": 2.0},), ("requests",), 0, {"ok": n - failures}, {},
+    )  # fmt: skip
+
+
+SAMPLES = {c: sample(c) for c in (1, 8, 64)}
+
+
+def test_the_latency_sheet_holds_every_known_percentile_and_its_limits() -> None:
+    points = toy_points((1, 8, 64))
+    sheet = latency_sheet(view(points))
+
+    assert sheet is not None
+    assert ["time to first token", "time per output token", "end-to-end latency"] == [c.title for c in sheet.charts]
+    found = line(sheet, 0, "p99")
+    assert [(p.concurrency, p.metrics["p99_ttft"].value * 1e3) for p in points] == list(found.points)
+    assert [(p.metrics["p99_ttft"].low * 1e3, p.metrics["p99_ttft"].high * 1e3) for p in points] == list(found.bars)
+    assert [500.0] == [m.at for m in sheet.charts[0].marks if m.of == "limit"]
+    assert [64.0] == [m.at for m in sheet.charts[0].marks if m.of == "chosen"]
+
+
+def test_flagged_points_and_infinite_values_are_left_out_of_the_lines() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = toy_point(1, flags=(Flag("errors", "4%", "1%", ""),))
+    broken = {**points[2].metrics, "p99_ttft": Estimate(math.inf, 0.1, math.inf, 300)}
+    points[2] = dataclasses.replace(points[2], metrics=broken)
+    sheet = latency_sheet(view(points))
+
+    assert [8.0] == [x for x, _ in line(sheet, 0, "p99").points]
+    assert [8.0, 64.0] == [x for x, _ in line(sheet, 0, "p50").points]
+
+
+def test_a_limit_far_from_the_values_is_named_and_does_not_squeeze_the_chart() -> None:
+    sheet = latency_sheet(view(toy_points((1, 8, 64)), Limit("p99_ttft", 90.0)))
+
+    assert sheet is not None
+    assert "p99 TTFT ≤ 90 s (outside the chart)" in sheet.charts[0].title
+    assert sheet.charts[0].y.high < 5000
+
+
+def test_the_fit_goes_through_the_throughput_and_efficiency_starts_at_one() -> None:
+    points = toy_points()
+    sheet = throughput_sheet(view(points))
+    fit = dict(line(sheet, 0, "fit").points)
+    kept = line(sheet, 1, "measured").points
+
+    assert sheet is not None
+    top = max(p.metrics["output_throughput"].value for p in points)
+    assert max(fit.values()) == pytest.approx(top, rel=0.1)
+    assert (1.0, 100.0) == kept[0]
+    speed = {p.concurrency: p.metrics["output_throughput"].value for p in points}
+    assert kept[-1][1] == pytest.approx(100 * speed[128] / 128 / speed[1])
+    assert any("it describes, it decides nothing" in note for note in sheet.notes)
+
+
+def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -> None:
+    points = with_goodput(toy_points((1, 8, 64)))
+    sheet = goodput_sheet(view(points))
+
+    assert sheet is not None
+    every, good = (line(sheet, 0, name).points for name in ("all requests", "within every limit"))
+    assert all(g[1] < e[1] for g, e in zip(good, every, strict=True))
+    assert goodput_sheet(view(toy_points((1, 8)))) is None
+
+
+def test_inflation_is_a_multiple_of_the_lowest_setting() -> None:
+    points = toy_points((1, 8, 64))
+    sheet = inflation_sheet(view(points))
+    found = line(sheet, 0, "p99").points
+
+    assert (1.0, 1.0) == found[0]
+    assert found[2][1] == pytest.approx(points[2].metrics["p99_ttft"].value / points[0].metrics["p99_ttft"].value)
+    assert inflation_sheet(view(toy_points((8,)))) is None
+
+
+def test_tails_are_the_shares_of_the_requests_themselves() -> None:
+    sheet = tails_sheet(view(toy_points((1, 8, 64))), SAMPLES)
+    assert sheet is not None
+    body, tail = line(sheet, 0, "c=8").points, line(sheet, 3, "c=8").points
+    values = np.sort(SAMPLES[8].ttft) * 1e3
+
+    for x, share in body[:: len(body) // 7]:
+        assert share == pytest.approx(100 * (values <= x * (1 + 1e-12)).mean())
+    assert body[-1] == (pytest.approx(values[-1]), 100.0)
+    for x, share in tail[:-1]:
+        assert share == pytest.approx(100 * (values > x * (1 + 1e-12)).mean())
+
+
+def test_failed_requests_keep_a_curve_below_the_top_and_are_explained() -> None:
+    sheet = tails_sheet(view(toy_points((1, 8, 64))), SAMPLES | {64: sample(64, failures=40)})
+
+    assert line(sheet, 0, "c=64").points[-1][1] == pytest.approx(90.0)
+    assert sheet is not None
+    assert any("failed request never ends" in note for note in sheet.notes)
+
+
+def test_of_many_settings_the_ends_and_the_operating_point_are_shown() -> None:
+    points = toy_points()
+    samples = {p.concurrency: sample(8) for p in points}
+    shown = settings_shown(view(points), samples)
+
+    assert MOST == len(shown)
+    assert {1, 128, toy_decision(points, LIMITS).concurrency} <= set(shown)
+
+
+def test_jitter_is_the_ratio_of_the_gaps_percentiles() -> None:
+    sheet = jitter_sheet(view(toy_points((1, 8, 64))), SAMPLES)
+    ratio = dict(line(sheet, 1, "p99 / p50").points)[8.0]
+
+    gaps = LogHistogram.merged(SAMPLES[8].block_itl)
+    assert ratio == pytest.approx(gaps.quantile(0.99) / gaps.quantile(0.5))
+    assert ratio == pytest.approx(math.exp(0.3 * 2.326), rel=0.1)
+
+
+def test_lengths_are_drawn_only_where_they_vary() -> None:
+    sheet = lengths_sheet(view(toy_points((1, 8, 64))), SAMPLES)
+    medians = line(sheet, 0, "median, c=64").points
+
+    assert medians[-1][1] / medians[0][1] == pytest.approx(medians[-1][0] / medians[0][0], rel=0.15)
+    assert lengths_sheet(view(toy_points((1, 8))), {c: sample(c, spread=0.01) for c in (1, 8)}) is None
+
+
+def trial(c: int) -> Trial:
+    return Trial("default", SHAPE, c, 1, Phase.GRID, 300, 1, 1.0, 0.0, 60.0, "f")
+
+
+def record(i: int, stream: int, sent: float, outcome: Outcome = Outcome.OK) -> Record:
+    first = sent + 0.2 if outcome is Outcome.OK else None
+    return Record(i, stream, sent, outcome, sent + 1.0, 10, 20, first=first, last=first and sent + 1.0)
+
+
+def test_a_timeline_has_a_row_per_stream_and_says_what_failed() -> None:
+    records = [record(i, i % 4, i // 4 * 1.0) for i in range(40)]
+    records[7] = record(7, 3, 1.0, Outcome.TIMEOUT)
+    sheet = timeline_sheet(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), records)
+
+    assert sheet is not None
+    (chart,) = sheet.charts
+    assert {0, 1, 2, 3} == {s.row for s in chart.spans}
+    assert (39, 39, 1, 1) == tuple(
+        sum(s.of == kind for s in chart.spans) for kind in ("wait", "answer", "failed", "shade")
+    )
+    assert [0.2] * 39 == pytest.approx([s.end - s.start for s in chart.spans if s.of == "wait"])
+    assert "1 failed request" in sheet.notes[0]
+    assert timeline_sheet(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), []) is None
+
+
+def all_sheets(ladder: tuple[int, ...], shape: Shape = SHAPE) -> list[Sheet]:
+    points = with_goodput(toy_points(ladder, shape=shape))
+    samples = {c: dataclasses.replace(sample(c, 120), shape=shape) for c in ladder}
+    found = [make(view(points)) for make in FROM_POINTS.values()]
+    found += [make(view(points), samples) for make in FROM_SAMPLES.values()]
+    records = [record(i, i % 8, i // 8 * 1.0) for i in range(80)]
+    found.append(timeline_sheet(Measurement(trial(8), 0.0, Window(2.0, 8.0), "requests"), records))
+    return [sheet for sheet in found if sheet is not None]
+
+
+@pytest.mark.parametrize(
+    "ladder", [(8,), (1, 2, 4, 8, 16, 32, 64, 128), tuple(sorted({*range(1, 20), *range(20, 146, 6)}))]
+)
+def test_every_sheet_is_drawn_with_one_eight_and_forty_settings(ladder: tuple[int, ...]) -> None:
+    for sheet in all_sheets(ladder):
+        for chart in sheet.charts:
+            check(chart)
+        svg = render_sheet(sheet, "svg")
+        assert svg == render_sheet(sheet, "svg")
+        texts = "".join(ET.fromstring(svg).itertext())
+        assert sheet.title.split()[-1] in texts
+        assert len(svg) < 400_000
+
+
+def check(chart: Chart) -> None:
+    """What is drawn lies on its axes, and an axis has ticks to read it by."""
+    for found in chart.lines:
+        assert all(chart.x.low <= x <= chart.x.high for x, _ in found.points), (chart.title, found.name)
+        assert all(chart.y.low <= y <= chart.y.high for _, y in found.points), (chart.title, found.name)
+    assert chart.x.ticks
+    assert chart.y.ticks
+
+
+def test_dark_png_pdf_and_hostile_names() -> None:
+    shape = Shape(SHAPE.isl, SHAPE.osl, name="$x^{2$ <script>alert(1)</script> " + "long " * 20)
+    for sheet in all_sheets((1, 8, 64), shape):
+        assert b"<script" not in render_sheet(sheet, "svg", theme="dark")
+        assert render_sheet(sheet, "png", width=600, theme="dark").startswith(b"\x89PNG")
+        assert render_sheet(sheet, "pdf").startswith(b"%PDF")
+    with pytest.raises(ValueError, match="png, svg, pdf"):
+        render_sheet(sheet, "gif")
+
+
+def test_every_quantity_the_sheets_speak_of_is_a_metric() -> None:
+    for quantity in ("ttft", "tpot", "itl", "e2e"):
+        assert metric(f"p99_{quantity}").quantity == quantity

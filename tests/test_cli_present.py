@@ -1,0 +1,130 @@
+"""Plot, report and completion as commands: what they write, what they refuse, and what they do not import."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.commands import Said, frontier
+from tests.sweeps import sweep_in_virtual_time
+
+CONFIG = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
+shapes: [{isl: {uniform: [192, 512]}, osl: 32, name: chat}]
+concurrency: [1, 4, 16, 64]
+sla: {p99_ttft: 80ms}
+requests: 1000
+repeats: 1
+refine: 0
+gpus: 2
+price: $3/gpu/h
+"""
+HEAVY = ("aiohttp", "uvloop", "pandas", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "prometheus_client")
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("present")
+    (here / "runs").mkdir()
+    sweep_in_virtual_time(here / "runs" / "night", CONFIG)
+    return here
+
+
+@pytest.mark.parametrize(
+    "figure", ["latency", "throughput", "goodput", "inflation", "tails", "jitter", "lengths", "timeline"]
+)
+def test_every_figure_is_written(cwd: Path, figure: str) -> None:
+    said = frontier("plot", "--figure", figure, "-o", f"{figure}.svg", cwd=cwd)
+    assert (0, f"wrote {figure}.svg") == (said.code, said.err.splitlines()[-1])
+    assert "chat" in "".join(ET.parse(cwd / f"{figure}.svg").getroot().itertext())
+
+
+def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
+    assert 0 == frontier("plot", "--figure", "timeline", "--at", "4", "-o", "four.svg", cwd=cwd).code
+    assert "chat c=4 r1" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
+    said = frontier("plot", "--figure", "timeline", "--at", "5", "-o", "five.svg", cwd=cwd)
+    assert (2, True) == (said.code, "was not measured at concurrency 5\n  it was at 1, 4, 16, 64" in said.err)
+
+
+def test_nothing_to_draw_says_why(cwd: Path) -> None:
+    said = frontier("plot", "--figure", "goodput", "--sla", "output_throughput>=10", "-o", "x.svg", cwd=cwd)
+    assert said.code == 2
+    assert "goodput needs limits on latency" in said.err
+
+
+@pytest.mark.parametrize(
+    ("axes", "label"),
+    [
+        ("output_throughput,p99_e2e", "p99 end-to-end latency"),
+        ("output_throughput,p50_interactivity", "p50 interactivity"),
+        ("cost,p99_ttft", "cost per million output tokens"),
+        ("goodput,p99_ttft", "goodput"),
+    ],
+)
+def test_the_axes_are_a_choice(cwd: Path, axes: str, label: str) -> None:
+    assert 0 == frontier("plot", "--objectives", axes, "-o", "axes.svg", cwd=cwd).code
+    assert label in "".join(ET.parse(cwd / "axes.svg").getroot().itertext())
+
+
+def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
+    assert 0 == frontier("report", "-o", "page.json", "--objectives", "output_throughput,p99_e2e", cwd=cwd).code
+    told = json.loads((cwd / "page.json").read_text())
+    assert ["frontier.report/1", "frontier.solve/1", "frontier.show/1"] == [
+        told["schema"], told["solve"]["schema"], told["show"]["schema"],
+    ]  # fmt: skip
+    assert ["output_throughput", "p99_e2e"] == told["show"]["objectives"]
+    assert told["sections"][0]["neighbours"]
+    said = frontier("report", "-o", "page.txt", cwd=cwd)
+    assert (2, True) == (said.code, "FILE.json" in said.err)
+
+
+@pytest.mark.parametrize("command", [("plot", "-o", "quick.svg"), ("report", "-o", "quick.html"), ("show",)])
+def test_looking_at_a_run_imports_no_client_and_no_optimiser(cwd: Path, command: tuple[str, ...]) -> None:
+    allowed = {"scipy.optimize"} if command[0] == "report" else set()  # the fitted capacity is on the page
+    code = (
+        "import sys\n"
+        "from frontier.cli.main import run\n"
+        f"code = run({list(command)!r})\n"
+        f"print(code, sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == f"0 {sorted(allowed)}"
+
+
+def complete(cwd: Path, words: str) -> Said:
+    return frontier(
+        cwd=cwd, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("frontier pl", "plain,plot"),
+        ("frontier show ru", "plain,runs/night"),
+        ("frontier plot --figure ti", "plain,timeline"),
+        ("frontier plot --objectives output_throughput,p99_e", "plain,output_throughput,p99_e2e"),
+        ("frontier report --sla p99_tt", "plain,p99_ttft"),
+    ],
+)
+def test_the_shell_completes_commands_runs_figures_and_metrics(cwd: Path, words: str, offered: str) -> None:
+    assert offered in complete(cwd, words).out.splitlines()
+
+
+def test_answers_in_a_pipe_have_no_colour_and_fit_the_columns(cwd: Path) -> None:
+    for columns in ("60", "80", "140"):
+        said = frontier("show", cwd=cwd, COLUMNS=columns, NO_COLOR="")
+        assert "\x1b" not in said.out
+        table = [line for line in said.out.splitlines() if line.startswith(("★", "●", "✕", "○"))]
+        assert max(map(len, table)) <= int(columns)
+
+
+def test_help_fits_eighty_columns(cwd: Path) -> None:
+    for command in ("plot", "report", "show", ""):
+        said = frontier(*([command] if command else []), "--help", cwd=cwd, COLUMNS="80")
+        assert said.code == 0
+        assert "Examples:" in said.out
