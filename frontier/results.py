@@ -52,8 +52,8 @@ class Run:
     """
 
     path: Path
-    config: Config
-    manifest: Mapping[str, Any]
+    config: Config = field(repr=False)
+    manifest: Mapping[str, Any] = field(repr=False)
     histories: Mapping[Setting, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
     imported: tuple[Point, ...] = field(default=(), repr=False)
@@ -199,7 +199,7 @@ class Run:
 
         points = self.points()
         decisions = self.solve() if self.limits() and points else ()
-        return run_html(str(self.path), points, self.frontiers(points), decisions, self.limits(), self.gpus)
+        return run_html(self.path.name, points, self.frontiers(points), decisions, self.limits(), self.gpus)
 
     def requests(self) -> "pd.DataFrame":
         """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds), `ok`, `ttft`, `tpot`

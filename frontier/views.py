@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from frontier.analyze import search, window
 from frontier.analyze.sample import Sample
 from frontier.errors import MisaskedError
+from frontier.model import Shape
 from frontier.present.captions import View, panel_name
 from frontier.present.chart import Sheet
 from frontier.present.companions import FROM_POINTS
 from frontier.present.distributions import FROM_SAMPLES
+from frontier.present.overlay import Group
 from frontier.present.timeline import timeline_sheet
+from frontier.present.wording import clean
 from frontier.results import Run, Setting, by_concurrency
 from frontier.store import RunDirectory
 
@@ -43,6 +46,19 @@ def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) ->
     if not drawn:
         raise MisaskedError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
     return drawn
+
+
+def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
+    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
+    several = len(runs) > 1
+    found: dict[Shape, list[tuple[str, View]]] = {}
+    for run, views in runs:
+        deployments = {view.frontier.deployment for view in views}
+        for view in views:
+            deployment = view.frontier.deployment
+            name = run if several and len(deployments) == 1 else f"{run} · {deployment}" if several else deployment
+            found.setdefault(view.frontier.shape, []).append((clean(name, 60), view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in found.values()]
 
 
 WHY_NOT = {

@@ -1,6 +1,7 @@
 """Plot, report and completion as commands: what they write, what they refuse, and what they do not import."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,33 @@ def test_looking_at_a_run_imports_no_client_and_no_optimiser(cwd: Path, command:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == f"0 {sorted(allowed)}"
+
+
+def test_several_runs_share_a_panel(cwd: Path) -> None:
+    sweep_in_virtual_time(cwd / "runs" / "day", CONFIG.replace("per_decode: 60us", "per_decode: 90us"))
+    said = frontier("plot", "runs/night", "runs/day", "-o", "both.svg", cwd=cwd)
+    words = "".join(ET.parse(cwd / "both.svg").getroot().itertext())
+    shutil.rmtree(cwd / "runs" / "day")
+    assert (0, "wrote both.svg") == (said.code, said.err.strip())
+    assert "night" in words
+    assert "day" in words
+
+
+def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
+    engine = CONFIG.splitlines()[1].removeprefix("simulator: ")
+    head = "\n".join(
+        line for line in CONFIG.splitlines() if not line.startswith(("endpoint", "simulator", "gpus", "price"))
+    )
+    several = "\n".join(
+        f"  - {{name: {name}, endpoint: simulator, simulator: {engine.replace('60us', cost)}}}"
+        for name, cost in (("bf16", "90us"), ("fp8", "50us"))
+    )
+    sweep_in_virtual_time(cwd / "other" / "two", f"{head}\ndeployments:\n{several}\n")
+    assert 0 == frontier("plot", "other/two", "--overlay", "-o", "two.svg", cwd=cwd).code
+    words = "".join(ET.parse(cwd / "two.svg").getroot().itertext()).replace("\u00a0", " ")
+    assert "fp8 carries the most inside p99 TTFT ≤ 80 ms" in words
+    said = frontier("plot", "other/two", "--overlay", "--figure", "tails", "-o", "two.svg", cwd=cwd)
+    assert (2, True) == (said.code, "name one run for --figure tails" in said.err)
 
 
 def complete(cwd: Path, words: str) -> Said:

@@ -58,6 +58,9 @@ def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplet
 run_argument = click.argument(
     "run", required=False, type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
 )
+runs_argument = click.argument(
+    "runs", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON object.")
 
 

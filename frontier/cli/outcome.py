@@ -14,6 +14,7 @@ from frontier.metrics import metric
 from frontier.model import Frontier, Limit, Point
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
+from frontier.present.overlay import together
 from frontier.present.picture import Light, small_multiples
 from frontier.present.report import IMPORTED_NOT_SAID, NOT_SAID, Report, skipped_lines
 from frontier.present.sheet import save_sheet
@@ -22,7 +23,7 @@ from frontier.present.wording import Provenance
 from frontier.results import Run, Setting, load
 from frontier.store import RunDirectory
 from frontier.units import format_share
-from frontier.views import samples_of, sheets
+from frontier.views import grouped, samples_of, sheets
 
 if TYPE_CHECKING:
     from frontier.sweep import SweepEnd
@@ -185,6 +186,27 @@ def draw(
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
     report = page_report(found, limits, objectives)
     drawn = small_multiples(report.views(), footer=report.provenance)
+    for file in wanted:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(drawn, file, width=pixels, theme=theme)
+    return wanted
+
+
+def draw_together(
+    found: Sequence[Run], files: Sequence[Path], limits: Sequence[Limit], objectives: tuple[str, str] | None,
+    pixels: int | None, theme: Literal["light", "dark"],
+) -> list[Path]:  # fmt: skip
+    """Write the frontiers of several runs, or of a run's deployments, in one panel per shape."""
+    check_formats(files)
+    axes = objectives or found[0].config.objectives
+    reports = [page_report(run, limits, axes) for run in found]
+    groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
+    try:
+        drawn = together(groups, footer=reports[0].provenance if len(found) == 1 else None)
+    except ValueError as error:
+        raise MisaskedError(str(error), "name fewer runs, or runs of the same shapes") from None
+    run = RunDirectory.read(found[0].path)
+    wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:
         file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme)

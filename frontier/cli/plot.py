@@ -9,7 +9,7 @@ from frontier.cli.common import (
     complete_metrics,
     find_run,
     objectives_option,
-    run_argument,
+    runs_argument,
     say,
 )
 
@@ -27,7 +27,7 @@ FIGURES = {
 
 
 @click.command("plot")
-@run_argument
+@runs_argument
 @click.option(
     "-o",
     "--output",
@@ -39,23 +39,26 @@ FIGURES = {
     "--figure", type=click.Choice(list(FIGURES)), default="frontier", help="Which figure; default: the frontier."
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency a timeline is of.")
+@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, not in one each.")
 @objectives_option
 @click.option("--sla", shell_complete=complete_metrics, help="Limits to draw and decide by; default: the config's.")
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
 @click.option("--dark", is_flag=True, help="On a dark ground.")
 def command(
-    run: Path | None, output: tuple[Path, ...], figure: str, at: int | None, objectives: str | None, sla: str | None,
-    pixels: int | None, dark: bool,
+    runs: tuple[Path, ...], output: tuple[Path, ...], figure: str, at: int | None, overlay: bool,
+    objectives: str | None, sla: str | None, pixels: int | None, dark: bool,
 ) -> int:  # fmt: skip
     """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
 
-    Without -o the picture goes into the run directory, as png and svg.
+    Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
+    run, as png and svg.
 
     \b
     Examples:
       frontier plot -o review.svg
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
       frontier plot --objectives output_throughput,p50_interactivity -o users.png
+      frontier plot runs/bf16 runs/fp8 -o both.svg
       frontier plot --figure tails -o tails.pdf
       frontier plot --figure timeline --at 64 -o timeline.svg
 
@@ -65,18 +68,25 @@ def command(
     Rates are per GPU where the config says  gpus: N; cost needs its  price.
     """
     from frontier.cli.common import read_objectives
-    from frontier.cli.outcome import draw, draw_companion
+    from frontier.cli.outcome import draw, draw_companion, draw_together
     from frontier.config import parse_sla
-    from frontier.errors import ExitCode
+    from frontier.errors import ExitCode, MisaskedError
     from frontier.results import load
 
-    found = load(find_run(run))
-    limits = found.limits() if sla is None else parse_sla(sla)
+    found = [load(run) for run in runs] or [load(find_run(None))]
+    limits = found[0].limits() if sla is None else parse_sla(sla)
     theme: Literal["light", "dark"] = "dark" if dark else "light"
-    if figure == "frontier":
-        files = draw(found, output, limits, read_objectives(objectives), pixels, theme)
+    axes = read_objectives(objectives)
+    if figure != "frontier" and (overlay or len(found) > 1):
+        raise MisaskedError(
+            "only the frontier itself is drawn for several at once", f"name one run for --figure {figure}"
+        )
+    if overlay or len(found) > 1:
+        files = draw_together(found, output, limits, axes, pixels, theme)
+    elif figure == "frontier":
+        files = draw(found[0], output, limits, axes, pixels, theme)
     else:
-        files = draw_companion(found, figure, at, output, limits, pixels, theme)
+        files = draw_companion(found[0], figure, at, output, limits, pixels, theme)
     for file in files:
         say(f"wrote {file}")
     return ExitCode.YES

@@ -73,20 +73,20 @@ def annotated(
     ]
     labels += _stair_names(panel, canvas, sizes.block)
     blocks = _blocks(panel, decision, points, gpus, brief=title is not None)
-    told = {blocks[0].concurrency} if blocks and (panel.star or panel.ring) else set()
+    told = [m for m in panel.marks if blocks and (m.x, m.y) in (panel.star, panel.ring)]
     points_said, crowded = _point_labels(panel, canvas, told, sizes.point)
     labels += points_said
     for block in blocks:
         placed = _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
         labels += placed
-        if placed:
-            crowded = [c for c in crowded if c != block.concurrency]
-        elif block.concurrency in told:
-            crowded.append(block.concurrency)
+        crowded = [m for m in crowded if not placed or (m.x, m.y) != block.at]
+        crowded += [m for m in told if not placed and (m.x, m.y) == block.at]
     far, crowded = _far_labels(panel, canvas, crowded, sizes.point)
     labels += far
     arrow, better = _better(panel, canvas, sizes.better, (5, 6) if title is None else (2, 3))
-    return replace(panel, labels=(*labels, *better), arrow=arrow, unlabelled=tuple(sorted(crowded)))
+    return replace(
+        panel, labels=(*labels, *better), arrow=arrow, unlabelled=tuple(sorted(m.concurrency for m in crowded))
+    )
 
 
 def _occupied(panel: Panel) -> Canvas:
@@ -238,38 +238,38 @@ def _stair_names(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
     return found
 
 
-def _point_labels(panel: Panel, canvas: Canvas, skip: set[int], size: float) -> tuple[list[Label], list[int]]:
+def _point_labels(panel: Panel, canvas: Canvas, skip: Sequence[Mark], size: float) -> tuple[list[Label], list[Mark]]:
     """The concurrency beside its mark, the more telling ones first; and those that found no room there."""
     found: list[Label] = []
-    crowded: list[int] = []
+    crowded: list[Mark] = []
     turned = {"sideways": panel.x.rising_is_better, "upside_down": not panel.y.rising_is_better}
     above, below = mirrored(ABOVE_FIRST, **turned), mirrored(BELOW_FIRST, **turned)
     for mark in sorted(panel.marks, key=lambda m: _rank(m, panel.marks)):
-        if mark.concurrency in skip or mark.beyond:
+        if mark in skip or mark.beyond:
             continue
         lines = (str(mark.concurrency),)
         x, y = panel.at(mark.x, mark.y)
         width, height = _size(lines, size)
         placed = place_label(
-            canvas, x, y, (width, height * 0.8), above if mark.role in (Role.FRONTIER, Role.OTHER) else below, gap=9
+            canvas, x, y, (width, height * 0.8), below if mark.role in (Role.DOMINATED, Role.FLAGGED) else above, gap=9
         )  # fmt: skip
         if placed is None:
-            crowded.append(mark.concurrency)
+            crowded.append(mark)
         else:
             found.append(Label(lines, placed, mark.role, size, "center"))
     return found, crowded
 
 
-def _far_labels(panel: Panel, canvas: Canvas, crowded: list[int], size: float) -> tuple[list[Label], list[int]]:
+def _far_labels(panel: Panel, canvas: Canvas, crowded: Sequence[Mark], size: float) -> tuple[list[Label], list[Mark]]:
     """What found no room beside its mark, a little further off with a leader; and what finds none there either."""
     found: list[Label] = []
-    left: list[int] = []
-    for mark in (m for c in crowded for m in panel.marks if m.concurrency == c and not m.beyond):
+    left: list[Mark] = []
+    for mark in crowded:
         lines = (str(mark.concurrency),)
         width, height = _size(lines, size)
         placed = place_near(canvas, *panel.at(mark.x, mark.y), (width, height * 0.8))
         if placed is None:
-            left.append(mark.concurrency)
+            left.append(mark)
         else:
             found.append(Label(lines, placed[0], mark.role, size, "center", leader=placed[1]))
     return found, left

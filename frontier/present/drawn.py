@@ -17,6 +17,8 @@ class Role(StrEnum):
 
     FRONTIER = "frontier"
     OTHER = "other"
+    THIRD = "third"
+    FOURTH = "fourth"
     DOMINATED = "dominated"
     FLAGGED = "flagged"
     OPERATING = "operating"

@@ -23,6 +23,8 @@ from frontier.present.layout import Segment
 
 Theme = Literal["light", "dark"]
 FORMATS = ("png", "svg", "pdf")
+SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D"}
+"""Marks of the second to fourth of several frontiers in one panel."""
 STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
 """A slash through a mark, as a marker's path."""
 
@@ -30,12 +32,13 @@ STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
 COLOURS: dict[Theme, dict[str, str]] = {
     "light": {
         "frontier": "#0072B2", "other": "#E69F00", "other text": "#8F6200",
+        "third": "#CC79A7", "third text": "#A3507F", "fourth": "#3A3A3A",
         "dominated": "#8C8C8C", "flagged": "#6E6E6E",
         "operating": "#D55E00", "sla": "#009E73", "light": "#000000", "quiet": "#6A6A6A", "text": "#000000",
         "paper": "#FFFFFF", "grid": "#E6E6E6", "axis": "#000000",
     },
     "dark": {
-        "frontier": "#56B4E9", "other": "#E69F00", "dominated": "#8A8F98", "flagged": "#A9AEB6",
+        "frontier": "#56B4E9", "other": "#E69F00", "third": "#E59CC3", "fourth": "#E8E8E8", "dominated": "#8A8F98", "flagged": "#A9AEB6",
         "operating": "#FF8A3D", "sla": "#2BC79A", "light": "#F2F2F2", "quiet": "#A9AEB6", "text": "#F4F4F4",
         "paper": "#14171C", "grid": "#2A2F37", "axis": "#C9CDD3",
     },
@@ -196,7 +199,7 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str], called: str) -> None:
         axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4, gid=called)
         return
     face = paper if mark.role is Role.FLAGGED else blend(colour, paper, 0.35) if mark.pale else colour
-    shape = ">" if mark.beyond else "s" if mark.role is Role.OTHER else "o"
+    shape = ">" if mark.beyond else SHAPES.get(mark.role, "o")
     axes.plot(mark.x, mark.y, shape, ms=8, mfc=face, mec=colour, mew=1.4, zorder=4, gid=called)
 
 

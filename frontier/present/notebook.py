@@ -21,6 +21,9 @@ class Shown:
 
     picture: Picture
 
+    def __repr__(self) -> str:
+        return f"<picture: {self.picture.title}>"
+
     def _repr_svg_(self) -> str:
         return render(self.picture, "svg").decode()
 

@@ -91,8 +91,8 @@ def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, mo
     height = math.ceil(above + len(key_lines) * line_height(SUBTITLE) + 8 + rows * row_height + below)
     key_top = height - above
     plot_top = key_top - len(key_lines) * line_height(SUBTITLE) - 8
-    boxes = _boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
-    panels = [_panel(view, box, alone=one) for view, box in zip(views, boxes, strict=True)]
+    places = boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
+    panels = [_panel(view, box, alone=one) for view, box in zip(views, places, strict=True)]
     labels = [
         *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
         *text_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
@@ -102,7 +102,7 @@ def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, mo
     return Picture(title, width, height, tuple(panels), tuple(labels), describe(views, title))
 
 
-def _boxes(
+def boxes(
     number: int, columns: int, width: int, top: float, panel_height: float, row_height: float, one: bool
 ) -> list[Rect]:
     """Where the panels' axes lie."""

@@ -4,13 +4,13 @@ Drawing happens only when the conductor calls, never from a thread of its own: t
 process. Everything that came from a server is cleaned and never read as markup.
 """
 
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from frontier.metrics import metric
 from frontier.model import Trial
@@ -161,9 +161,16 @@ class PlainProgress:
         self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
 
 
+Parts = list[tuple[str, str]]
+"""A line as texts, each with the SGR code of its colour ('' for none)."""
+_BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
+
+
 class LiveProgress:
     """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
     far, the time, and where there is room for it the frontier so far of the shape that is being measured.
+
+    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp what arrives.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -172,18 +179,18 @@ class LiveProgress:
         self._trial: Trial | None = None
         self._tick: Tick | None = None
         self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
-        self._plot = Text("")
+        self._plot: list[str] = []
         self._drawn = 0.0
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._live.start()
+        self._on_screen = 0
+        self._colour = console.color_system is not None and not console.no_color
 
     def plan(self, total: int, done: int) -> None:
         """What lies ahead."""
         self._count.plan(total, done)
-        self._console.print(Text(_plan_text(total, done), style="dim"))
+        self._above([(_plan_text(total, done), _DIM)])
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        """The live line now speaks of this trial."""
+        """The live lines now speak of this trial."""
         self._count.started(number, total)
         self._trial, self._tick = trial, None
         self._plot = self._frontier_so_far(trial)
@@ -202,56 +209,86 @@ class LiveProgress:
             # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
             spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
             spots[trial.concurrency] = Spot(latency, rate)
-        line = Text.assemble((self._count.head(), "dim"), f"  {trial_name(trial)}   ", figures_text(figures))
-        self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
-        self._draw(always=True)
+        self._above([(self._count.head(), _DIM), (f"  {trial_name(trial)}   {figures_text(figures)}", "")])
 
     def note(self, text: str) -> None:
-        """A line above."""
-        self._console.print(Text(clean(text, 400), style="yellow"))
+        """A line above, or several where it is long."""
+        for line in textwrap.wrap(clean(text, 400), max(20, self._console.width)) or [""]:
+            self._above([(line, _YELLOW)])
 
     def close(self) -> None:
-        """The live line goes, what scrolled by stays."""
-        self._live.stop()
+        """The live lines go, what scrolled by stays."""
+        self._trial = None
         if self._count.ran:
             done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
-            self._console.print(Text(done, style="dim"))
+            self._above([(done, _DIM)])
+        self._draw(always=True)
+
+    def _above(self, parts: Parts) -> None:
+        self._write(self._erasing() + self._dressed(parts) + "\n")
+        self._on_screen = 0
+        self._draw(always=True)
 
     def _draw(self, *, always: bool = False) -> None:
         now = self._clock()
         if always or now - self._drawn >= _DRAW_EVERY:
             self._drawn = now
-            self._live.update(self.line(), refresh=True)
+            lines = [*(self._dressed(parts) for parts in self._head()), *self._plot] if self._trial else []
+            self._write(self._erasing() + "".join(f"{line}\n" for line in lines))
+            self._on_screen = len(lines)
 
-    def line(self) -> Text:
-        """What the live line says now."""
+    def _erasing(self) -> str:
+        return f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._console.file.write(text)
+            self._console.file.flush()
+
+    def _dressed(self, parts: Parts) -> str:
+        """One line, cut to the terminal."""
+        room, found = self._console.width, []
+        for text, code in parts:
+            cut = text if cell_len(text) <= room else set_cell_size(text, room)
+            room -= cell_len(cut)
+            found.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+        return "".join(found)
+
+    def lines(self) -> list[str]:
+        """What the live lines say now, without colour and uncut."""
+        return ["".join(text for text, _ in parts) for parts in self._head()] + self._plot
+
+    def _head(self) -> list[Parts]:
         if self._trial is None:
-            return Text("")
-        text = Text.assemble((self._count.head(), "bold"), f"  {trial_name(self._trial)}")
+            return []
+        first: Parts = [(self._count.head(), _BOLD), (f"  {trial_name(self._trial)}", "")]
+        found = [first]
         if (tick := self._tick) is not None:
-            text.append(f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", style="cyan")
-            text.append(f"   {tick.in_flight} in flight")
+            first += [
+                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
+                (f"   {tick.in_flight} in flight", ""),
+            ]
             if tick.stage in ("window", "hold"):
-                text.append(f"   {tick.window_sent:,}/{self._trial.requests:,} sent")
+                first.append((f"   {tick.window_sent:,}/{self._trial.requests:,} sent", ""))
             if tick.failed:
-                text.append(f"   {tick.failed:,} failed", style="red")
-            text.append(f"   {format_elapsed(tick.elapsed)}", style="dim")
+                first.append((f"   {tick.failed:,} failed", _RED))
+            first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
             if told := _so_far_text(tick):
-                text.append(f"\n{told}")
+                found.append([(told, "")])
         spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
-        text.append("\n" + "   ".join(part for part in spent if part), style="dim")
-        if self._plot:
-            text.append("\n\n").append_text(self._plot)
-        text.no_wrap, text.overflow = True, "ellipsis"
-        return text
+        found.append([("   ".join(part for part in spent if part), _DIM)])
+        return found
 
-    def _frontier_so_far(self, trial: Trial) -> Text:
+    def _frontier_so_far(self, trial: Trial) -> list[str]:
         """Drawn once per trial, where the terminal has the room."""
         width, height = self._console.size
-        if width < 60 or height < 18:
-            return Text("")
         spots = self._seen.get((trial.deployment, trial.shape.label), {})
-        return text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
+        if width < 60 or height < 18 or len(spots) < 2:
+            return []
+        plot = text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
+        with self._console.capture() as captured:
+            self._console.print(plot)
+        return ["", *captured.get().rstrip("\n").split("\n")] if plot else []
 
 
 def _so_far_text(tick: Tick) -> str:

@@ -1,6 +1,7 @@
 """What is said while a sweep runs: plain lines in a log, a redrawn line on a terminal."""
 
 import io
+import re
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -75,7 +76,7 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     progress.plan(30, 0)
     progress.trial_started(trial(), 4, 30)
     progress.tick(Tick(failed=2))
-    said = progress.line().plain
+    said = "\n".join(progress.lines())
     progress.close()
 
     assert "[ 4/30]  1024/256  c=128 r3   window   128 in flight   213/300 sent   2 failed   41 s" in said
@@ -88,10 +89,10 @@ def test_the_time_left_appears_once_two_trials_have_run() -> None:
     for number in (1, 2, 3):
         progress.trial_started(trial(), number, 10)
         if number < 3:
-            assert "left" not in progress.line().plain
+            assert "left" not in "\n".join(progress.lines())
             clock.now += 60
             progress.trial_finished(trial(), FIGURES)
-    said = progress.line().plain
+    said = "\n".join(progress.lines())
     progress.close()
 
     assert "2 min 0 s so far   about 8 min 0 s left" in said
@@ -136,9 +137,9 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
     progress, _ = live(Clock())
     progress.trial_started(trial(), 4, 30)
     progress.tick(Tick())
-    assert "so far about" not in progress.line().plain
+    assert "so far about" not in "\n".join(progress.lines())
     progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
-    said = progress.line().plain
+    said = "\n".join(progress.lines())
     progress.close()
 
     assert "so far about  2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s" in said
@@ -146,14 +147,17 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
 
 def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
     def said(height: int) -> str:
-        console = Console(file=io.StringIO(), force_terminal=True, width=100, height=height, _environ={}, markup=False)
+        console = Console(
+            file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None, _environ={}
+        )
         progress = LiveProgress(console, Clock())
         for c, rate, latency in ((1, 100.0, 0.05), (8, 600.0, 0.08), (64, 2000.0, 0.4), (128, 1700.0, 0.9)):
             progress.trial_started(trial(c), 1, 30)
             progress.trial_finished(trial(c), {"output_throughput": rate, "p99_ttft": latency})
         progress.trial_started(trial(256), 5, 30)
+        told = "\n".join(progress.lines())
         progress.close()
-        return progress.line().plain
+        return told
 
     rows = [line.partition("│")[2].split() for line in said(30).splitlines() if "│" in line]
     assert ["64", "tok/s"] == rows[0]
@@ -174,3 +178,55 @@ def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
     assert len(numbers) == len(set(numbers)) > 5
     assert {3} == best_so_far({1: Spot(1.0, 1.0), 2: Spot(2.0, 5.0), 3: Spot(0.5, 9.0)})
     assert "" == text_plot({1: Spot(1.0, 1.0), 2: Spot(float("inf"), 2.0)}, across="x", up="y").plain
+
+
+class Screen:
+    """A terminal as far as the live view uses it: lines, the cursor moved up, and what is below it erased."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: list[str] = []
+        for part in re.split(r"(\x1b\[\d+A\x1b\[J)", text):
+            if up := re.fullmatch(r"\x1b\[(\d+)A\x1b\[J", part):
+                assert int(up[1]) <= len(self.lines)
+                del self.lines[len(self.lines) - int(up[1]) :]
+            else:
+                self.lines += part.split("\n")[:-1]
+
+
+def test_the_screen_holds_what_scrolled_by_and_one_live_view() -> None:
+    clock = Clock()
+    progress, out = live(clock)
+    progress.plan(30, 0)
+    for number in (1, 2, 3):
+        progress.trial_started(trial(), number, 30)
+        for _ in range(3):
+            clock.now += 1
+            progress.tick(Tick(rate=2914.0))
+        progress.trial_finished(trial(), FIGURES)
+    progress.note("a note " * 30)
+    progress.trial_started(trial(1), 4, 30)
+    progress.tick(Tick())
+    lines = Screen(out.getvalue()).lines
+    assert ["30 trials"] == lines[:1]
+    assert 3 == sum("p99 TTFT 2.33 s" in line for line in lines)
+    assert 1 == sum("[ 4/30]" in line for line in lines)
+    assert not any("so far about" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+    progress.close()
+    assert "3 trials run in 9 s" == Screen(out.getvalue()).lines[-1]
+    assert not re.search(r"\x1b\[\d+m", out.getvalue())
+
+
+def test_colour_only_where_the_terminal_has_it() -> None:
+    def said(**environ: str) -> str:
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=True, width=100, height=30, _environ={"TERM": "xterm", **environ})
+        progress = LiveProgress(console, Clock())
+        progress.trial_started(trial(), 1, 30)
+        progress.tick(Tick(failed=3))
+        progress._draw(always=True)
+        progress.close()
+        return out.getvalue()
+
+    assert "\x1b[31m   3 failed" in said()
+    assert "\x1b[31m" not in said(NO_COLOR="1")

@@ -1,0 +1,91 @@
+"""Several frontiers in one panel: told apart, named, and no winner without intervals that say so."""
+
+import pytest
+from toy import LIMIT, toy_decision, toy_frontier, toy_points
+
+from frontier.model import Shape
+from frontier.present.captions import View
+from frontier.present.drawn import Picture, Role
+from frontier.present.figure import render
+from frontier.present.layout import Rect
+from frontier.present.overlay import Group, together
+
+
+def view(peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None) -> View:
+    how = {} if shape is None else {"shape": shape}
+    points = toy_points(peak=peak, deployment=deployment, **how)
+    return View(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
+
+
+def group(*peaks: float, shape: Shape | None = None) -> Group:
+    names = tuple(f"variant {i}" for i in range(len(peaks)))
+    return Group(names, tuple(view(p, n, shape) for n, p in zip(names, peaks, strict=True)))
+
+
+def said(found: Picture) -> str:
+    labels = [*found.labels, *(label for panel in found.panels for label in panel.labels)]
+    return "\n".join(line for label in labels for line in label.lines).replace("\u00a0", " ")
+
+
+def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
+    found = together([group(3300, 2500, 1800, 900)])
+    (panel,) = found.panels
+
+    assert [Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH] == [stair.role for stair in panel.stairs]
+    assert {stair.role for stair in panel.stairs} == {mark.role for mark in panel.marks}
+    assert {f"variant {i}" for i in range(4)} <= set(said(found).splitlines())
+    assert render(found, "svg") == render(found, "svg")
+
+
+def test_the_most_is_only_said_where_intervals_separate() -> None:
+    clear, close = together([group(2000, 3300)]), together([group(3290, 3300)])
+
+    assert clear.title.startswith("variant 1 carries the most inside p99 TTFT ≤ 500 ms: 2,825 tok/s at concurrency 64")
+    assert close.title.startswith("No clear winner inside p99 TTFT ≤ 500 ms")
+
+
+def test_rates_are_compared_per_gpu_where_gpus_are_given() -> None:
+    two = Group(("eight", "one"), (view(3300, "eight", gpus=8), view(2000, "one", gpus=1)))
+
+    assert together([two]).title.startswith("one carries the most")
+
+
+def test_each_operating_point_is_written_below() -> None:
+    text = said(together([group(2000, 3300)]))
+
+    assert "variant 0: Run at concurrency 64: 1,712 tok/s with p99 TTFT 418 ms (limit 500 ms)" in text
+    assert "variant 1: Run at concurrency 64: 2,825 tok/s" in text
+
+
+def test_several_shapes_have_a_panel_each() -> None:
+    found = together([group(3300, 2000), group(1500, 900, shape=Shape.of(8192, 512))])
+
+    assert 2 == len(found.panels)
+    assert "The frontiers of variant 0 and variant 1" == found.title
+    assert not found.panels[0].box.overlaps(found.panels[1].box)
+    assert "8192/512" in said(found)
+
+
+def test_no_text_covers_another() -> None:
+    found = together([group(3300, 3000, 2700, 900)])
+    labels = [*found.labels, *found.panels[0].labels]
+
+    for i, label in enumerate(labels):
+        assert label.box.inside(Rect(0, 0, found.width, found.height)), label.lines
+        assert not any(label.box.overlaps(other.box) for other in labels[i + 1 :]), label.lines
+
+
+def test_every_mark_is_numbered_or_the_number_is_named_below() -> None:
+    found = together([group(3300, 3290, 3280)])
+    (panel,) = found.panels
+    numbers = [line for label in panel.labels for line in label.lines if line.isdigit()]
+
+    assert len(numbers) + len(panel.unlabelled) == len(panel.marks)
+    assert all(f"c={c}" in said(found) for c in panel.unlabelled)
+
+
+def test_what_cannot_be_told_apart_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 4"):
+        together([group(*range(1000, 1005))])
+    with pytest.raises(ValueError, match="at least one"):
+        together([])
