@@ -38,7 +38,8 @@ COLOURS: dict[Theme, dict[str, str]] = {
         "paper": "#FFFFFF", "grid": "#E6E6E6", "axis": "#000000",
     },
     "dark": {
-        "frontier": "#56B4E9", "other": "#E69F00", "third": "#E59CC3", "fourth": "#E8E8E8", "dominated": "#8A8F98", "flagged": "#A9AEB6",
+        "frontier": "#56B4E9", "other": "#E69F00", "third": "#E59CC3", "fourth": "#E8E8E8",
+        "dominated": "#8A8F98", "flagged": "#A9AEB6",
         "operating": "#FF8A3D", "sla": "#2BC79A", "light": "#F2F2F2", "quiet": "#A9AEB6", "text": "#F4F4F4",
         "paper": "#14171C", "grid": "#2A2F37", "axis": "#C9CDD3",
     },

@@ -204,8 +204,9 @@ def _row(
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
         point.concurrency, "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
-        (Cell(f"{point.concurrency}", key=point.concurrency), Cell(f"{point.n:,}" if point.n else "–", key=point.n or None),
-         *cells, Cell(errors.value, key=errors.key), *(_lit(point) if lit else ())),
+        (Cell(f"{point.concurrency}", key=point.concurrency),
+         Cell(f"{point.n:,}" if point.n else "–", key=point.n or None), *cells,
+         Cell(errors.value, key=errors.key), *(_lit(point) if lit else ())),
     )  # fmt: skip
 
 
