@@ -12,11 +12,13 @@ from frontier.engine.server import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
 from frontier.errors import AnotherServerError, MeasurementError
+from frontier.measure.cache import reset_cache, settle_salt
+from frontier.measure.dialects import DIALECTS
 from frontier.measure.loop import Progress as Tick
 from frontier.measure.loop import run_trial
 from frontier.measure.open_loop import run_open_trial
 from frontier.measure.preflight import Preflight, calibrate, changed, preflight
-from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts
+from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
 from frontier.model import Measurement, Record, Trial
 
 Sink = Callable[[Record], None]
@@ -106,14 +108,27 @@ class HttpBackend:
         try:
             found = await preflight(target, concurrency=max(self._config.concurrency))
             self._calibrations[deployment.name] = await calibrate(found, self._lengths())
+            if self._config.prompts != "random":
+                found = await settle_salt(found)
         except MeasurementError as error:
             raise MeasurementError(target.redact(error.what), error.way_out, retry_after=error.retry_after) from None
         self._found[deployment.name] = found
         doubts = tuple(
             target.redact(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
         )
+        doubts += self._repeats(found)
         model, identity = target.redact(found.target.model or ""), target.redact(found.identity)
         return Facts(deployment.name, deployment.endpoint, model, identity, doubts)
+
+    def _repeats(self, found: Preflight) -> tuple[str, ...]:
+        """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
+        if self._config.prompts == "random" or (
+            found.target.salted and DIALECTS[found.target.dialect or "openai"].salted
+        ):
+            return ()
+        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
+        again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
+        return (again,) if count < sent else ()
 
     async def run(
         self,
@@ -126,6 +141,7 @@ class HttpBackend:
     ) -> Measurement:
         await self._same_server(trial)
         found = self._found[trial.deployment]
+        await self._forget(found)
         return await run_trial(
             trial,
             found.target,
@@ -143,6 +159,7 @@ class HttpBackend:
         """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
         await self._same_server(trial)
         found = self._found[trial.deployment]
+        await self._forget(found)
         return await run_open_trial(
             trial,
             found.target,
@@ -153,6 +170,11 @@ class HttpBackend:
             stop=stop,
             identity=found.target.redact(found.identity),
         )
+
+    async def _forget(self, found: Preflight) -> None:
+        """Empty the server's prefix cache of a file's prompts. Where it cannot be, the salt or a flag tells."""
+        if self._config.prompts != "random":
+            await reset_cache(found.target)
 
     async def _same_server(self, trial: Trial) -> None:
         found = self._found[trial.deployment]

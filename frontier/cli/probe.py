@@ -1,26 +1,32 @@
 """`frontier probe`: a few small requests, and a checked list of what the server does."""
 
-import asyncio
 import dataclasses
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from frontier.cli.common import answer, answer_json, in_colour, json_option, say
 from frontier.errors import ExitCode, MisaskedError
 
-USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434)
-"""vLLM and TensorRT-LLM, SGLang, TGI, llama.cpp (old and new), Ollama."""
+if TYPE_CHECKING:
+    from frontier.measure.preflight import Check
+    from frontier.measure.target import Target
+
+COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 
 
 @click.command("probe")
-@click.argument("url", required=False)
-@click.option("--model", help="The model to ask for; default: the one the server lists.")
+@click.argument("url", required=False, metavar="[URL|CONFIG]")
+@click.option("--model", help="The model to ask for; default: the one that is loaded.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @click.option("--wait", metavar="TIME", help="Wait this long for a server still loading, as 10min.")
 @json_option
 def command(url: str | None, model: str | None, api_key_env: str | None, wait: str | None, as_json: bool) -> int:
-    """Ask the server at URL a few small things: does it answer, stream, count tokens, honour a forced length?
+    """Ask the server at URL, or those of a CONFIG, a few small things: does it answer, stream, count tokens, honour a
+    forced length? What is its cache like, its metrics, and this client?
 
     Without URL the usual ports of the known engines on this machine are tried.
 
@@ -28,38 +34,75 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     Examples:
       frontier probe http://localhost:8000/v1
       frontier probe http://localhost:8000/v1 --wait 10min
+      frontier probe sweep.yaml
     """
-    from frontier.measure.preflight import probe
-    from frontier.measure.target import Target
+    from frontier.measure.probing import probe
+    from frontier.measure.runner import run
 
-    address = url or find_server()
-    target = Target(address, model=model, api_key=read_key(api_key_env))
-    found = asyncio.run(probe(target, wait=seconds(wait)))
-    checks = [dataclasses.replace(check, detail=target.redact(check.detail)) for check in found]
-    worst = "fail" if any(c.state == "fail" for c in checks) else "ok"
+    patience = seconds(wait)
+    trees = []
+    for name, target in _targets(url, model, api_key_env).items():
+        found = run(probe(target, wait=patience))
+        checks = [dataclasses.replace(check, detail=target.redact(check.detail)) for check in found]
+        usable = all(check.state != "fail" for check in checks)
+        trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
+        if not as_json:
+            _print(name, checks)
     if as_json:
-        tree = {"schema": "frontier.probe/1", "url": address, "usable": worst == "ok"}
-        answer_json(tree | {"checks": [dataclasses.asdict(c) for c in checks]})
-    else:
-        for check in checks:
-            colour = {"ok": "green", "warn": "yellow", "fail": "red"}[check.state]
-            state = click.style(f"{check.state:<5}", fg=colour) if in_colour() else f"{check.state:<5}"
-            answer(f"{state}{check.name:<22}{check.detail}")
-    return ExitCode.YES if worst == "ok" else ExitCode.FAILED
+        # One server is answered flat; several, of a config, in a list.
+        told: dict[str, Any] = trees[0] if len(trees) == 1 else {"deployments": trees}
+        answer_json({"schema": "frontier.probe/1", **told})
+    return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
+
+
+def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
+    """What is to be probed, by the name to head its list with ('' for the only one)."""
+    from frontier.measure.target import Target, Timeouts
+
+    if where is None or "://" in where:
+        patience = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
+        return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=patience)}
+    file = Path(where)
+    if not file.is_file():
+        raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
+    from frontier.config import load_config
+
+    config = load_config(file.read_text(encoding="utf-8"), where)
+    servers = [d for d in config.deployments if not d.is_simulator]
+    if not servers:
+        raise MisaskedError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
+    targets = {d.name: d.target(os.environ, ignore_eos=config.ignore_eos) for d in servers}
+    return targets if len(targets) > 1 else {"": next(iter(targets.values()))}
+
+
+def _print(name: str, checks: "list[Check]") -> None:
+    if name:
+        answer(f"{name}:")
+    for check in checks:
+        state = f"{check.state:<5}"
+        state = click.style(state, fg=COLOURS[check.state]) if in_colour() else state
+        first, *more = check.detail.splitlines()
+        answer(f"{state}{check.name:<22}{first}")
+        for line in more:
+            answer(f"{'':<27}{line.strip()}")
 
 
 def find_server() -> str:
-    """The first usual port of this machine that something listens on. MisaskedError when none does."""
-    import socket
+    """The server on the first usual port of this machine. MisaskedError when there is none."""
+    from frontier.measure.discover import USUAL_PORTS, find_servers
+    from frontier.measure.runner import run
 
-    for port in USUAL_PORTS:
-        with socket.socket() as sock:
-            sock.settimeout(0.2)
-            if sock.connect_ex(("127.0.0.1", port)) == 0:
-                say(f"server  http://127.0.0.1:{port}/v1")
-                return f"http://127.0.0.1:{port}/v1"
+    found = run(find_servers(USUAL_PORTS))
+    engines = [server for server in found if server.engine is not None]
+    if engines:
+        others = [f"{server.url} ({server.engine})" for server in engines[1:]]
+        say(f"server  {engines[0].url} ({engines[0].engine})" + (f"; also {', '.join(others)}" if others else ""))
+        return engines[0].url
     ports = ", ".join(map(str, USUAL_PORTS))
-    raise MisaskedError(f"nothing listens on this machine's ports {ports}", "name the server:  frontier probe URL")
+    seen = f"; no LLM server is what answers at {', '.join(server.url for server in found)}" if found else ""
+    raise MisaskedError(
+        f"no server was found on this machine's ports {ports}{seen}", "name it:  frontier probe http://host:port/v1"
+    )
 
 
 def read_key(name: str | None) -> str | None:

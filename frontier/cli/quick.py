@@ -1,6 +1,7 @@
 """`frontier quick`: a plain answer in about a minute, and what a minute cannot prove."""
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -18,20 +19,23 @@ if TYPE_CHECKING:
     from frontier.model import Estimate, Point
     from frontier.results import Run
 
+SIMULATOR = "simulator"
 USERS = (1, 4, 16, 64)
+SECONDS = 11
+"""Per setting, so that all of them and what is around them take about a minute."""
 CHAT = {"p90_ttft": 1.0, "p90_tpot": 0.05}
 """What a chat user puts up with: the first token within a second, then at least twenty tokens a second."""
 
 CONFIG = """\
 name: quick
 endpoint: {endpoint}
-shapes: [{{isl: {{uniform: [192, 320]}}, osl: {{uniform: [48, 80]}}}}]
+{more}shapes: [{{isl: {{uniform: [192, 320]}}, osl: {{uniform: [48, 80]}}}}]
 concurrency: {users}
 requests: 100
 repeats: 1
 refine: 0
 warmup: 500ms
-max_time: 11s
+max_time: {seconds}s
 timeouts: {{total: 60s, first_byte: 60s}}
 sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 """
@@ -45,7 +49,8 @@ sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 def command(url: str | None, model: str | None, api_key_env: str | None, as_json: bool) -> int:
     """Measure the server at URL for about a minute: how fast is one user, and how many fit a chat?
 
-    Without URL the usual ports of this machine are tried; `simulator` is the embedded engine. Nothing is kept.
+    Without URL the usual ports of this machine are tried; without --model the loaded one is taken; `simulator` is the
+    embedded engine. Nothing is kept.
 
     \b
     Examples:
@@ -55,13 +60,13 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     from frontier.cli.probe import find_server
 
     address = url or find_server()
-    text = CONFIG.format(endpoint=address, users=list(USERS))
-    text += f"model: {model}\n" if model else ""
-    text += f"api_key_env: {api_key_env}\n" if api_key_env else ""
+    model = model if address == SIMULATOR else settle_model(address, model, api_key_env)
+    text = config_text(address, model, api_key_env)
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
         found = _measure(text, Path(here) / "run")
     points = {p.concurrency: p for p in found.points()}
     told = findings(points)
+    seen = {trial.concurrency: sample.server[0] for history in found.histories.values() for trial, sample in history}
     if told is None:
         flags = {flag.name for p in points.values() for flag in p.flags if flag.fatal}
         raise MeasurementError(
@@ -71,8 +76,31 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     if as_json:
         answer_json({"schema": "frontier.quick/1", "url": address, **told})
     else:
-        answer("\n".join(words(told, address)))
+        answer("\n".join(words(told, address, seen)))
     return ExitCode.YES
+
+
+def settle_model(address: str, model: str | None, api_key_env: str | None) -> str | None:
+    """The model to ask for: the one named, else the one the server has loaded. MeasurementError as of preflight."""
+    from frontier.cli.probe import read_key
+    from frontier.measure.preflight import preflight
+    from frontier.measure.runner import run
+    from frontier.measure.target import Target
+
+    target = Target(address, model=model, api_key=read_key(api_key_env))
+    try:
+        found = run(preflight(target, pick=True))
+    except MeasurementError as error:
+        raise MeasurementError(target.redact(error.what), error.way_out) from None
+    say(f"model   {found.target.model} on {found.identity}")
+    return found.target.model
+
+
+def config_text(address: str, model: str | None, api_key_env: str | None) -> str:
+    """The minute as a config; names as JSON strings, which are YAML's too."""
+    given = {"model": model, "api_key_env": api_key_env}
+    more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
+    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(USERS), seconds=SECONDS)
 
 
 def _measure(text: str, path: Path) -> "Run":
@@ -132,12 +160,30 @@ def findings(points: "Mapping[int, Point]") -> dict[str, object] | None:
     }
 
 
+def behind(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
+    """What the server's own metrics say of the most users, where they say that something was short."""
+    from frontier.units import format_number, format_share
+
+    most = max(server, default=0)
+    told = server.get(most, {})
+    short = []
+    if (waiting := told.get("num_requests_waiting", 0.0)) >= 1:
+        short.append(f"{format_number(waiting)} requests waiting on average")
+    if (full := told.get("kv_cache_usage_perc_max", 0.0)) >= 0.9:
+        short.append(f"its KV cache {format_share(full)} full")
+    if preempted := told.get("num_preemptions_total", 0.0):
+        short.append(f"{preempted:g} requests preempted")
+    return [f"With {most} users the server had {' and '.join(short)}."] if short else []
+
+
 def _value(estimate: "Estimate | None", missing: float = float("inf")) -> float:
     return missing if estimate is None else estimate.value
 
 
-def words(told: Mapping[str, object], address: str) -> list[str]:
-    """The findings as a person would say them, with what they do not prove."""
+def words(
+    told: Mapping[str, object], address: str, server: "Mapping[int, Mapping[str, float]] | None" = None
+) -> list[str]:
+    """The findings as a person would say them, with what they do not prove. `server`: its own metrics by users."""
     from frontier.metrics import metric
     from frontier.units import format_number, format_seconds
 
@@ -160,6 +206,7 @@ def words(told: Mapping[str, object], address: str) -> list[str]:
     else:
         name = metric(str(told["binding"])).label
         lines.append(f"About {fit} users at once fit a chat ({chat}); more, and {name} goes over first.")
+    lines += behind(server or {})
     lines.append(f"The most output seen was {format_number(best)} tokens a second, with {told['best_at']} users.")
     if told["invalid"]:
         assert isinstance(told["invalid"], dict)

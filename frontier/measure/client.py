@@ -24,6 +24,7 @@ from frontier.model import Outcome
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
+_LAST_TURNS = 100
 _OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -76,6 +77,7 @@ class Client:
         self.resent = 0
         self._headers = target.request_headers()
         self._taping = taping
+        self._lines: set[asyncio.Transport] = set()
         self._session: aiohttp.ClientSession | None = None
         self._spare: aiohttp.ClientSession | None = None
         self._direct: dict[URL, Direct] = {}
@@ -92,8 +94,13 @@ class Client:
         for session in (self._session, self._spare):
             if session is not None:
                 await session.close()
-        # One turn of the loop lets the transports close before the loop itself may.
-        await asyncio.sleep(0)
+        # What is still open waits for a TLS goodbye, which may never come; the loop must not be closed under it.
+        for line in tuple(self._lines):
+            line.abort()
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
+            if not self._lines:
+                break
 
     def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -104,7 +111,7 @@ class Client:
             keepalive_timeout=None if force_close else 75.0,
         )
         if self._taping:
-            self._taping = tape_bodies(connector, asyncio.get_running_loop(), self.clock)
+            self._taping = tape_bodies(connector, asyncio.get_running_loop(), self.clock, self._lines)
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
@@ -122,6 +129,10 @@ class Client:
     async def get_url(self, url: str, timeout: float) -> Exchange:  # noqa: ASYNC109 - as get
         """As get, for a full address."""
         return await self._exchange("GET", url, None, timeout)
+
+    async def call(self, method: str, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - as get
+        """A request of any method, without a body."""
+        return await self._exchange(method, self.target.url(path), None, timeout)
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
         """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
@@ -289,7 +300,7 @@ def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
             context.load_cert_chain(target.cert_file, target.key_file)
     except (OSError, ssl.SSLError) as error:
         raise MisaskedError(
-            f"the TLS files cannot be used: {error}", "check ca_file, cert_file and key_file"
+            f"the TLS files cannot be used: {error}", "check ca, cert and key under  tls:  in the config"
         ) from error
     if not target.verify_tls:
         context.check_hostname = False

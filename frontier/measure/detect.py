@@ -4,7 +4,7 @@ Order: who owns the models it lists, then /version with /metrics, /server_info, 
 taken as plain OpenAI, which is asked nothing beyond the public API.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,20 @@ async def detect(client: Client, models: Any = None) -> Identity:
     name = owner(models) or await _by_routes(client, version_text is not None)
     said = version_text or (await _version_elsewhere(client, name))
     return Identity(name, f"{name} {said}" if said else name)
+
+
+async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
+    """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
+    if dialect == "ollama":
+        rows = _rows(answer(await client.get("/api/ps")), "models")
+        return tuple(str(row.get("model")) for row in rows if row.get("model") in models)[:1]
+    rows = _rows(answer(await client.get("/v1/models")), "data")
+    return tuple(str(row.get("id")) for row in rows if row.get("parent") is None and row.get("id") in models)
+
+
+def _rows(said: Any, key: str) -> list[dict[str, Any]]:
+    rows = said.get(key) if isinstance(said, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 async def _by_routes(client: Client, has_version: bool) -> str:

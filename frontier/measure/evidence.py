@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.measure.client import Client
 from frontier.measure.dialects import DIALECTS
+from frontier.measure.gpu import Gpus
 from frontier.measure.target import Target
 
 _GAUGES = {
@@ -86,13 +87,28 @@ def parse_metrics(text: bytes) -> Scrape:
     return Scrape(counters, gauges, started)
 
 
+async def scrape(client: Client) -> Scrape | None:
+    """The known metrics of a target now, of all its replicas; None when one of them tells none."""
+    target, found = client.target, []
+    for url in target.metrics_urls or (target.url(DIALECTS[target.dialect or "openai"].metrics),):
+        exchange = await client.get_url(url, 2.0)
+        if exchange.failure is not None or exchange.status != 200:
+            return None
+        try:
+            found.append(parse_metrics(b"".join(exchange.reads)))
+        except ValueError:
+            return None
+    joined = _join(found)
+    return joined if joined.counters or joined.gauges else None
+
+
 class Evidence:
-    """Scrapes a target beside a trial. `run()` reads at the window's opening and close, and samples between."""
+    """What a target and its machine say beside a trial: read at the window's opening, at its close, and between."""
 
     def __init__(self, target: Target) -> None:
-        self._urls = target.metrics_urls or (target.url(DIALECTS[target.dialect or "openai"].metrics),)
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self._target = dataclasses.replace(target, timeouts=short)
+        self._gpus = Gpus(target)
         self._first: Scrape | None = None
         self._last: Scrape | None = None
         self._samples: list[Scrape] = []
@@ -100,45 +116,42 @@ class Evidence:
         self.closed = asyncio.Event()
 
     async def run(self) -> None:
-        """From the opening of the window to its close; ends quietly where the server has no metrics."""
+        """From the opening of the window to its close; ends quietly where there is nothing to read."""
+        await asyncio.gather(self._scrape(), self._gpus.watch(self.opened, self.closed))
+
+    async def _scrape(self) -> None:
         async with Client(self._target) as client:
-            if await self._scrape(client) is None:
+            if await scrape(client) is None:
                 return
             await self.opened.wait()
-            self._first = await self._scrape(client)
+            self._first = await scrape(client)
             while self._first is not None and not self.closed.is_set():
                 try:
                     await asyncio.wait_for(self.closed.wait(), _EVERY)
                 except TimeoutError:
-                    sample = await self._scrape(client)
+                    sample = await scrape(client)
                     self._samples += [] if sample is None else [sample]
-            self._last = await self._scrape(client)
-
-    async def _scrape(self, client: Client) -> Scrape | None:
-        found = []
-        for url in self._urls:
-            exchange = await client.get_url(url, 2.0)
-            if exchange.failure is not None or exchange.status != 200:
-                return None
-            try:
-                found.append(parse_metrics(b"".join(exchange.reads)))
-            except ValueError:
-                return None
-        joined = _join(found)
-        return joined if joined.counters or joined.gauges else None
+            self._last = await scrape(client)
 
     def result(self) -> tuple[dict[str, float], str | None]:
-        """The window's metrics, and what tells one life of the server from another (None: it does not say)."""
+        """The window's metrics with those of this machine's GPUs, if it has the server, and what tells one life of the
+        server from another (None: it does not say)."""
         first, last = self._first, self._last
+        gpus = self._gpus.result()
         if first is None or last is None:
-            return {}, None
-        found = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
+            return gpus, None
         samples = [first, *self._samples, last]
+        steps = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
+        found = {name: step for name, step in steps.items() if step >= 0}
+        lives = {s.started for s in samples if s.started is not None}
+        if len(lives) > 1 or len(found) < len(steps):
+            # Another process answered within the window: its start is another, or its counters began anew.
+            found["restarts"] = float(max(1, len(lives) - 1))
         for name in sorted(set().union(*(s.gauges for s in samples))):
             values = [s.gauges[name] for s in samples if name in s.gauges]
             found[name] = sum(values) / len(values)
             found[f"{name}_max"] = max(values)
-        return found, None if last.started is None else f"started {last.started:.0f}"
+        return found | gpus, None if last.started is None else f"started {last.started:.0f}"
 
 
 def _join(scrapes: Iterable[Scrape]) -> Scrape:

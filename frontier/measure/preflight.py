@@ -1,37 +1,42 @@
 """Before a sweep: is the endpoint there, does it let us in, does it serve the model, does it stream what is needed?
 
-`preflight` settles what the target left open (dialect, api, model) or raises with a way out; `probe` is the same
-questions as a list of checks, never raising.
+`preflight` settles what the target left open (dialect, api, model) or raises with a way out. What more `frontier probe`
+asks is in `probing.py`.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from frontier.errors import FrontierError, MeasurementError
+from frontier.errors import MeasurementError
 from frontier.measure.client import Client, Exchange
-from frontier.measure.detect import answer, detect
+from frontier.measure.detect import answer, detect, loaded_models
 from frontier.measure.dialects import DIALECTS, Ask, Content
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
 from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import raise_fd_limit
 from frontier.model import Outcome, Record, Shape
+from frontier.units import format_seconds
 
 _TRIES, _TRY_EVERY = 3, 3.0
 _PROBE_ISL, _PROBE_OSL = 48, 16
+TOKENS_PER_CHUNK = 1.25
+"""More than this, in sixteen tokens, is no accident of a character cut in two."""
 _IDS = ((1000, 30000), (300, 5000), (10, 500))
 """Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the checklist."""
+    """One line of the checklist; a 'note' is neither good nor bad."""
 
     name: str
-    state: Literal["ok", "warn", "fail"]
+    state: Literal["ok", "note", "warn", "fail"]
     detail: str
 
 
@@ -56,23 +61,17 @@ class Preflight:
     version: str | None = None
 
 
-async def preflight(target: Target, *, concurrency: int = 1, wait: float = 0.0) -> Preflight:
+async def preflight(
+    target: Target, *, concurrency: int = 1, wait: float = 0.0, pick: bool = False, checks: list[Check] | None = None
+) -> Preflight:
     """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server still loading.
 
-    MeasurementError, with a way out, when nothing could be measured: unreachable, refused, wrong model, no stream,
-    no token counts, or not enough file descriptors for the concurrency.
+    Of several models one must be named, unless `pick` lets the loaded one be taken. `checks` collects the answers as
+    they come, also when they end in an error: MeasurementError, with a way out, when nothing could be measured, as the
+    server cannot be reached or refuses, serves another model, does not stream or count tokens, or not enough files may
+    be opened for the concurrency.
     """
-    return await _Flight(target, []).run(concurrency, wait)
-
-
-async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
-    """The checklist of `frontier probe`: as `preflight`, but what fails is the last check."""
-    checks: list[Check] = []
-    try:
-        await _Flight(target, checks).run(1, wait)
-    except FrontierError as error:
-        checks.append(Check("usable", "fail", str(error)))
-    return tuple(checks)
+    return await _Flight(target, [] if checks is None else checks, pick).run(concurrency, wait)
 
 
 async def changed(found: Preflight) -> str | None:
@@ -92,10 +91,10 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
     """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
     if found.ids is not None:
         return Calibration(ids=found.ids)
-    async with Client(found.target) as client:
+    async with Client(found.target) as client, swept(client):
 
         async def count(content: Content) -> int:
-            record, _ = await _ask(client, found.target, content, 1)
+            record, _ = await ask_once(client, found.target, content, 1)
             if record.outcome is not Outcome.OK or record.prompt_tokens is None:
                 raise MeasurementError(f"a prompt could not be counted: {record.error or 'no usage in the answer'}")
             return record.prompt_tokens
@@ -103,10 +102,12 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
         return await calibrate_words(count, lengths)
 
 
-async def _ask(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
+async def ask_once(
+    client: Client, target: Target, content: Content, osl: int, salt: str | None = None
+) -> tuple[Record, Exchange]:
     """One streamed request through the target's dialect and api."""
     dialect = DIALECTS[target.dialect or "openai"]
-    ask = Ask(target.model or "", content, osl, target.ignore_eos, extra=target.extra_body)
+    ask = Ask(target.model or "", content, osl, target.ignore_eos, salt, target.extra_body)
     exchange = await client.post(target.url(dialect.paths[target.api]), dialect.body(target.api, ask))
     reading = read_all(exchange, dialect, target.api)
     return to_record(reading, index=0, stream=0, isl=0, osl=osl, zero=exchange.sent), exchange
@@ -115,12 +116,13 @@ async def _ask(client: Client, target: Target, content: Content, osl: int) -> tu
 class _Flight:
     """One run through the questions; `checks` grows as they are answered."""
 
-    def __init__(self, target: Target, checks: list[Check]) -> None:
+    def __init__(self, target: Target, checks: list[Check], pick: bool) -> None:
         self.target = target
         self.checks = checks
+        self.pick = pick
 
     def note(self, name: str, good: bool, detail: str) -> None:
-        self.checks.append(Check(name, "ok" if good else "warn", detail))
+        self.checks.append(Check(name, "ok" if good else "warn", clean(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
@@ -129,12 +131,8 @@ class _Flight:
                 f"{concurrency} connections need {needed} open files; this system's hard limit is lower",
                 f"raise it with  ulimit -Hn {needed}  (as root) or lower the concurrency",
             )
-        async with Client(self.target) as client:
-            sweeper = asyncio.create_task(_sweep(client))
-            try:
-                return await self._questions(client, wait)
-            finally:
-                sweeper.cancel()
+        async with Client(self.target) as client, swept(client):
+            return await self._questions(client, wait)
 
     async def _questions(self, client: Client, wait: float) -> Preflight:
         exchange = await self._reach(client, wait)
@@ -147,12 +145,14 @@ class _Flight:
             self.target = dataclasses.replace(self.target, dialect=found.dialect)
             identity = found.text
         server = exchange.headers.get("server")
-        identity = identity if not server or server in identity else f"{identity} ({server})"
+        identity = clean(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
-        self._settle_model(models)
+        await self._settle_model(client, models, max_len)
         version = await _version(client)
         rtt = min([await _time_of(client) for _ in range(3)])
+        self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
         record = await self._first_stream(client)
+        self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
         honours = self._judge(record)
         ids = await self._token_ids(client)
         return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks), version)
@@ -187,18 +187,24 @@ class _Flight:
             "name the environment variable that holds the key in  api_key_env",
         )
 
-    def _settle_model(self, models: tuple[str, ...]) -> None:
+    async def _settle_model(self, client: Client, models: tuple[str, ...], max_len: int | None) -> None:
         wanted = self.target.model
         if wanted is None:
-            if len(models) != 1:
+            loaded = models
+            if self.pick and len(models) > 1:
+                loaded = await loaded_models(client, self.target.dialect or "openai", models)
+            if len(loaded) != 1:
                 serves = f"it serves {_names(models)}" if models else "it does not list its models"
-                raise MeasurementError(f"no model was named, and {serves}", "name one with  model: NAME")
-            self.target = dataclasses.replace(self.target, model=models[0])
+                way_out = "name one with  model: NAME,  or  --model NAME"
+                raise MeasurementError(f"no model was named, and {serves}", way_out)
+            self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
                 f"the server does not serve {wanted!r}; it serves {_names(models)}", "copy the name as it is listed"
             )
-        self.note("model", True, self.target.model or "")
+        others = f", one of {len(models)}" if len(models) > 1 else ""
+        context = f", context of {max_len:,} tokens" if max_len else ""
+        self.note("model", True, f"{self.target.model}{others}{context}")
 
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`."""
@@ -209,10 +215,10 @@ class _Flight:
         waits: list[float] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=cast("Api", api))
-            record, exchange = await _ask(client, self.target, text, _PROBE_OSL)
+            record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
             if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
-                record, exchange = await _ask(client, self.target, text, _PROBE_OSL)
+                record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
             if exchange.status in (401, 403):
                 self._refused(record.error or "")
             if record.outcome is Outcome.OK:
@@ -236,8 +242,13 @@ class _Flight:
         exact = record.completion_tokens == _PROBE_OSL
         length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
         self.note("output length", exact, length if exact else f"{length}: the shape's output length will not be met")
-        if record.reads <= 2 < record.completion_tokens:
-            self.note("unbuffered", False, "the whole answer came in one lump: something in between buffers the stream")
+        if record.events:
+            per_chunk = record.completion_tokens / record.events
+            several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
+            self.note("tokens per chunk", not several, f"{per_chunk:.2f}{several}")
+        lump = record.reads <= 2 < record.completion_tokens
+        came = f"{record.completion_tokens} tokens in {record.reads} reads"
+        self.note("unbuffered", not lump, f"{came}: something in between buffers the stream" if lump else came)
         if record.first is not None and record.last is not None and record.completion_tokens > 1:
             tpot = (record.last - record.first) / (record.completion_tokens - 1)
             self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms, TPOT {tpot * 1e3:.2f} ms")
@@ -250,7 +261,7 @@ class _Flight:
             return None
         for low, high in _IDS:
             prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))
-            record, _ = await _ask(client, self.target, prompts(0).content, 1)
+            record, _ = await ask_once(client, self.target, prompts(0).content, 1)
             if record.outcome is Outcome.OK and record.prompt_tokens == 64:
                 self.note("exact input length", True, f"prompts are token ids {low}..{high}")
                 return low, high
@@ -258,10 +269,20 @@ class _Flight:
         return None
 
 
-async def _sweep(client: Client) -> None:
-    while True:
-        await asyncio.sleep(0.25)
-        client.sweep(client.clock())
+@contextlib.asynccontextmanager
+async def swept(client: Client) -> AsyncIterator[None]:
+    """While inside, the client's time limits are kept."""
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(0.25)
+            client.sweep(client.clock())
+
+    keeper = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        keeper.cancel()
 
 
 async def _version(client: Client) -> str | None:

@@ -82,6 +82,8 @@ class Reading:
 
     def _take(self, stop: int) -> None:
         stamps, reads, times, texts, plain = self.exchange.stamps, self.exchange.reads, self.times, self._texts, PLAIN
+        if self.tally.done:
+            return  # what follows [DONE] is no part of the answer
         before, after = self._stencil
         skip, drop, usable = len(before), len(after), self._stencil is not _NO_STENCIL and self._parser.idle
         for i in range(self._at, stop):
@@ -91,6 +93,8 @@ class Reading:
                 texts.append(read[skip:-drop])
                 continue
             self._parse(read, stamps[i])
+            if self.tally.done:
+                return
             before, after = self._stencil
             skip, drop, usable = len(before), len(after), self._stencil is not _NO_STENCIL and self._parser.idle
         if stop == len(reads) and stop and self._dialect.framing == "ndjson" and self.exchange.failure is None:
@@ -102,6 +106,8 @@ class Reading:
         found = self._parser.feed(read)
         channel = NOTHING
         for kind, data in found:
+            if tally.done:
+                break
             channel = fold(tally, kind, data)
             if channel != NOTHING:
                 self.times.append(stamp)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -196,14 +196,25 @@ class TimedBody(Payload):
 class TapingHandler(ResponseHandler):
     """aiohttp's connection, with the body of a chunked answer going to a Tape."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], lines: set[asyncio.Transport]
+    ) -> None:
         super().__init__(loop)
         self.tape = Tape()
+        self._lines = lines
+        self._line: asyncio.Transport | None = None
         self._clock = clock
         self._head: bytes | None = None
         self._heads = 0
         self._chunked = self._given_up = False
         self._requests = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open."""
+        # uvloop's are Transports in all but name.
+        self._line = cast("asyncio.Transport", transport)
+        self._lines.add(self._line)
+        super().connection_made(transport)
 
     def set_response_params(self, **params: Any) -> None:
         """A new request begins on this connection."""
@@ -293,6 +304,8 @@ class TapingHandler(ResponseHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is gone."""
+        if self._line is not None:
+            self._lines.discard(self._line)
         if self.tape.running:
             self.tape.reset = exc is not None
             self._unpack()
@@ -314,9 +327,16 @@ def tracing() -> aiohttp.TraceConfig:
     return config
 
 
-def tape_bodies(connector: BaseConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> bool:
-    """Make a connector's connections taping ones; False, and aiohttp's usual way, where aiohttp is not as known."""
+def tape_bodies(
+    connector: BaseConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+    lines: set[asyncio.Transport],
+) -> bool:  # fmt: skip
+    """Make a connector's connections taping ones; False, and aiohttp's usual way, where aiohttp is not as known.
+
+    `lines` holds their transports while they are open, also those that aiohttp has closed and that only wait for the
+    other side's TLS goodbye.
+    """
     if not hasattr(connector, "_factory"):
         return False
-    connector._factory = functools.partial(TapingHandler, loop=loop, clock=clock)  # type: ignore[assignment]
+    connector._factory = functools.partial(TapingHandler, loop=loop, clock=clock, lines=lines)  # type: ignore[assignment]
     return True

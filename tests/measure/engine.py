@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,12 @@ from hostile import BEHAVIOURS, Call, Hostile, chunk, sse
 
 @dataclass
 class Engine:
-    """`/NAME/...` of a hostile server. Times in seconds; `spans` are (arrival, departure) on time.perf_counter()."""
+    """`/NAME/...` of a hostile server. Times in seconds; `spans` are (arrival, departure) on time.perf_counter().
+
+    `pace` and `started` are asked with the seconds since the first request: a factor on all times, and the start that
+    the process tells. `together` requests are held until so many are there, `linger` keeps a stream open after its
+    last token. `counters` are added to the metrics, per request.
+    """
 
     name: str = "engine"
     ttft: float = 0.02
@@ -26,10 +32,21 @@ class Engine:
     key: str | None = None
     usage: bool = True
     fail_all: str | None = None
+    fail_every: int = 0
+    tokens_per_event: int = 1
+    linger: float = 0.0
+    together: int = 0
+    pace: Callable[[float], float] = lambda _: 1.0
+    started: Callable[[float], float] = lambda _: 1.7e9
+    usage_of: Callable[[int, int], dict[str, Any]] = lambda p, c: {"prompt_tokens": p, "completion_tokens": c}
+    counters: dict[str, float] = field(default_factory=dict)
+    served: int = 0
+    first_at: float | None = None
     prompts: list[Any] = field(default_factory=list)
     spans: list[list[float]] = field(default_factory=list)
     running: int = 0
     generated: int = 0
+    _gate: list[asyncio.Future[None]] = field(default_factory=list)
 
     def install(self) -> "Engine":
         BEHAVIOURS[self.name] = self.answer
@@ -56,6 +73,22 @@ class Engine:
         else:
             await call.json("404 Not Found", {"detail": "Not Found"})
 
+    @property
+    def age(self) -> float:
+        return 0.0 if self.first_at is None else time.perf_counter() - self.first_at
+
+    async def gather(self) -> None:
+        """Wait for the others."""
+        if not self.together:
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._gate.append(turn)
+        if len(self._gate) == self.together:
+            for waiting in self._gate:
+                waiting.set_result(None)
+            self._gate.clear()
+        await turn
+
     def metrics(self) -> bytes:
         lines = [
             "# TYPE vllm:num_requests_running gauge",
@@ -66,7 +99,8 @@ class Engine:
             f'vllm:kv_cache_usage_perc{{model_name="m"}} {self.running / 100}',
             "# TYPE vllm:e2e_request_latency_seconds histogram",
             'vllm:e2e_request_latency_seconds_bucket{le="0.3"} 5',
-            "process_start_time_seconds 1.7e9",
+            f"process_start_time_seconds {self.started(self.age)}",
+            *(f"{name} {self.served * step}" for name, step in self.counters.items()),
         ]
         return "\n".join(lines).encode() + b"\n"
 
@@ -86,6 +120,11 @@ class Engine:
             await call.json("400 Bad Request", {"error": {"message": "prompt must be a string"}})
             return
         self.prompts.append(content)
+        self.served += 1
+        self.first_at = self.first_at or time.perf_counter()
+        if self.fail_every and self.served % self.fail_every == 0:
+            await call.json("500 Internal Server Error", {"error": {"message": "CUDA error"}})
+            return
         asked = body["max_tokens"]
         tokens = asked if self.honours_length and body.get("ignore_eos") else min(asked, 3)
         span = [time.perf_counter(), float("inf")]
@@ -99,15 +138,17 @@ class Engine:
 
     async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
         await call.head("Transfer-Encoding: chunked")
-        due = time.perf_counter() + self.ttft
-        for i in range(tokens):
+        await self.gather()
+        due, pace = time.perf_counter(), self.pace(self.age)
+        for i in range(0, tokens, self.tokens_per_event):
+            due += pace * (self.itl if i else self.ttft)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            due += self.itl
             said = {"text": " x"} if api == "completions" else {"delta": {"content": " x"}}
-            finish = "length" if i == tokens - 1 else None
+            finish = "length" if i + self.tokens_per_event >= tokens else None
             await call.raw(chunk(sse({"choices": [{"index": 0, **said, "finish_reason": finish}]})))
-            self.generated += 1
-        usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
+            self.generated += self.tokens_per_event
+        await asyncio.sleep(self.linger)
+        usage = self.usage_of(prompt_tokens, tokens)
         last = chunk(sse({"choices": [], "usage": usage})) if self.usage else b""
         await call.raw(last + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 

@@ -6,6 +6,7 @@ Runs in a thread of its own on 127.0.0.1; written on bare sockets because most o
 import asyncio
 import gzip
 import json
+import random
 import socket
 import ssl
 import struct
@@ -34,6 +35,7 @@ class Call:
     writer: asyncio.StreamWriter
     nth_on_connection: int
     server: "Hostile"
+    method: str
     keep: bool = True
 
     async def raw(self, data: bytes) -> None:
@@ -98,11 +100,16 @@ class Hostile:
         self._tasks: set[asyncio.Task[None]] = set()
         self.calls: list[tuple[str, dict[str, str]]] = []
         self.bodies: list[tuple[str, bytes]] = []
+        self.methods: list[tuple[str, str]] = []
         self.connections = 0
         self.port = 0
 
     def url(self, name: str) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/{name}"
+
+    def asked(self, name: str) -> int:
+        """How many completions a behaviour was asked for."""
+        return sum(path.startswith(f"/{name}/") and path.endswith("completions") for path, _ in self.calls)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -157,16 +164,22 @@ class Hostile:
             first, *lines = head.split("\r\n")
             headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
             body = await reader.readexactly(int(headers.get("content-length", "0")))
-            _, path, _ = first.split(" ")
+            method, path, _ = first.split(" ")
+            # A proxy's client asks for the whole address.
+            path = "/" + path.split("/", 3)[3] if path.startswith("http://") else path
             nth += 1
             self.calls.append((path, headers))
             if body:
                 self.bodies.append((path, body))
-            _, name, *_ = path.split("/")
-            call = Call(path, headers, body, writer, nth, self)
-            await BEHAVIOURS.get(name, missing)(call)
+            self.methods.append((method, path))
+            call = Call(path, headers, body, writer, nth, self, method)
+            await self.dispatch(call)
             if not call.keep:
                 return
+
+    async def dispatch(self, call: Call) -> None:
+        """Answer as the behaviour named first in the path."""
+        await BEHAVIOURS.get(call.path.split("/")[1], missing)(call)
 
 
 async def missing(call: Call) -> None:
@@ -206,6 +219,25 @@ async def torn_chunks(call: Call) -> None:
     for at in range(0, len(text), 23):
         await call.raw(text[at : at + 23])
         await asyncio.sleep(0)
+
+
+@behaviour
+async def cut_anywhere(call: Call) -> None:
+    """The whole answer, coding and all, in pieces of any size: as drawn from the number of the request."""
+    rng = random.Random(len(call.server.calls))
+    coded = [b"\xef\xbb\xbf"] if rng.random() < 0.3 else []
+    end = rng.choice([b"\n", b"\r\n", b"\r"])
+    body = b"".join(coded + [event.replace(b"\n", end) for event in GOOD])
+    text = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    while body:
+        size = rng.choice([1, 2, 7, 40, 200, 5000])
+        text, body = text + chunk(body[:size]), body[size:]
+    text += b"0\r\n\r\n"
+    while text:
+        size = rng.choice([1, 3, 20, 100, 1000])
+        await call.raw(text[:size])
+        await asyncio.sleep(0)
+        text = text[size:]
 
 
 @behaviour
@@ -250,7 +282,7 @@ async def done_without_finish(call: Call) -> None:
 
 @behaviour
 async def after_done(call: Call) -> None:
-    await call.stream(*GOOD, b"\n\ndata: trailing")
+    await call.stream(*GOOD, b"data: trailing\n\n", TOKENS[0], b"data: [DONE]\n\ndata: cut")
 
 
 @behaviour

@@ -177,7 +177,16 @@ def test_heads_without_end_are_given_up_before_the_memory_is(server: Hostile) ->
     assert (Outcome.PROTOCOL, "the head of the answer is over 1048576 bytes") == (record.outcome, record.error)
 
 
+def test_an_answer_cut_anywhere_says_the_same(server: Hostile) -> None:
+    found, client = records(server.url("cut_anywhere"), times=150)
+    assert {(Outcome.OK, 5, 7, 5, 25)} == {
+        (r.outcome, r.events, r.prompt_tokens, r.completion_tokens, r.text_bytes) for r in found
+    }
+    assert 1 == client.opened
+
+
 OTHERS = [
+    "cut_anywhere",
     "endless_line",
     "flood_of_heads",
     "lying_keep_alive",

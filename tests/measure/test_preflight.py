@@ -5,13 +5,14 @@ import threading
 import time
 from collections.abc import Iterator
 
+import faces
 import pytest
 from engine import Engine
-from hostile import Hostile
+from hostile import BEHAVIOURS, Call, Hostile
 
 from frontier.errors import MeasurementError, MisaskedError
 from frontier.measure import preflight as module
-from frontier.measure.preflight import Preflight, calibrate, preflight, probe
+from frontier.measure.preflight import Preflight, calibrate, preflight
 from frontier.measure.prompts import random_prompts
 from frontier.measure.target import Target, Timeouts
 from frontier.model import Lengths, Shape
@@ -78,7 +79,7 @@ def test_a_forced_length_that_is_not_honoured_is_told(server: Hostile) -> None:
     Engine("p_short", honours_length=False).install()
     found = look(target(server, "p_short"))
     assert not found.honours_length
-    assert [("output length", "warn")] == [(c.name, c.state) for c in found.checks if c.state != "ok"]
+    assert [("output length", "warn")] == [(c.name, c.state) for c in found.checks if c.state == "warn"]
 
 
 def refusal(target: Target, **more: float) -> MeasurementError:
@@ -92,6 +93,60 @@ def test_a_wrong_model_is_told_with_the_right_ones(server: Hostile) -> None:
     Engine("p_model", model="meta-llama/Llama-3.1-8B-Instruct").install()
     error = refusal(target(server, "p_model", model="llama-3.1-8b"))
     assert "the server does not serve 'llama-3.1-8b'; it serves meta-llama/Llama-3.1-8B-Instruct" == error.what
+
+
+def two_models(name: str, owner: str, **row: object) -> None:
+    """A server that lists two models, of which the second is an adapter or not in memory."""
+    engine = Engine(name, owner=owner)
+
+    async def answer(call: Call) -> None:
+        route = call.path.removeprefix(f"/{name}")
+        if route == "/v1/models":
+            rows = [{"id": "other", "owned_by": owner, **row}, {"id": "m", "owned_by": owner}]
+            await call.json("200 OK", {"data": rows})
+        elif route == "/api/ps":
+            await call.json("200 OK", {"models": [{"model": "m"}]})
+        else:
+            await engine.answer(call)
+
+    BEHAVIOURS[name] = answer
+
+
+def test_of_several_models_one_must_be_named_or_the_loaded_one_is_picked(server: Hostile) -> None:
+    two_models("p_lora", "vllm", parent="m")
+    assert "no model was named, and it serves other, m" == refusal(target(server, "p_lora")).what
+    found = asyncio.run(preflight(target(server, "p_lora"), pick=True))
+    assert "m" == found.target.model
+    assert "one of 2" in next(c.detail for c in found.checks if c.name == "model")
+    two_models("p_two", "vllm")
+    with pytest.raises(MeasurementError, match="it serves other, m"):
+        asyncio.run(preflight(target(server, "p_two"), pick=True))
+
+
+def test_the_loaded_model_of_an_ollama_is_picked(server: Hostile) -> None:
+    faces.install("ollama")
+    plain = BEHAVIOURS["ollama"]
+
+    async def many(call: Call) -> None:
+        if call.path.endswith("/v1/models"):
+            await call.json("200 OK", {"data": [{"id": n, "owned_by": "library"} for n in ("big", "m", "small")]})
+        else:
+            await plain(call)
+
+    async def rerouted(call: Call) -> None:
+        call.path = call.path.replace("/p_ollama", "/ollama")
+        await many(call)
+
+    BEHAVIOURS["p_ollama"] = rerouted
+    found = asyncio.run(preflight(target(server, "p_ollama"), pick=True))
+    assert ("ollama", "m") == (found.target.dialect, found.target.model)
+
+
+def test_a_hostile_name_is_printed_without_its_control_characters(server: Hostile) -> None:
+    Engine("p_escape", model="\x1b[2J\x07evil").install()
+    found = look(target(server, "p_escape"))
+    assert all(check.detail.isprintable() for check in found.checks)
+    assert "\x1b" not in refusal(target(server, "p_escape", model="good")).what
 
 
 def test_nobody_there_is_told_with_the_number_of_tries() -> None:
@@ -160,16 +215,6 @@ def test_waiting_outlasts_a_server_that_is_still_loading() -> None:
         late.__exit__(None, None, None)
     assert found.honours_length
     assert time.perf_counter() - began > 1.2
-
-
-def test_probe_never_raises_and_ends_in_the_failure(server: Hostile) -> None:
-    Engine("p_probe").install()
-    good = asyncio.run(probe(target(server, "p_probe")))
-    assert ["reachable", "engine", "model", "streams", "usage", "output length", "speed", "exact input length"] == [
-        c.name for c in good
-    ]
-    bad = asyncio.run(probe(target(server, "plain_json", model="m")))
-    assert ("usable", "fail") == (bad[-1].name, bad[-1].state)
 
 
 @pytest.mark.parametrize(

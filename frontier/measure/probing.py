@@ -1,0 +1,157 @@
+"""What `frontier probe` asks beyond preflight: how the server is reached, its cache, its metrics, and this client.
+
+Everything here is a line of a checklist; nothing raises for what a server does.
+"""
+
+import asyncio
+import os
+import ssl
+import sys
+import time
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from frontier.errors import FrontierError
+from frontier.measure.cache import CacheFacts, look_at_cache
+from frontier.measure.client import Client, tls_context
+from frontier.measure.dialects import DIALECTS
+from frontier.measure.evidence import scrape
+from frontier.measure.preflight import Check, Preflight, ask_once, preflight, swept
+from frontier.measure.target import Target
+from frontier.measure.watchdog import raise_fd_limit
+from frontier.units import format_seconds
+
+_TOLD = {
+    "num_requests_running": "requests running", "num_requests_waiting": "waiting",
+    "kv_cache_usage_perc": "KV cache use",
+    "num_preemptions_total": "preemptions", "prefix_cache_hits_total": "cache hits", "prompt_tokens_total": "tokens in",
+    "generation_tokens_total": "tokens out",
+}  # fmt: skip
+CONNECTIONS = 1024
+_BEATS, _BEAT = 40, 0.010
+_LATE = 0.005
+_SOON = 14 * 86400.0
+
+
+async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
+    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a 'fail'."""
+    checks = [*await _tls(target)]
+    try:
+        found = await preflight(target, wait=wait, pick=True, checks=checks)
+        async with Client(found.target) as client, swept(client):
+            checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
+    except FrontierError as error:
+        checks.append(Check("usable", "fail", str(error)))
+    return (*checks, await _clock(), _files())
+
+
+async def _tls(target: Target) -> list[Check]:
+    """Which TLS is spoken, and how long the certificate lasts; nothing where it is not, or cannot be looked at."""
+    parts = urlsplit(target.base_url)
+    if parts.scheme != "https":
+        return []
+    context = tls_context(target)
+    context = ssl.create_default_context() if context is True else context
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context), target.timeouts.connect
+        )
+    except (OSError, TimeoutError):
+        return []  # preflight says why, or reaches it through a proxy
+    secure = writer.get_extra_info("ssl_object")
+    certificate = secure.getpeercert()
+    writer.close()
+    if not target.verify_tls:
+        return [Check("TLS", "warn", f"{secure.version()}, and the certificate is not verified")]
+    left = ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()
+    until = datetime.fromtimestamp(time.time() + left, UTC).strftime("%Y-%m-%d")
+    return [
+        Check(
+            "TLS", "warn" if left < _SOON else "ok", f"{secure.version()}, certificate verified and good until {until}"
+        )
+    ]
+
+
+async def _connections(client: Client, found: Preflight) -> Check:
+    """Whether connections are kept between requests."""
+    opened, resent, asked = client.opened, client.resent, 4
+    for _ in range(asked):
+        await ask_once(client, found.target, "Hello", 2)
+    opened, resent = client.opened - opened, client.resent - resent
+    if opened == 1 and not resent:
+        return Check("connections", "ok", "kept between requests")
+    again = f"; {resent} had closed unannounced, and the request was sent again" if resent else ""
+    said = f"{opened} opened for {asked} requests{again}: TTFT will hold the time to connect"
+    return Check("connections", "note", said)
+
+
+async def _cache(client: Client, found: Preflight) -> list[Check]:
+    facts = await look_at_cache(client, found)
+    if facts is None:
+        return [Check("prefix cache", "warn", "a prompt of some length, sent twice, was not answered")]
+    return [_cached(facts), *_salt(facts), _reset(facts, found)]
+
+
+def _cached(facts: CacheFacts) -> Check:
+    if facts.cached is None:
+        untold = "not told (no cached_tokens in the usage); a sweep's prompts are all different"
+        return Check("prefix cache", "note", untold)
+    share = f"{facts.cached} of {facts.prompt} tokens of a prompt sent twice came from it"
+    if not facts.cached:
+        return Check("prefix cache", "ok", f"off: {share}")
+    return Check("prefix cache", "ok", f"on: {share}; a sweep's prompts are all different")
+
+
+def _salt(facts: CacheFacts) -> list[Check]:
+    if facts.takes_salt is None:
+        return []
+    if not facts.takes_salt:
+        return [Check("cache salt", "note", "refused")]
+    if facts.cached and facts.salted == facts.cached:
+        return [Check("cache salt", "note", "taken and ignored")]
+    if facts.cached and facts.salted == 0:
+        return [Check("cache salt", "ok", "keeps prompts apart")]
+    return [Check("cache salt", "ok", "taken")]
+
+
+def _reset(facts: CacheFacts, found: Preflight) -> Check:
+    route = DIALECTS[found.target.dialect or "openai"].reset
+    if facts.resets:
+        return Check("cache reset", "ok", f"POST {route} is offered (and was not called)")
+    hint = ": VLLM_SERVER_DEV_MODE=1 would" if found.target.dialect == "vllm" else ""
+    return Check("cache reset", "note", f"not offered{hint}; random prompts do not need it")
+
+
+async def _metrics(client: Client) -> Check:
+    found = await scrape(client)
+    if found is None:
+        return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
+    told = [words for name, words in _TOLD.items() if name in found.gauges or name in found.counters]
+    return Check("metrics", "ok", ", ".join(told))
+
+
+async def _clock() -> Check:
+    """How fine this client's clock is, and how late its event loop wakes."""
+    lags = []
+    for _ in range(_BEATS):
+        asked = time.perf_counter()
+        await asyncio.sleep(_BEAT)
+        lags.append(time.perf_counter() - asked - _BEAT)
+    late = float(np.quantile(lags, 0.99, method="inverted_cdf"))
+    step = time.get_clock_info("perf_counter").resolution
+    said = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
+    if late > _LATE:
+        return Check("clock", "warn", f"{said}: the machine is busy, and a sweep on it may flag its own points")
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return Check("clock", "ok", f"{said}, with {cores} cores")
+
+
+def _files() -> Check:
+    limit = raise_fd_limit(CONNECTIONS + 64)
+    if limit >= CONNECTIONS + 64:
+        return Check("open files", "ok", f"enough for {CONNECTIONS:,} requests in flight")
+    return Check(
+        "open files", "warn", f"{limit:,}: at most {limit - 64:,} requests in flight; raise it with  ulimit -Hn"
+    )

@@ -1,0 +1,89 @@
+"""`frontier quick` as a user meets it: a short one in this process, the real minute as a slow test."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from frontier.cli import quick
+from frontier.config import load_config
+from frontier.engine.process import SimulatorProcess
+from frontier.engine.spec import EngineSpec
+from frontier.errors import MeasurementError, MisaskedError
+from tests.commands import frontier
+
+ENGINE = {"step_base": "4ms", "per_decode": "50us", "max_num_seqs": 8, "noise": 0.05}
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[SimulatorProcess]:
+    with SimulatorProcess(EngineSpec.from_mapping(ENGINE)) as running:
+        yield running
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "USERS", (1, 24))
+    monkeypatch.setattr(quick, "SECONDS", 3)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(quick.command, arguments, standalone_mode=False)
+
+
+def test_a_short_minute_ends_in_plain_words(simulator: SimulatorProcess, short: None) -> None:
+    for _ in range(3):  # a machine at work elsewhere may have no valid point; then it says so
+        said = run(simulator.url)
+        if said.exception is None:
+            break
+        assert isinstance(said.exception, MeasurementError)
+        assert "can be relied on" in str(said.exception)
+    else:
+        pytest.skip("this machine was too busy three times, and quick said so")
+    assert "One user waits" in said.stdout
+    assert "A minute cannot bound a p99" in said.stdout
+    assert f"frontier init {simulator.url} > sweep.yaml" in said.stdout
+    assert f"model   {simulator.spec.model_name} on " in said.stderr
+    assert not list(Path("runs").glob("quick*"))
+
+
+def test_mistakes_are_told_before_a_minute_is_spent(simulator: SimulatorProcess) -> None:
+    began = time.perf_counter()
+    wrong = run(simulator.url, "--model", "other")
+    assert isinstance(wrong.exception, MeasurementError)
+    assert "does not serve 'other'" in str(wrong.exception)
+    unset = run(simulator.url, "--api-key-env", "NO_SUCH_VARIABLE_HERE")
+    assert isinstance(unset.exception, MisaskedError)
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize("model", ["yes", "a: b", "#x", 'say "hi"', "meta-llama/Llama-3.1-8B", None])
+def test_any_name_of_a_model_survives_the_config(model: str | None) -> None:
+    config = load_config(quick.config_text("http://127.0.0.1:1/v1", model, None), "quick")
+    assert model == config.deployments[0].model
+
+
+def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> None:
+    told = {1: {"num_requests_waiting": 50.0}, 64: {"num_requests_waiting": 12.4, "kv_cache_usage_perc_max": 0.97}}
+    assert [
+        "With 64 users the server had 12.4 requests waiting on average and its KV cache 97.0% full."
+    ] == quick.behind(told)
+    assert [] == quick.behind({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
+    assert [] == quick.behind({})
+
+
+@pytest.mark.slow
+def test_the_real_minute(simulator: SimulatorProcess, tmp_path: Path) -> None:
+    began = time.perf_counter()
+    said = frontier("quick", simulator.url, "--json", cwd=tmp_path)
+    assert time.perf_counter() - began < 90
+    assert said.code in (0, 5), said.err
+    if said.code == 0:
+        told = json.loads(said.out)
+        assert "frontier.quick/1" == told["schema"]
+        assert 0 < told["ttft"] < 1
+        assert told["highest"] in quick.USERS
+    assert [] == list(tmp_path.iterdir())
