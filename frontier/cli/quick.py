@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SIMULATOR = "simulator"
 USERS = (1, 4, 16, 64)
+PATIENCE = 5.0
+"""Seconds that a lost server is waited for."""
 SECONDS = 11
 """Per setting, so that all of them and what is around them take about a minute."""
 CHAT = {"p90_ttft": 1.0, "p90_tpot": 0.05}
@@ -122,7 +124,8 @@ def _measure(text: str, path: Path) -> "Run":
         progress = make_progress(sys.stderr)
         backend = HttpBackend(config, os.environ, time.time_ns())
         try:
-            return await Conductor(config, make_plan(config), run, backend, progress, asyncio.Event()).conduct()
+            plan, stop = make_plan(config), asyncio.Event()
+            return await Conductor(config, plan, run, backend, progress, stop, ready_wait=PATIENCE).conduct()
         finally:
             progress.close()
 
