@@ -143,13 +143,13 @@ def occupancy(sample: Sample) -> Iterator[Flag]:
     means = [float(sample.in_flight[blocks].mean()) for _, blocks in windows(sample)]
     worst = max(means, key=lambda mean: abs(mean / sample.concurrency - 1), default=float(sample.concurrency))
     if abs(worst / sample.concurrency - 1) > OCCUPANCY:
-        failing = failing(sample)
+        thinned = failing(sample)
         yield Flag(
             "under_concurrency" if worst < sample.concurrency else "over_concurrency",
             f"{format_number(worst)} in flight on average", f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
-            "failing requests end early and pause their stream" if failing
+            "failing requests end early and pause their stream" if thinned
             else "the client does not keep its streams busy: it is too slow, or requests are too short for it",
-            fatal=not failing,
+            fatal=not thinned,
         )  # fmt: skip
 
 

@@ -246,7 +246,7 @@ class _Flight:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
             self.note("tokens per chunk", not several, f"{per_chunk:.2f}{several}")
-        lump = record.reads <= 2 < record.completion_tokens
+        lump = record.reads <= 2 and record.completion_tokens >= _PROBE_OSL // 2
         came = f"{record.completion_tokens} tokens in {record.reads} reads"
         self.note("unbuffered", not lump, f"{came}: something in between buffers the stream" if lump else came)
         if record.first is not None and record.last is not None and record.completion_tokens > 1:

@@ -238,7 +238,6 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     # Of a core that others want, too, even a busy client does not get 80 %.
     share = case.sample.health[0].cpu_share
     assert share is not None
-    assert share > 0.3
     assert ("CPU" in bound.measured) is (share > 0.8)
     assert "5.00 ms" in bound.limit
     assert "idle machine" in bound.advice

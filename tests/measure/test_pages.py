@@ -11,7 +11,9 @@ SERVERS = (ROOT / "docs" / "servers.md").read_text(encoding="utf-8")
 
 
 def test_the_table_of_engines_is_that_of_the_records() -> None:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in SERVERS.splitlines() if line.startswith("| `")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in SERVERS.splitlines() if line.startswith("| `")
+    ]
     told = {row[0].strip("`"): row[1:] for row in rows}
     yes = {True: "yes", False: "no"}
     assert told == {

@@ -177,7 +177,7 @@ def test_tls_is_named_with_how_long_it_lasts() -> None:
         assert ("warn", True) == (waived.state, "not verified" in waived.detail)
         unknown = checks(target(server, "pr_tls"))
         assert "TLS" not in unknown
-        assert "tls: {ca: ca.pem}" in unknown["usable"].detail
+        assert "tls: {ca: FILE}" in unknown["usable"].detail
 
 
 def test_too_few_files_and_a_late_clock_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
