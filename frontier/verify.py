@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from frontier.analyze import sla, stats, summarize, window
+from frontier.analyze.loadchecks import DRIFT
 from frontier.analyze.sample import Sample
-from frontier.analyze.validity import DRIFT
 from frontier.backend import Facts, Sink
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, ExitCode, MeasurementError, MisaskedError
