@@ -1,6 +1,8 @@
 """How well the engine model predicts deployments measured on real GPUs; the tables of docs/prediction.md.
 
-Run: python benchmarks/prediction.py [FILE]
+Run: python benchmarks/prediction.py [--expect] [FILE]
+
+--expect adds the predictions made without any measurement (a minute or more).
 
 FILE is aiconfigurator's silicon_sample.csv (github.com/ai-dynamo/aiconfigurator, Apache-2.0, under
 aic-core/src/aiconfigurator_core/systems); without it the part kept in tests/data/silicon is used. A series is one
@@ -21,9 +23,13 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from frontier.engine.cards import card
+from frontier.engine.expect import Assumption, expect
 from frontier.engine.hardware import hardware
+from frontier.engine.light import Carded
 from frontier.engine.predict import Known, Prediction, calibrate
 from frontier.engine.roofline import Roofline
+from frontier.forecast import assumed_engine
+from frontier.model import Shape
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "silicon" / "sample.csv"
 METRICS = ("tpot", "throughput", "ttft")
@@ -217,7 +223,12 @@ METHODS: Mapping[str, Callable[[Series], Fit]] = {
 
 
 def between(n: int) -> list[int]:
-    """Fitted on: the first, two in the middle, the last."""
+    """Fitted on: the first, the two in the middle, the last."""
+    return sorted({0, (n - 1) // 2, (n - 1) // 2 + 1, n - 1})
+
+
+def spread(n: int) -> list[int]:
+    """Fitted on: four spread evenly, the first and the last among them."""
     return sorted({0, round((n - 1) / 3), round(2 * (n - 1) / 3), n - 1})
 
 
@@ -299,20 +310,77 @@ def across(all_series: Iterable[Series]) -> tuple[Errors, Errors]:
     return ours, same
 
 
+def cross_checked(all_series: Sequence[Series], choose: Callable[[int], list[int]]) -> dict[str, float]:
+    """Coverage of bands made on one half of the deployments and tried on the other, mean of 200 halvings.
+
+    A band is the 95th percentile of the log errors, at twice the highest measured concurrency where beyond it.
+    """
+    rows = []
+    names = sorted({(s.deployment.model, s.deployment.system) for s in all_series})
+    for series in all_series:
+        fitted = choose(len(series.points))
+        model = calibrate([series.points[i] for i in fitted], series.isl, series.osl, light=series.light())
+        group = names.index((series.deployment.model, series.deployment.system))
+        for i, point in enumerate(series.points):
+            if i not in fitted:
+                said, truth = model.at(point.concurrency), series.figures(point)
+                away = max(0.0, float(np.log2(point.concurrency / series.points[fitted[-1]].concurrency)))
+                wide = 1.0 if said.reach == "between" else (1 + away) / 2
+                logs = (abs(np.log(getattr(said, m).value / truth[m])) / wide for m in METRICS)
+                rows.append((float(group), *logs))
+    found, rng = np.array(rows), np.random.default_rng(0)
+    shares = []
+    for _ in range(200):
+        half = np.isin(found[:, 0], rng.permutation(len(names))[: len(names) // 2])
+        if half.any() and not half.all():
+            bands = np.quantile(found[half, 1:], 0.95, axis=0)
+            shares.append((found[~half, 1:] <= bands).mean(axis=0))
+    return dict(zip(METRICS, np.mean(shares, axis=0).tolist(), strict=True))
+
+
+def without_measurement(all_series: Iterable[Series]) -> Errors:
+    """The engine at its assumed efficiency against everything measured."""
+    found = Errors(defaultdict(list), defaultdict(list))
+    for series in all_series:
+        light = series.light()
+        if light is None:
+            continue
+        assumed = Assumption(assumed_engine(Carded(light)))
+        for point in series.points:
+            try:
+                said = expect(assumed, Shape.of(series.isl, series.osl), point.concurrency)
+            except ValueError:  # longer than the model takes
+                continue
+            truth = series.figures(point)
+            for name in METRICS:
+                found.wrong[name].append(abs(getattr(said, name).value / truth[name] - 1))
+            _hold(found.held, said, truth)
+    return found
+
+
 def main() -> None:
     """Print the tables."""
-    all_series = read(Path(sys.argv[1]) if len(sys.argv) > 1 else SAMPLE)
+    files = [Path(word) for word in sys.argv[1:] if not word.startswith("-")]
+    all_series = read(files[0] if files else SAMPLE)
     print(f"{len(all_series)} series, {sum(len(s.points) for s in all_series)} points")
     print(f"{'median / p90 of |error|, %':<28}{'TPOT':>13}{'throughput':>15}{'TTFT':>15}")
-    for title, choose in (("between", between), ("beyond", beyond)):
+    for title, choose in (("between", between), ("spread", spread), ("beyond", beyond)):
         for name, method in METHODS.items():
             print(f"{title:<9}{name:<17}{left_out(all_series, method, choose).line()}")
         held = banded(all_series, choose)
         print(f"{title:<9}in our 95% band  " + "  ".join(f"{100 * held[m]:10.1f}   " for m in METRICS))
+        held = cross_checked(all_series, choose)
+        print(f"{title:<9}bands of others  " + "  ".join(f"{100 * held[m]:10.1f}   " for m in METRICS))
     ours, same = across(all_series)
     print(f"{'shapes':<9}{'engine model':<17}{ours.line()}")
     print(f"{'shapes':<9}{'same curve':<17}{same.line()}")
     print(f"{'shapes':<9}in our 95% band  " + "  ".join(f"{100 * np.mean(ours.held[m]):10.1f}   " for m in METRICS))
+    if "--expect" in sys.argv:
+        blind = without_measurement(all_series)
+        print(f"{'nothing':<9}{'60% and 2 ms':<17}{blind.line()}")
+        print(
+            f"{'nothing':<9}in our 95% band  " + "  ".join(f"{100 * np.mean(blind.held[m]):10.1f}   " for m in METRICS)
+        )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Decide": {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
+        "predict": "the frontier to expect, before measuring or beyond it, and the speed of light",
     },
     "Present": {
         "plot": "the frontier as a picture (png, svg, pdf)",
@@ -36,6 +37,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
     },
     "Also": {
+        "ceilings": "measured memory bandwidth, matmul rate and attention decode, beside the data sheet",
         "serve-sim": "the embedded simulated engine behind an OpenAI-compatible address",
     },
 }

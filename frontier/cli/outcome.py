@@ -138,7 +138,7 @@ def lights(found: Run, points: Sequence[Point], frontiers: Sequence[Frontier]) -
         reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
                    if p.light and p.valid and (p.deployment, p.shape) == (f.deployment, f.shape)]  # fmt: skip
         _, c, share = max(reached, default=(0, 0, 0))
-        best = f"c={c} reaches {format_share(share)} of its own; " if reached else ""
+        best = f"{format_share(share)} of light reached at c={c}; " if reached else ""
         assumption = f"{best}{light.assumption}; {at.binds} binds"
         lit[(f.deployment, f.shape)] = Light(at.throughput, assumption, line)
     return lit

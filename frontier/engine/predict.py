@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from frontier.engine.roofline import Roofline
-from frontier.model import Estimate
+from frontier.engine.roofline import Limits, Roofline
+from frontier.model import Estimate, Shape
 
 Floats = npt.NDArray[np.float64]
 Curve = Callable[[Floats], Floats]
-Reach = Literal["between", "beyond", "other shape"]
+Reach = Literal["between", "beyond", "other shape", "unmeasured", "simulated"]
 
 _PROMPT_SHARE = 0.28
 """Of an idle TTFT, how much delays every other request's tokens (the rest overlaps, or is overhead)."""
@@ -35,7 +35,7 @@ _SHAPE_EFFICIENCY = 0.5
 """Of peak bandwidth, what KV reads get, when a curve is carried to another context length."""
 _QUEUED = 0.1
 """TTFT over decode time from which a measured point may be queueing for KV."""
-_BANDS: dict[Reach, tuple[float, float, float]] = {
+_BANDS: dict[str, tuple[float, float, float]] = {
     "between": (0.08, 0.40, 0.08),
     "beyond": (0.20, 0.72, 0.20),
     "other shape": (0.52, 1.45, 0.52),
@@ -55,7 +55,8 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What is expected at a concurrency. `throughput` counts output tokens per second; `running` may be below
-    `concurrency` where the KV is full; `reach` says how far from measured ground this is."""
+    `concurrency` where the KV is full; `reach` says how far from measured ground this is: 'unmeasured' stands on an
+    assumed efficiency alone, and 'simulated' is the embedded engine's own answer."""
 
     concurrency: float
     ttft: Estimate
@@ -63,6 +64,23 @@ class Prediction:
     throughput: Estimate
     running: float
     reach: Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """One (deployment, shape): predictions by concurrency, the measured points they stand on, the speed of light.
+
+    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the limits of each
+    prediction, where the hardware is described.
+    """
+
+    deployment: str
+    shape: Shape
+    basis: str
+    predictions: tuple[Prediction, ...]
+    measured: tuple[Known, ...] = ()
+    lights: tuple[Limits | None, ...] = ()
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +198,10 @@ class Calibrated:
             free, capacity = self._c > 0, math.inf
         running = np.minimum(self._c, capacity)
         idle = float(self._ttft[free].min())
-        prompts: Curve = lambda c: _PROMPT_SHARE * idle / self.osl * c  # noqa: E731
+        # Never more than the measured growth of TPOT: with short outputs the share would be.
+        most = float(np.ptp(self._tpot[free]) / np.ptp(running[free])) if np.ptp(running[free]) else math.inf
+        per_request = min(_PROMPT_SHARE * idle / self.osl, most)
+        prompts: Curve = lambda c: per_request * c  # noqa: E731
         tpot = _average([_combine(form, running, self._tpot, prompts) for form in forms])
         load: Curve = lambda c: c * idle / self.osl  # noqa: E731
         shapes: list[_Form] = [(_one, _power(0.5), _power(1.0)), (_one, tpot, load)]

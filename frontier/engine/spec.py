@@ -141,6 +141,11 @@ class EngineSpec:
         return plain
 
 
+def spec_value(key: str, value: Any) -> Any:
+    """One key's value as `EngineSpec.from_mapping` reads it. ValueError, beginning with the key, when it is wrong."""
+    return _READERS[key](key, value)
+
+
 _PRICES = ("step_base", "per_decode", "per_prefill_token", "per_context_token", "per_prefill_pair")
 _NANOSECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*ns\s*")
 

@@ -81,6 +81,7 @@ def annotated(
         labels += placed
         crowded = [m for m in crowded if not placed or (m.x, m.y) != block.at]
         crowded += [m for m in told if not placed and (m.x, m.y) == block.at]
+    labels += _expected_labels(panel, canvas, sizes.point)
     far, crowded = _far_labels(panel, canvas, crowded, sizes.point)
     labels += far
     arrow, better = _better(panel, canvas, sizes.better, (5, 6) if title is None else (2, 3))
@@ -107,6 +108,7 @@ def _occupied(panel: Panel) -> Canvas:
     for path in panel.paths:
         _draw_all(canvas, panel, path, 1)
     _draw_all(canvas, panel, panel.light, 8)
+    _draw_all(canvas, panel, [(x, y) for _, x, y in panel.expected], 4)
     box = panel.box
     for rule in panel.rules:
         if rule.axis == "x":
@@ -219,6 +221,20 @@ def _light_label(
     bottoms = [y - 3 - height, y + 3] if shown else [y - height - i * height / 4 for i in range(9)]
     placed = place_first(canvas, [Rect(x, b, x + width, b + height) for b in bottoms for x in shifts])
     return [Label(lines, placed, Role.LIGHT, size)] if placed else []
+
+
+def _expected_labels(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
+    """The concurrency of each prediction, where there is room."""
+    found = []
+    for i, (concurrency, at_x, at_y) in enumerate(panel.expected):
+        text = f"{concurrency:g} predicted" if i == len(panel.expected) - 1 else f"{concurrency:g}"
+        width, height = _size((text,), size)
+        x, y = panel.at(at_x, at_y)
+        places = [Rect(x + 6, y + 4, x + 6 + width, y + 4 + height), Rect(x - 6 - width, y + 4, x - 6, y + 4 + height),
+                  Rect(x + 6, y - 4 - height, x + 6 + width, y - 4)]  # fmt: skip
+        if (placed := place_first(canvas, places)) is not None:
+            found.append(Label((text,), placed, Role.QUIET, size))
+    return found
 
 
 def _stair_names(panel: Panel, canvas: Canvas, size: float) -> list[Label]:

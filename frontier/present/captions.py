@@ -43,7 +43,7 @@ class View:
     """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally.
 
     `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
-    the next worse one.
+    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed.
     """
 
     points: Sequence[Point]
@@ -54,6 +54,7 @@ class View:
     gpus: int | None = None
     x: str | None = None
     band: Sequence[tuple[float, float, float]] = ()
+    expected: Sequence[tuple[float, float, float]] = ()
 
     @property
     def mine(self) -> list[Point]:
@@ -137,6 +138,8 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("struck = breaks a limit not on these axes")
     if Role.FLAGGED in roles:
         parts.append("○ = flagged, never chosen")
+    if any(v.expected for v in views):
+        parts.append("◇ dashed = predicted, not measured")
     return _SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
 
 

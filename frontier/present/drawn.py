@@ -95,7 +95,8 @@ class Stair:
 class Panel:
     """One (deployment, shape): axes, what is drawn on them, and the text around it.
 
-    `unlabelled` are the concurrencies whose label found no room: they are named under the picture.
+    `expected` are predictions as (concurrency, x, y): dashed, with small open diamonds, never a mark. `unlabelled` are
+    the concurrencies whose label found no room: they are named under the picture.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Panel:
     region: tuple[float, float, float, float] | None = None
     rules: tuple[Rule, ...] = ()
     light: tuple[tuple[float, float], ...] = ()
+    expected: tuple[tuple[float, float, float], ...] = ()
     star: tuple[float, float] | None = None
     ring: tuple[float, float] | None = None
     arrow: Segment | None = None

@@ -130,6 +130,10 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
     if panel.light:
         xs, ys = zip(*panel.light, strict=True)
         axes.plot(xs, ys, color=colours["light"], lw=1.3, ls=(0, (1, 1.8)), zorder=2)
+    if panel.expected:
+        _, xs, ys = zip(*panel.expected, strict=True)
+        axes.plot(xs, ys, color=colours["quiet"], lw=1.5, ls=(0, (5, 3)), marker="D", ms=4.5,
+                  mfc=colours["paper"], mec=colours["quiet"], mew=1.0, zorder=2.7)  # fmt: skip
     for path in panel.paths:
         xs, ys = zip(*path, strict=True)
         axes.plot(xs, ys, color=colours["dominated"], lw=0.9, ls=(0, (1, 2)), zorder=2.5)

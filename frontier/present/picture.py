@@ -151,6 +151,9 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
         region=region_of(view, x, y),
         rules=rules_of(view, x, y),
         light=_light(view, x, y),
+        expected=tuple(
+            (c, a * x.scale, b * y.scale) for c, a, b in view.expected if x.holds(a * x.scale) and y.holds(b * y.scale)
+        ),
         star=(star.x, star.y) if star else None,
         ring=(ring.x, ring.y) if ring else None,
     )
@@ -170,6 +173,8 @@ def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: flo
     tops = near_y + [min(e.high, 1.2 * e.value) for e in bounded]
     if view.light and ys and view.light.ceiling <= 1.6 * max(ys):
         tops.append(view.light.ceiling)
+    near_x += [a for _, a, _ in view.expected]
+    tops += [b for _, _, b in view.expected]
     limits = [limit.promise for limit in view.sla if limit.metric == across]
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
     return horizontal(across, near_x, ends, limits, view.gpus), vertical(up, tops, view.gpus, head)

@@ -1,13 +1,12 @@
-import csv
-import itertools
+import dataclasses
 import math
-from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks import prediction as study
 from frontier.engine.cards import card
+from frontier.engine.expect import Assumption, expect
 from frontier.engine.hardware import hardware
 from frontier.engine.predict import Known, calibrate
 from frontier.engine.price import roofline_of
@@ -16,69 +15,89 @@ from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import closed_loop_arrays
 from frontier.model import Shape
 
-SILICON = Path(__file__).parents[1] / "data" / "silicon" / "sample.csv"
+SERIES = study.read(study.SAMPLE)
+LIMITS = {  # median and 90th percentile of the relative error
+    "between": (study.between, {"tpot": (0.015, 0.07), "throughput": (0.015, 0.07), "ttft": (0.04, 0.20)}),
+    "spread": (study.spread, {"tpot": (0.015, 0.06), "throughput": (0.015, 0.06), "ttft": (0.04, 0.20)}),
+    "beyond": (study.beyond, {"tpot": (0.07, 0.25), "throughput": (0.07, 0.27), "ttft": (0.12, 0.53)}),
+}
 
 
-def series():
-    """The sample's series: the deployment with its shape, and (concurrency, TTFT, TPOT) by rising concurrency."""
-    found = defaultdict(lambda: defaultdict(list))
-    with SILICON.open() as file:
-        for row in csv.DictReader(line for line in file if not line.startswith("#")):
-            key = tuple(row[k] for k in ("source", "model", "system", "backend", "version", "precision", "tp", "ep"))
-            at = (float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3)
-            found[*key, int(row["isl"]), int(row["osl"])][int(row["concurrency"])].append(at)
-    return {key: [(c, *np.median(points[c], axis=0)) for c in sorted(points)] for key, points in found.items()}
-
-
-def light(key):
-    return Roofline.of(card(key[1]), hardware(key[2]), int(key[6]), key[5], "fp8")
-
-
-def errors(choose):
-    """Relative errors of the points left out, for every series; `choose` gives the indices to fit on, per fit."""
-    wrong = {"tpot": [], "ttft": [], "throughput": []}
-    held = []
-    for key, points in series().items():
-        isl, osl = key[-2:]
-        for fitted in choose(len(points)):
-            model = calibrate([Known(*points[i]) for i in fitted], isl, osl, light=light(key))
-            for i in set(range(len(points))) - set(fitted):
-                c, ttft, tpot = points[i]
-                truth = {"ttft": ttft, "tpot": tpot, "throughput": c * osl / (ttft + (osl - 1) * tpot)}
-                said = model.at(c)
-                for name, value in truth.items():
-                    estimate = getattr(said, name)
-                    wrong[name].append(abs(estimate.value / value - 1))
-                    held.append(estimate.low <= value <= estimate.high)
-    return {name: (np.median(w), np.quantile(w, 0.9)) for name, w in wrong.items()}, np.mean(held)
-
-
-def test_points_between_measured_ones_are_predicted_within_a_few_percent_on_silicon():
-    found, held = errors(lambda n: [[j for j in range(n) if j != i] for i in range(1, n - 1)])
-    assert np.all(found["tpot"] <= np.array([0.02, 0.07]))
-    assert np.all(found["throughput"] <= np.array([0.02, 0.07]))
-    assert np.all(found["ttft"] <= np.array([0.05, 0.25]))
-    assert held > 0.93
-
-
-def test_points_beyond_the_four_lowest_are_predicted_on_silicon():
-    found, held = errors(lambda n: [[0, 1, 2, 3]])
-    assert np.all(found["tpot"] <= np.array([0.07, 0.27]))
-    assert np.all(found["throughput"] <= np.array([0.07, 0.27]))
-    assert np.all(found["ttft"] <= np.array([0.14, 0.55]))
-    assert held > 0.90
+@pytest.mark.parametrize("question", LIMITS)
+def test_points_left_out_are_predicted_on_silicon_better_than_by_the_usual_curves(question):
+    choose, limits = LIMITS[question]
+    ours, plain = (study.left_out(SERIES, method, choose) for method in (study.engine_model, study.plain_sum))
+    for name, most in limits.items():
+        found = np.median(ours.wrong[name]), np.quantile(ours.wrong[name], 0.9)
+        assert np.all(found <= np.array(most)), name
+        assert np.all(found <= np.array([np.median(plain.wrong[name]), np.quantile(plain.wrong[name], 0.9)])), name
+    held = study.banded(SERIES, choose)
+    assert all(0.91 < share < 0.995 for share in held.values()), held
 
 
 def test_another_shape_is_predicted_on_silicon():
-    groups = defaultdict(list)
-    for key in series():
-        groups[key[:-2]].append(key)
-    points, wrong = series(), []
-    for here, there in itertools.chain.from_iterable(itertools.permutations(keys, 2) for keys in groups.values()):
-        model = calibrate([Known(*p) for p in points[here]], *here[-2:], light=light(here))
-        wrong += [abs(model.elsewhere(*there[-2:], c).tpot.value / tpot - 1) for c, _, tpot in points[there]]
-    assert len(wrong) >= 50
-    assert np.median(wrong) < 0.15
+    ours, same = study.across(SERIES)
+    assert len(ours.wrong["tpot"]) >= 50
+    for name, most in (("tpot", 0.12), ("throughput", 0.15)):
+        assert np.median(ours.wrong[name]) < most
+        assert np.median(ours.wrong[name]) < 0.6 * np.median(same.wrong[name])
+        assert np.mean(ours.held[name]) > 0.9
+
+
+def test_the_study_knows_the_baselines_by_heart():
+    points = [Known(c, 0.1 + 0.01 * c, 0.01 + 0.002 * c**0.5) for c in (1, 4, 16, 64)]
+    series = study.Series(SERIES[0].deployment, 1024, 256, tuple(points))
+    assert study.plain_sum(series)(points)(32.0)["tpot"] == pytest.approx(0.01 + 0.002 * 32**0.5, rel=1e-6)
+    assert study.interpolation(series)(points)(4.0)["ttft"] == pytest.approx(0.14)
+    peak, sigma, kappa = 100.0, 0.02, 1e-5
+    usl = [peak * c / (1 + sigma * (c - 1) + kappa * c * (c - 1)) for c in (1, 8, 64, 256)]
+    known = [Known(c, 0.1, (c * 256 / x - 0.1) / 255) for c, x in zip((1, 8, 64, 256), usl, strict=True)]
+    said = study.usl(dataclasses.replace(series, points=tuple(known)))(known)(128.0)["throughput"]
+    assert said == pytest.approx(peak * 128 / (1 + sigma * 127 + kappa * 128 * 127), rel=1e-3)
+
+
+def test_the_sample_and_the_whole_file_are_read_alike(tmp_path):
+    columns = (
+        "silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,tp_size,pp_size,"
+        "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
+    )
+    rows = [
+        f"source_file=a.csv; silicon_concurrency={c},vllm,1,openai/gpt-oss-120b,b200_sxm,fp4,{mode},"
+        f"1024,1024,2,1,1,1,2,{100 + c},{c}"
+        for c in (1, 2, 4, 8, 16, 32)
+        for mode in ("agg", "disagg")
+    ]
+    (tmp_path / "silicon_sample.csv").write_text("\n".join([columns, *rows, rows[0].replace(",101,1", ",103,3")]))
+    (series,) = study.read(tmp_path / "silicon_sample.csv")
+    assert [1, 2, 4, 8, 16, 32] == [p.concurrency for p in series.points]
+    assert (0.102, 0.002) == pytest.approx((series.points[0].ttft, series.points[0].tpot)), "measured twice: the median"
+    assert (37, 239) == (len(SERIES), sum(len(s.points) for s in SERIES))
+    assert ("gpt-oss-120b", 2) == (series.light().model.name, series.light().tp)
+
+
+@pytest.mark.slow
+def test_what_is_expected_without_a_measurement_is_within_its_bands_on_silicon():
+    found = study.without_measurement(SERIES)
+    assert len(found.wrong["tpot"]) > 200
+    assert np.median(found.wrong["tpot"]) < 0.22
+    assert np.median(found.wrong["throughput"]) < 0.22
+    assert all(np.mean(found.held[name]) > 0.92 for name in study.METRICS)
+
+
+def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_has_a_band():
+    spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100"})
+    shape = Shape.of(256, 64)
+    truth = closed_loop_arrays(spec, shape, 8, requests=32)
+    known, assumed = expect(Assumption(spec, known=True), shape, 8), expect(Assumption(spec), shape, 8)
+    assert ("simulated", "unmeasured") == (known.reach, assumed.reach)
+    for said in (known, assumed):
+        assert truth.output_throughput == said.throughput.value
+        assert truth.tpot.mean() == pytest.approx(said.tpot.value)
+    assert known.throughput.low == known.throughput.high
+    assert assumed.throughput.low < assumed.throughput.value < assumed.throughput.high
+    assert math.inf == assumed.ttft.high
+    assert expect(Assumption(spec), Shape.of(256, 1), 4).tpot.value == 0
+    assert expect(Assumption(dataclasses.replace(spec, max_num_seqs=4)), shape, 8).running == 4
 
 
 def simulated(spec, shape, concurrencies):

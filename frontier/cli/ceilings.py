@@ -1,0 +1,65 @@
+"""`frontier ceilings`: what this machine's memory, arithmetic and links do at their best."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import answer, answer_json, in_colour, json_option, say, width
+from frontier.errors import ExitCode, MisaskedError
+
+if TYPE_CHECKING:
+    from frontier.engine.ceilings import Machine
+
+
+@click.command("ceilings")
+@click.option(
+    "--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto", show_default=True,
+    help="auto: torch's GPUs where there are any, else the processor.",
+)  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.01, 60), default=0.5, show_default=True, help="For each ceiling.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+    help="FILE.yaml: the block  hardware:  to append to a config.",
+)  # fmt: skip
+@json_option
+def command(device: str, seconds: float, output: Path | None, as_json: bool) -> int:
+    """Measure memory bandwidth, matmul rate per number format and attention decode here, and between several GPUs
+    all-reduce from 32 KB to 1 GB and point to point, beside the data sheet.
+
+    Run it where the engine runs, with the engine stopped. GPUs need torch (the extra [gpu]); the processor does not.
+
+    \b
+    Examples:
+      frontier ceilings
+      frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
+    """
+    from frontier.engine.ceilings import measure
+    from frontier.present.ceilings import ceilings_json, ceilings_table, ceilings_yaml
+
+    found = measure(_machine(device), seconds)
+    if output is not None:
+        output.write_text(ceilings_yaml(found))
+        say(f"wrote {output}")
+    if as_json:
+        answer_json(ceilings_json(found))
+    else:
+        answer(ceilings_table(found, width=width(), colour=in_colour()))
+    return ExitCode.YES
+
+
+def _machine(device: str) -> "Machine":
+    """The GPUs where torch has any, else the processor."""
+    from frontier.engine.ceilings import NumpyMachine, TorchMachine
+
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    gpu = torch is not None and torch.cuda.is_available()
+    if device == "cuda" and not gpu:
+        why = "torch is not installed" if torch is None else "torch sees no GPU"
+        raise MisaskedError(f"no GPU to measure: {why}", "pip install 'llm-frontier[gpu]',  or  --device cpu")
+    if gpu and device != "cpu":
+        return TorchMachine(torch)
+    return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")

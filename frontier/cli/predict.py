@@ -1,0 +1,147 @@
+"""`frontier predict`: the frontier to expect, before measuring or beyond what was measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, say, width
+from frontier.errors import ExitCode, MisaskedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontier.engine.predict import Forecast, Prediction
+    from frontier.model import Shape
+    from frontier.results import Run
+
+
+@click.command("predict")
+@click.argument("source", metavar="[CONFIG|RUN]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--what-if", "changes", multiple=True, metavar="KEY=VALUE[,..]",
+    help="The same with another hardware, tp, model, precision, kv_precision, max_num_seqs, isl or osl; repeatable. "
+    "Needs a CONFIG.",
+)  # fmt: skip
+@click.option("--efficiency", default="60%", show_default=True, help="Share of the roofline assumed, with a CONFIG.")
+@click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
+@click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+    help="FILE.png, .svg or .pdf: a RUN's frontier with the predictions dashed.",
+)  # fmt: skip
+@json_option
+def command(
+    source: Path | None, changes: tuple[str, ...], efficiency: str, concurrency: str | None, shapes: tuple[str, ...],
+    output: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """The frontier the engine model expects, and the speed of light.
+
+    With a CONFIG nothing is measured: the model's sizes, the GPU and an assumed efficiency say what to expect. With a
+    RUN (default: the newest) the model is fitted to its measured points, and says what lies between and beyond them,
+    or at another shape. A prediction tells where to measure; no operating point is ever chosen from one.
+
+    \b
+    Examples:
+      frontier predict sweep.yaml --what-if hardware=b200 --what-if tp=2,precision=fp8
+      frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
+      frontier predict runs/llama8b --shape 4096/256
+    """
+    from frontier.present.predicted import forecast_json, forecast_table
+
+    asked = _concurrencies(concurrency)
+    if source is not None and source.is_file():
+        if output or shapes:
+            raise MisaskedError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
+        found = _of_config(source, changes, efficiency, asked)
+    else:
+        if changes:
+            raise MisaskedError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
+        found = _of_run(source, asked, shapes, output)
+    if as_json:
+        answer_json(forecast_json(found))
+    else:
+        answer(forecast_table(found, width=width(), colour=in_colour()))
+    return ExitCode.YES
+
+
+def _of_config(source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...]) -> "list[Forecast]":
+    from frontier.config import load_config
+    from frontier.forecast import of_config
+    from frontier.units import parse_share
+
+    try:
+        share = parse_share(efficiency)
+        if not 0 < share <= 1:
+            raise ValueError("not above 0 and at most 100%")
+    except ValueError as error:
+        raise MisaskedError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
+    config = load_config(source.read_text(), str(source))
+    if asked:
+        config = config.model_copy(update={"concurrency": asked})
+    return of_config(config, changes, share)
+
+
+def _of_run(
+    source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None
+) -> "list[Forecast]":
+    from frontier.cli.outcome import check_formats
+    from frontier.forecast import of_run
+    from frontier.results import load
+
+    if source is not None and not source.is_dir():
+        raise MisaskedError(f"there is no {source}", "name a config file or a run's directory")
+    check_formats((output,) if output else ())
+    run = load(find_run(source))
+    found = of_run(run, asked, tuple(_shape(text) for text in shapes))
+    if output is not None:
+        _draw(run, found, output)
+        say(f"wrote {output}")
+    return found
+
+
+def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
+    """Write the frontier on means, with the predictions dashed: they are means too, and no percentile's."""
+    from dataclasses import replace
+
+    from frontier.cli.outcome import page_report
+    from frontier.metrics import metric
+    from frontier.present.figure import save
+    from frontier.present.picture import small_multiples
+
+    across = metric(run.config.objectives[1]).quantity or "ttft"
+    name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
+    report = page_report(run, (), ("output_throughput", name))
+    said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
+    views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(small_multiples(views, footer=report.provenance), file)
+
+
+def _expected(forecast: "Forecast", across: str) -> tuple[tuple[float, float, float], ...]:
+    """The predictions as (concurrency, latency, throughput)."""
+    osl = forecast.shape.osl.mean
+    latency: dict[str, Callable[[Prediction], float]] = {
+        "mean_ttft": lambda p: p.ttft.value,
+        "mean_tpot": lambda p: p.tpot.value,
+        "mean_e2e": lambda p: p.ttft.value + (osl - 1) * p.tpot.value,
+    }
+    return tuple((p.concurrency, latency[across](p), p.throughput.value) for p in forecast.predictions)
+
+
+def _concurrencies(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= 100_000 for part in parts):
+        raise MisaskedError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _shape(text: str) -> "Shape":
+    from frontier.model import Shape
+
+    isl, slash, osl = text.partition("/")
+    if not slash or not all(part.isdecimal() and 1 <= int(part) <= 10_000_000 for part in (isl, osl)):
+        raise MisaskedError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
+    return Shape.of(int(isl), int(osl))

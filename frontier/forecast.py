@@ -1,0 +1,226 @@
+"""Predicted frontiers: of a config before anything was measured, and of a run between and beyond what was measured.
+
+A forecast says where to measure; it proves nothing, and nothing chooses an operating point from it.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from frontier.config import Config, DeploymentConfig
+from frontier.engine.expect import EFFICIENCY, OVERHEAD, Assumption, expect
+from frontier.engine.light import Carded, Light
+from frontier.engine.predict import Calibrated, Forecast, Known, calibrate
+from frontier.engine.price import roofline_of
+from frontier.engine.roofline import Limits
+from frontier.engine.spec import EngineSpec, spec_value
+from frontier.errors import MisaskedError
+from frontier.model import Point, Shape
+from frontier.results import Run, by_setting
+
+LEAST = 3
+"""Measured points a fit needs."""
+BATCHED_TOKENS = 8192
+RUNNING = 1024
+
+
+def of_config(
+    config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
+) -> list[Forecast]:
+    """What the engine model expects of each deployment and shape without any measurement, and with each what-if.
+
+    MisaskedError when a deployment's model or hardware is not known.
+    """
+    found = []
+    for deployment in config.deployments:
+        assumed, light = assumption(deployment, efficiency, overhead)
+        for shape in config.shapes:
+            found.append(unmeasured(deployment.name, shape, config.concurrency, assumed, light))
+            for change in changes:
+                other, its_light, at = what_if(assumed, shape, change)
+                found.append(unmeasured(deployment.name, at, config.concurrency, other, its_light, change))
+    return found
+
+
+def assumption(
+    deployment: DeploymentConfig, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
+) -> tuple[Assumption, Light | None]:
+    """The engine that stands for a deployment, and its speed of light. MisaskedError when too little is described."""
+    light = deployment.light()
+    if deployment.is_simulator:
+        return Assumption(deployment.engine_spec(), known=True), light
+    if not isinstance(light, Carded):
+        raise MisaskedError(
+            f"{deployment.name}: a prediction without a measurement needs the model's sizes and the GPU",
+            "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
+        )
+    return Assumption(assumed_engine(light, efficiency, overhead)), light
+
+
+def assumed_engine(light: Carded, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD) -> EngineSpec:
+    """An engine on this model and GPU at an efficiency. MisaskedError when the weights do not fit."""
+    of = light.roofline
+    most = light.max_num_seqs or RUNNING
+    spec = EngineSpec(
+        model_name=of.model.name, model=of.model, hardware=of.gpu, tp=of.tp, precision=of.precision,
+        kv_precision=of.kv_precision, efficiency=efficiency, overhead=overhead, max_num_seqs=most,
+        max_batched_tokens=max(BATCHED_TOKENS, most),
+    )  # fmt: skip
+    try:
+        spec.check()
+    except ValueError as error:
+        what, _, way_out = str(error).partition("; ")
+        raise MisaskedError(what, way_out or "look at hardware and model") from None
+    return spec
+
+
+def unmeasured(
+    deployment: str,
+    shape: Shape,
+    concurrencies: Sequence[int],
+    assumed: Assumption,
+    light: Light | None,
+    variant: str = "",
+) -> Forecast:
+    """Expectation by expectation. MisaskedError when a request does not fit."""
+    try:
+        found = tuple(expect(assumed, shape, c) for c in concurrencies)
+    except ValueError as error:
+        raise MisaskedError(f"{shape.label}: {error}", "use shorter shapes, more GPUs or another precision") from None
+    lights = tuple(_limits(light, shape, c) for c in concurrencies)
+    basis = f"{light.assumption}: {assumed.text}" if light and not assumed.known else assumed.text
+    return Forecast(deployment, shape, basis, found, (), lights, variant)
+
+
+def _limits(light: Light | None, shape: Shape, concurrency: float) -> Limits | None:
+    try:
+        return None if light is None else light.limits(shape, max(1, round(concurrency)))
+    except ValueError:
+        return None
+
+
+# --- from what was measured
+
+
+def of_run(run: Run, concurrencies: Sequence[int] = (), shapes: Sequence[Shape] = ()) -> list[Forecast]:
+    """Every (deployment, shape) of a run with enough points, fitted; `shapes` are predicted from the nearest of them.
+
+    Concurrencies default to a ladder to twice the highest measured. MisaskedError when nothing can be fitted.
+    """
+    fits = _fits(run)
+    if not fits:
+        raise MisaskedError(
+            f"no shape of this run has {LEAST} valid points of different concurrency to fit to",
+            "measure more concurrencies, or predict without a measurement:  frontier predict CONFIG",
+        )
+    found = []
+    for (deployment, shape), known in fits.items():
+        light = run.light(deployment)
+        model = _calibrated(known, shape, light)
+        asked = concurrencies or _ladder(known)
+        said = tuple(model.at(c) for c in asked)
+        basis = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
+        lights = tuple(_limits(light, shape, c) for c in asked)
+        found.append(Forecast(deployment, shape, basis, said, known, lights))
+    for deployment in dict.fromkeys(deployment for deployment, _ in fits):
+        found += [_elsewhere(run, fits, deployment, shape, concurrencies) for shape in shapes]
+    return found
+
+
+Fits = dict[tuple[str, Shape], tuple[Known, ...]]
+
+
+def _fits(run: Run) -> Fits:
+    """The settings that can be fitted, with their points: valid ones without a failed request, means in seconds."""
+    found = {}
+    for setting, points in by_setting(run.points()).items():
+        known = tuple(k for p in sorted(points, key=lambda p: p.concurrency) if (k := _known(p)) is not None)
+        if len({k.concurrency for k in known}) >= LEAST:
+            found[setting] = known
+    return found
+
+
+def _known(point: Point) -> Known | None:
+    ttft, tpot = point.metrics.get("mean_ttft"), point.metrics.get("mean_tpot")
+    if not point.valid or ttft is None or tpot is None:
+        return None
+    if not (0 < ttft.value < math.inf and 0 < tpot.value < math.inf):
+        return None
+    return Known(point.concurrency, ttft.value, tpot.value)
+
+
+def _calibrated(known: Sequence[Known], shape: Shape, light: Light | None) -> Calibrated:
+    roofline = light.roofline if isinstance(light, Carded) else None
+    return calibrate(known, shape.isl.mean, shape.osl.mean, light=roofline)
+
+
+def _ladder(known: Sequence[Known]) -> list[int]:
+    """Concurrencies worth saying something about that were not measured: half octaves, to twice the highest."""
+    low, high = known[0].concurrency, known[-1].concurrency
+    steps = round(2 * math.log2(2 * high / low))
+    asked = {round(low * 2 ** (i / 2)) for i in range(steps + 1)}
+    near = {round(k.concurrency) for k in known}
+    return sorted(c for c in asked if all(abs(math.log2(c / k)) > 0.2 for k in near))
+
+
+def _elsewhere(run: Run, fits: Fits, deployment: str, shape: Shape, concurrencies: Sequence[int]) -> Forecast:
+    """Another shape, from the measured shape most like it."""
+
+    def far(other: Shape) -> float:
+        return abs(math.log(other.isl.mean / shape.isl.mean)) + abs(math.log(other.osl.mean / shape.osl.mean))
+
+    here = min((of for name, of in fits if name == deployment), key=far)
+    known, light = fits[deployment, here], run.light(deployment)
+    model = _calibrated(known, here, light)
+    asked = concurrencies or [round(k.concurrency) for k in known]
+    said = tuple(model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked)
+    basis = f"carried over from {here.label}" + ("" if isinstance(light, Carded) else ", without a roofline")
+    return Forecast(deployment, shape, basis, said, (), tuple(_limits(light, shape, c) for c in asked))
+
+
+# --- what if
+
+WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
+
+
+def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Light, Shape]:
+    """The engine, its speed of light and the shape with something changed: 'hardware=b200,tp=4,isl=8192'.
+
+    MisaskedError names the part that cannot be.
+    """
+    spec = assumed.spec
+    if spec.model is None:
+        raise MisaskedError(
+            "--what-if needs a model and a GPU; this simulator has prices of its own",
+            "write  simulator: {model: llama-3.1-8b, hardware: h100}",
+        )
+    given: dict[str, str] = {}
+    for item in change.split(","):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not value or key not in WHAT_IFS:
+            hint = difflib.get_close_matches(key, WHAT_IFS, n=1)
+            way_out = f"did you mean {hint[0]}?" if hint and key != hint[0] else "known: " + ", ".join(WHAT_IFS)
+            raise MisaskedError(f"--what-if {item.strip()!r} is not understood", way_out)
+        given[key] = value
+    lengths = {key: _tokens(key, given.pop(key)) for key in ("isl", "osl") if key in given}
+    if "model" in given:
+        given.setdefault("precision", "")
+    try:
+        changes: dict[str, Any] = {key: spec_value(key, value) if value else None for key, value in given.items()}
+        spec = dataclasses.replace(spec, **changes)
+        spec.check()
+    except ValueError as error:
+        what, _, way_out = str(error).partition("; ")
+        raise MisaskedError(f"--what-if: {what}", way_out or "see  frontier predict --help") from None
+    if lengths:
+        isl, osl = lengths.get("isl", round(shape.isl.mean)), lengths.get("osl", round(shape.osl.mean))
+        shape = dataclasses.replace(Shape.of(isl, osl), prefix=shape.prefix)
+    return dataclasses.replace(assumed, spec=spec), Carded(roofline_of(spec), spec.max_num_seqs), shape
+
+
+def _tokens(key: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 10_000_000:
+        raise MisaskedError(f"--what-if {key}={value}: not a number of tokens", f"write {key}=8192")
+    return int(value)

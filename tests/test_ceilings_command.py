@@ -1,0 +1,35 @@
+"""`frontier ceilings` on this machine's processor."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from frontier.config import load_config
+from tests.commands import frontier
+
+
+def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) -> None:
+    said = frontier("ceilings", "--device", "cpu", "--seconds", "0.01", "-o", "c.yaml", "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert "frontier.ceilings/1" == tree["schema"]
+    measured = {line["name"]: line["measured"] for line in tree["ceilings"]}
+    assert {"memory_bandwidth", "matmul_fp32", "attention"} <= set(measured)
+    assert all(value > 0 for value in measured.values())
+    assert "wrote c.yaml" in said.err
+    text = "endpoint: http://h:8000\nmodel: qwen3-0.6b\nshapes: [64/16]\n" + (tmp_path / "c.yaml").read_text()
+    light = load_config(text, "s.yaml").deployments[0].light()
+    assert light is not None
+    assert light.step(load_config(text, "s.yaml").shapes[0], 1) == pytest.approx(
+        0.44e9 * 2 / measured["memory_bandwidth"], rel=0.6
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch may find a GPU")
+def test_a_gpu_without_torch_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    said = frontier("ceilings", "--device", "cuda", cwd=tmp_path)
+    assert (said.code, said.out) == (2, "")
+    assert "torch is not installed" in said.err
+    assert "llm-frontier[gpu]" in said.err
