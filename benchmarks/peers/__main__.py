@@ -11,6 +11,7 @@ the same with 128 requests, and `flood` (no delay at all, 32 streams). Per tool:
   error           what it said minus what the server saw, of the paced load
   CPU             of the whole process tree, per 1,000 further requests (paced minus its short form: start-up drops out)
   fixed           wall time of the short form beyond the time the server was at work: the price of each start
+  next point      of ours: how long the server waits between two points of one sweep
   chunks/s        of the flood, as the server saw it
   RSS             the process tree's peak, added up
 Figures are medians over the rounds. Nothing else should run on the machine.
@@ -52,7 +53,10 @@ LOADS = {
     "paced": Load(128, 1280, 0.050, 0.010),
     "short": Load(128, 128, 0.050, 0.010),
     "flood": Load(32, 3200, 0.0, 0.0),
+    "sweep": Load(128, 128, 0.050, 0.010),
 }
+POINTS = 3
+"""Of the load `sweep`."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Result:
     served: int
     chunks: int
     busy: float
+    idle: float
     wall: float
     cpu: float
     rss: int
@@ -110,12 +115,31 @@ def truth(log: list[Served]) -> Said:
     }
 
 
+def idle(log: list[Served]) -> float:
+    """Seconds between the first request and the last token in which nothing was in flight."""
+    spans = sorted((s.receipt, float(s.sent[-1])) for s in log if len(s.sent))
+    found, until = 0.0, spans[0][1]
+    for begin, end in spans:
+        found += max(0.0, begin - until)
+        until = max(until, end)
+    return found
+
+
 def measure(tool: Tool, name: str, tools: Path, tokenizer: Path) -> Result:
     """One run of one tool at a fresh server."""
     load = LOADS[name]
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch, TruthServer(ttft=load.ttft, itl=load.itl) as server:
         folder = Path(scratch)
-        point = Point(server.url.removesuffix("/v1"), load.streams, load.requests, ISL, OSL, tokenizer, folder)
+        point = Point(
+            server.url.removesuffix("/v1"),
+            load.streams,
+            load.requests,
+            ISL,
+            OSL,
+            tokenizer,
+            folder,
+            POINTS if name == "sweep" else 1,
+        )
         began, before = time.perf_counter(), os.times()
         with (folder / "log").open("wb") as out:
             process = subprocess.Popen(
@@ -135,15 +159,27 @@ def measure(tool: Tool, name: str, tools: Path, tokenizer: Path) -> Result:
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         chunks = sum(len(s.sent) for s in log)
         return Result(
-            tool.name, name, tool.said(point), truth(log), len(log), chunks, float(busy), wall, cpu, meter.rss
-        )  # fmt: skip
+            tool.name,
+            name,
+            tool.said(point),
+            truth(log),
+            len(log),
+            chunks,
+            float(busy),
+            idle(log),
+            wall,
+            cpu,
+            meter.rss,
+        )
 
 
 def table(results: list[Result]) -> str:
     """Markdown, a row per tool, in the order of measuring; the last line says how far the best of the others is."""
     rows, figures = [], {}
     for name in dict.fromkeys(r.tool for r in results):
-        paced, short, flood = ([r for r in results if (r.tool, r.load) == (name, load)] for load in LOADS)
+        paced, short, flood = (
+            [r for r in results if (r.tool, r.load) == (name, load)] for load in ("paced", "short", "flood")
+        )
 
         def middle(values: list[float]) -> float:
             return statistics.median(values) if values else float("nan")
@@ -170,8 +206,10 @@ def table(results: list[Result]) -> str:
             f"{v:+,.{d}f}" if i < 4 else f"{v:,.{d}f}"
             for i, (v, d) in enumerate(zip(found.values(), digits, strict=True))
         ]
+        between = [r.idle / (POINTS - 1) for r in results if (r.tool, r.load) == (name, "sweep")]
+        cells.append(f"{statistics.median(between):.2f}" if between else "–")
         rows.append(f"| {name} | {' | '.join(cells)} |")
-    heads = list(next(iter(figures.values())))
+    heads = [*next(iter(figures.values())), "next point, s"]
     lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads), *rows]
     others = [f for name, f in figures.items() if name != "frontier"]
     if "frontier" in figures and others:
@@ -211,6 +249,8 @@ def main() -> None:
         for load in asked.loads:
             for name in present if turn % 2 == 0 else present[::-1]:
                 tokenizer = (asked.tokenizer or Path()).absolute()
+                if load == "sweep" and name != "frontier":
+                    continue
                 results.append(measure(TOOLS[name], load, asked.tools.absolute(), tokenizer))
                 print(f"round {turn + 1}: {name}, {load}: {results[-1].wall:.1f} s", file=sys.stderr)
                 if asked.keep:

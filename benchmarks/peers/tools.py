@@ -35,7 +35,10 @@ Said = dict[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """One closed-loop point: `streams` in flight, `requests` in all, lengths in tokens."""
+    """One closed-loop point: `streams` in flight, `requests` in all, lengths in tokens.
+
+    `points` settings instead of one, of a stream less each, in one start: asked of ours alone.
+    """
 
     url: str
     streams: int
@@ -44,6 +47,7 @@ class Point:
     osl: int
     tokenizer: Path
     folder: Path
+    points: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def _frontier(point: Point, _: Path) -> list[str]:
         "model": "truth",
         "api": "chat",
         "shapes": [f"{point.isl}/{point.osl}"],
-        "concurrency": [point.streams],
+        "concurrency": [point.streams - i for i in range(point.points)],
         "requests": point.requests,
         "repeats": 1,
         "max_time": "10min",
@@ -90,7 +94,7 @@ def _frontier(point: Point, _: Path) -> list[str]:
 def _frontier_said(point: Point) -> Said:
     from frontier import load
 
-    (found,) = load(point.folder / "run").points()
+    found = load(point.folder / "run").points()[-1]
     names = {"ttft_mean": "mean_ttft", "ttft_p99": "p99_ttft", "tpot_mean": "mean_tpot", "e2e_mean": "mean_e2e"}
     said = {ours: found.metrics[name].value for ours, name in names.items()}
     return {key: value for key, value in said.items() if value is not None}
