@@ -38,7 +38,7 @@ class Watchdog:
         gc.freeze()
         gc.callbacks.append(self._on_gc)
         self._thresholds = gc.get_threshold()
-        gc.set_threshold(20_000, 50, 50)
+        gc.set_threshold(5_000, 200, 1_000)
         return self
 
     def __exit__(

@@ -232,9 +232,16 @@ def command(folder: Path, port: int, max_num_seqs: int = 128) -> list[str]:
 
 @contextlib.contextmanager
 def running(
-    folder: Path | None = None, *, max_num_seqs: int = 128, ready_within_s: float = 240.0, grace_s: float = 15.0
+    folder: Path | None = None,
+    *,
+    max_num_seqs: int = 128,
+    nice: int = 0,
+    ready_within_s: float = 240.0,
+    grace_s: float = 15.0,
 ) -> Iterator[str]:
     """Starts the engine on a free port of the loopback, yields its base URL, and ends all of its processes afterwards.
+
+    `nice` is added to its niceness: on few cores a client beside it needs to be served first.
 
     Raises EngineError with the end of the engine's log when it ends early or does not answer within ready_within_s.
     """
@@ -245,7 +252,7 @@ def running(
         with log.open("wb") as out:
             try:
                 process = subprocess.Popen(
-                    command(folder, port, max_num_seqs),
+                    ["nice", "-n", str(nice), *command(folder, port, max_num_seqs)],
                     env=_environment(folder) | {"TMPDIR": scratch},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
