@@ -6,8 +6,18 @@ Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its reques
 from typing import Any
 
 from frontier.exchange.documents import Document, Node
-from frontier.exchange.found import Found, Result, Trace, identity_flags, in_flight, open_loop_notes, statistics, steps
-from frontier.model import Outcome, Record
+from frontier.exchange.found import (
+    IDENTITY,
+    Found,
+    Result,
+    Trace,
+    identity_flags,
+    in_flight,
+    open_loop_notes,
+    statistics,
+    steps,
+)
+from frontier.model import Flag, Outcome, Record
 
 _LATENCIES = {
     "ttft": "time_to_first_token",
@@ -64,6 +74,7 @@ def _result(top: Node) -> Result:
             figures[ours] = value
     tokens = _avg(top, "output_sequence_length")
     isl, osl = _asked(top)
+    flags = (*identity_flags(figures, tokens), *_token_flags(tokens, _avg(top, "usage_completion_tokens")))
     stated = isl is not None and osl is not None
     concurrency, rate, notes = _load(top, figures)
     if top.tree.get("was_cancelled") is True:
@@ -71,7 +82,20 @@ def _result(top: Node) -> Result:
     return Result(
         concurrency, figures, ok, failed,
         isl if stated else _avg(top, "input_sequence_length"), osl if stated else tokens, stated, tokens,
-        facts=_facts(top), model=_model(top), rate=rate, flags=identity_flags(figures, tokens), notes=notes,
+        facts=_facts(top), model=_model(top), rate=rate, flags=flags, notes=notes,
+    )  # fmt: skip
+
+
+def _token_flags(counted: float | None, served: float | None) -> tuple[Flag, ...]:
+    """Answers that AIPerf's tokenizer counts otherwise than the server: TPOT and throughput are in other tokens."""
+    if not counted or not served or abs(counted - served) <= IDENTITY * served:
+        return ()
+    return (
+        Flag(
+            "token_mismatch", f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server",
+            f"±{IDENTITY:.0%}",
+            "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts",
+        ),
     )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ from frontier.units import format_number
 
 ALIKE = 0.05
 """Observed mean lengths within this share of each other are one shape."""
+OFF = 0.02
+"""Lengths may be this share off, or one token, before what came counts instead of what was asked for."""
 LITTLE = 0.10
 """Rate x E2E may be this share away from the concurrency before it is said."""
 MOST_DEPLOYMENTS = 1_000
@@ -98,7 +100,7 @@ def assemble(founds: Sequence[Found], *, deployment: str | None = None, shape: S
 
 def _settled(item: _Item) -> Result | Trace:
     """A trace whose window can be found stays one; any other becomes the aggregate it amounts to."""
-    what = item.what
+    what = _observed(item.what)
     if isinstance(what, Result):
         _check(item.file, what.concurrency)
         return what
@@ -109,6 +111,26 @@ def _settled(item: _Item) -> Result | Trace:
         return what
     why = "it is too short to have a steady part" if closed else "it is an open loop"
     return summed(what, f"the requests were summed up, not analysed: {why}")
+
+
+def _observed(what: Result | Trace) -> Result | Trace:
+    """Lengths asked for that were not what came give way to what came: a shape says what was measured."""
+    if not what.stated or not what.isl or not what.osl:
+        return what
+    isl, osl = (None, what.tokens) if isinstance(what, Result) else _mean_lengths(what.records)
+    came = (isl or what.isl, osl or what.osl)
+    if all(abs(a - b) <= max(1.0, OFF * b) for a, b in zip(came, (what.isl, what.osl), strict=True)):
+        return what
+    said = f"{what.isl:g}/{what.osl:g} tokens were asked for, {came[0]:.4g}/{came[1]:.4g} came"
+    return replace(what, isl=came[0], osl=came[1], stated=False, notes=(*what.notes, said))
+
+
+def _mean_lengths(records: Sequence[Record]) -> tuple[float | None, float | None]:
+    """Mean input and output tokens of the successes, as far as they were counted."""
+    ok = [r for r in records if r.outcome is Outcome.OK]
+    sides = ([r.prompt_tokens for r in ok if r.prompt_tokens], [r.completion_tokens for r in ok if r.completion_tokens])
+    isl, osl = (float(np.mean(side)) if side else None for side in sides)
+    return isl, osl
 
 
 def _check(file: str, concurrency: int) -> None:

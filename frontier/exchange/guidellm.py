@@ -165,7 +165,8 @@ def _record(index: int, item: Node, sent: float, zero: float, succeeded: bool) -
         return Record(index, -1, sent, Outcome.STREAM_ERROR, end, 0, 0, prompt_tokens=prompt, error=said or "failed")
     first = sent + ttft * 1e-3
     final = end if last is None else last - zero
+    events = max(1, timings.count("token_iterations") or 1)
     return Record(
         index, -1, sent, Outcome.OK, max(end, final), 0, 0, first=first, last=max(first, final),
-        prompt_tokens=prompt, completion_tokens=tokens, events=max(1, timings.count("token_iterations") or 1),
+        prompt_tokens=prompt, completion_tokens=tokens, events=events, reads=events,
     )  # fmt: skip

@@ -50,7 +50,8 @@ def read(document: Document) -> Found:
     }
     figures |= {ours: v for ours, name in rates.items() if (v := of.at("throughput").number(name)) is not None}
     tokens, prompt = _mean(of, "output_tokens", "output_len"), _mean(of, "prompt_tokens", "prompt_len")
-    concurrency, rate = load.count("concurrency"), load.number("requested_rate")
+    concurrency = load.count("concurrency")
+    rate = None if concurrency else load.number("requested_rate")
     notes: tuple[str, ...] = ()
     if not concurrency:
         concurrency = in_flight(figures.get("request_throughput"), figures.get("mean_e2e"))

@@ -193,6 +193,8 @@ def _record(
             error=error or "no output",
         )  # fmt: skip
     last = sent + ttft + sum(itls)
+    if len(itls) == completion:  # the chat client also stamps the closing event, which brings no token
+        itls = itls[:-1]
     gaps = steps(itls, 1.0)
     return Record(
         index, -1, sent, Outcome.OK, last, 0, 0, first=sent + ttft, last=last, prompt_tokens=prompt or None,

@@ -128,7 +128,7 @@ def test_llmperf_gives_first_token_and_end_but_no_tpot() -> None:
     assert [1, 16, 64] == sorted(mine)
     sixteen = mine[16]
     value = {name: estimate.value for name, estimate in sixteen.metrics.items()}
-    assert ("550/150", 112) == (sixteen.shape.label, sixteen.n)
+    assert ("550/159", 112) == (sixteen.shape.label, sixteen.n)
     assert pytest.approx(7.9380509024) == value["p99_ttft"]
     assert pytest.approx(18.0696061956) == value["mean_e2e"]
     assert pytest.approx(124.2927556359) == value["output_throughput"]
