@@ -180,8 +180,36 @@ def test_nothing_measured_on_silicon_was_faster_than_light():
         limits = light.limits(int(row["concurrency"]), 0.9 * int(row["isl"]), 0.9 * int(row["osl"]))
         assert limits.tpot <= float(row["tpot_ms"]) / 1e3
         assert limits.ttft <= float(row["ttft_ms"]) / 1e3
+        osl = 0.9 * int(row["osl"])
+        residence = (float(row["ttft_ms"]) + (osl - 1) * float(row["tpot_ms"])) / 1e3
+        assert limits.throughput >= int(row["concurrency"]) * osl / residence
         shares.append(limits.tpot * 1e3 / float(row["tpot_ms"]))
     assert len(shares) > 150
     # A bound that is far below everything would pass too, and be worth nothing.
     assert 0.2 < sorted(shares)[len(shares) // 2] < 0.6
     assert max(shares) > 0.8
+
+
+def test_a_slow_link_binds_where_a_fast_one_does_not():
+    model, shape = card("llama-3.1-70b"), (4096, 64)
+    nvlink = Roofline.of(model, hardware("h100"), 8, "fp8")
+    pcie = Roofline.of(model, hardware("l40s"), 8, "fp8")
+    assert "network" == pcie.limits(256, *shape).binds
+    assert "network" != nvlink.limits(256, *shape).binds
+    # 2 x 80 layers x 4096 tokens x 8192 x 2 bytes over 32 GB/s
+    assert pcie.network(4096) == pytest.approx(2 * 80 * 4096 * 8192 * 2 / 32e9)
+    assert pcie.network(4096) < pcie.all_reduce(4096), "a ring sends more than the least"
+    assert 0 == Roofline.of(model, hardware("h100"), 1, "fp8").network(4096)
+
+
+def test_shared_prompts_are_read_once():
+    light = Roofline.of(card("llama-3.1-8b"), hardware("h100"))
+    whole, half = light.limits(8, 4096, 64), light.limits(8, 4096, 64, cached=2048)
+    assert half.ttft < 0.55 * whole.ttft
+    assert half.throughput > whole.throughput
+
+
+def test_one_long_prompt_with_a_short_answer_waits_for_its_prefill():
+    light = Roofline.of(card("llama-3.1-8b"), hardware("h100"))
+    assert "prefill compute" == light.limits(1, 32_768, 4).binds
+    assert "decode bandwidth" == light.limits(1, 128, 512).binds
