@@ -178,16 +178,18 @@ def test_what_cannot_be_checked_says_why(
         assert "is not a share of a rate" in capsys.readouterr().err
 
 
-def test_the_command_verifies_a_real_server(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(
-        "endpoint: simulator\nsimulator: {step_base: 2ms}\nshapes: [32/4]\nconcurrency: [2, 4]\n"
-        "sla: {p90_ttft: 2s}\nrequests: 150\nrepeats: 1\nrefine: 0\nmax_time: 10s\n"
-    )
-    swept = command("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
-    said = command("verify", "run", "--load", "50%", "--requests", "150", cwd=tmp_path)
-    assert swept.code == said.code or said.code in (0, 4, 5), said.err
-    if swept.code == 0:
-        assert "150 requests arrive at" in said.err
-        assert "with Poisson arrivals at" in said.out
-        (record, *_) = (tmp_path / "run" / "verify" / "trials").glob("*.jsonl")
-        assert all("scheduled" in json.loads(line) for line in record.read_text().splitlines())
+def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], sla="{p90_ttft: 200ms}", requests=200))
+    journal = path / "journal.jsonl"  # it was no server that answered in virtual time
+    journal.write_text("".join(x for x in journal.read_text().splitlines(True) if '"event":"server"' not in x))
+    said = command("verify", "run", "--load", "10%", "--requests", "110", cwd=tmp_path)
+    assert said.code in (0, 3, 4, 5), said.err
+    assert "256/32  110 requests arrive at " in said.err
+    assert "with Poisson arrivals at" in said.out
+    assert "10.0% of the rate of c=" in said.out
+    assert "closed loop" in said.out
+    (records,) = (path / "verify" / "trials").glob("*.jsonl")
+    kept = [json.loads(line) for line in records.read_text().splitlines()]
+    assert len(kept) >= 110
+    assert all("scheduled" in record for record in kept)

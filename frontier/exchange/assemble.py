@@ -233,7 +233,9 @@ def _part(key: str, value: str) -> str:
     """A fact in a name: what it is of is said of bare numbers and yes or no, as 'tp8'."""
     bare = value.rstrip("/").rsplit("/", 1)[-1]
     says_nothing = bare.replace(".", "").isdigit() or bare.lower() in ("true", "false", "yes", "no")
-    return f"{key.removesuffix('_size')}{bare}" if says_nothing and key != "deployment" else bare
+    if not says_nothing or key == "deployment":
+        return bare
+    return f"v{bare}" if key.endswith("version") else f"{key.removesuffix('_size')}{bare}"
 
 
 def _slug(name: str) -> str:

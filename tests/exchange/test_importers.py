@@ -301,6 +301,15 @@ def test_several_deployments_are_named_by_what_tells_them_apart() -> None:
     assert "mine" == assemble([a], deployment="mine").points[0].deployment
 
 
+def test_bare_numbers_in_a_name_say_what_they_are_of() -> None:
+    rows = [("0.16.0", "8"), ("0.18.0", "8"), ("0.18.0", "4")]
+    head = "isl,osl,silicon_ttft_ms,silicon_tpot_ms,silicon_data_source,backend_version,tp_size"
+    text = "\n".join([head, *(f"64,8,10,1,silicon_concurrency=4,{version},{tp}" for version, tp in rows)])
+    found = formats.read("silicon.csv", text.encode())
+    assert found is not None
+    assert ["v0.16.0-tp8", "v0.18.0-tp8", "v0.18.0-tp4"] == [d.name for d in assemble([found]).deployments]
+
+
 def test_names_that_come_to_the_same_are_kept_apart() -> None:
     both = assemble([said(vllm(label="a b")), said(vllm(label="a-b"))])
     assert ["a-b", "a-b-2"] == [d.name for d in both.deployments]
