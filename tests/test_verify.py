@@ -186,7 +186,8 @@ def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
     said = command("verify", "run", "--load", "10%", "--requests", "110", cwd=tmp_path)
     assert said.code in (0, 3, 4, 5), said.err
     assert "256/32  110 requests arrive at " in said.err
-    assert "with Poisson arrivals at" in said.out
+    assert " with Poisson arrivals at " in said.out
+    assert "trials run" not in said.err
     assert "10.0% of the rate of c=" in said.out
     assert "closed loop" in said.out
     (records,) = (path / "verify" / "trials").glob("*.jsonl")

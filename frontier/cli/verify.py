@@ -14,6 +14,7 @@ from frontier.cli.common import answer, answer_json, find_run, json_option, run_
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
+    from frontier.measure.loop import Progress
     from frontier.results import Run
     from frontier.verify import Check, Checked
 
@@ -75,7 +76,6 @@ def share(text: str) -> float:
 def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
     from frontier.backend import HttpBackend
     from frontier.measure.runner import run as run_loop
-    from frontier.present.progress import make_progress
     from frontier.store import RunDirectory
     from frontier.units import format_elapsed
     from frontier.verify import verify
@@ -91,12 +91,18 @@ def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        progress = make_progress(sys.stderr)
         backend = HttpBackend(found.config, os.environ, time.time_ns())
-        try:
-            return await verify(found, wanted, backend, store, on_tick=progress.tick, stop=stop)
-        finally:
-            progress.close()
+        return await verify(found, wanted, backend, store, on_tick=tick, stop=stop)
 
     with RunDirectory.open_to_verify(found.path) as store:
-        return run_loop(go())
+        done = run_loop(go())
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", nl=False, err=True)
+    return done
+
+
+def tick(progress: "Progress") -> None:
+    """How it stands, on one line that is written over; nothing where that cannot be."""
+    if sys.stderr.isatty():
+        sent, flying = progress.window_sent, progress.in_flight
+        click.echo(f"\r\x1b[K{progress.stage}: {sent:,} sent, {flying:,} in flight", nl=False, err=True)

@@ -52,7 +52,7 @@ def _lines(checked: _Checked) -> list[str]:
     name = name if decision.deployment == "default" else f"{clean(decision.deployment, 40)} · {name}"
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
     head = (
-        f"{_HEADS[verdict]:<6}with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
+        f"{_HEADS[verdict]:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {setting(decision.concurrency or 0)}   {name}"
     )
     lines = [head]
