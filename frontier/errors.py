@@ -77,13 +77,17 @@ class InterruptedSweepError(FrontierError):
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing wrong with a config: where (1-based line and column, when known), what, and the way out."""
+    """One thing wrong with a config: where (1-based line and column, when known), what, and the way out.
+
+    `where` names the place when it is not in the file, as '--set requests=many'.
+    """
 
     what: str
     way_out: str | None = None
     line: int | None = None
     column: int | None = None
     source_line: str | None = None
+    where: str | None = None
 
 
 class ConfigError(MisaskedError):
@@ -97,7 +101,7 @@ class ConfigError(MisaskedError):
     def _lines(self) -> list[str]:
         lines: list[str] = []
         for c in self.complaints:
-            where = self.file if c.line is None else f"{self.file}:{c.line}:{c.column}"
+            where = c.where or (self.file if c.line is None else f"{self.file}:{c.line}:{c.column}")
             lines.append(f"{where}: {c.what}")
             if c.source_line is not None:
                 lines.append(f"  {c.line} | {c.source_line.strip()}")

@@ -4,16 +4,21 @@ Repeats are blocks, each with every setting once in an order of its own, so that
 cannot look like an effect of concurrency. Deployments take turns inside a block, setting by setting, for the same
 reason. Before all, each shape is run once at its lowest concurrency: that is cheap, and it tells how long a request
 takes.
+
+With a budget the order is that of worth, as the end may be cut off: the lowest concurrency of each shape; every
+setting once, each next one halving the widest gap; the refinement at the edge of the SLA; then the other repeats, block
+by block.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from frontier.analyze.claims import LOOKS
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.models import described
+from frontier.errors import MisaskedError
 from frontier.model import Phase, Shape, Trial
 
 TURNS = 5
@@ -79,17 +84,25 @@ class Plan:
         }
 
 
-def make_plan(config: Config) -> Plan:
-    """The plan of a config; the same config gives the same plan everywhere."""
-    trials = tuple(_in_order(config))
+def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
+    """The plan of a config; the same config gives the same plan everywhere.
+
+    `only` names the shapes and deployments that it is limited to; MisaskedError when there is none of such a name.
+    """
+    shapes = _only([shape.label for shape in config.shapes], only)
+    deployments = _only([d.name for d in config.deployments], only)
+    if unknown := [name for name in only if name not in (*shapes, *deployments)]:
+        names = [*(s.label for s in config.shapes), *(d.name for d in config.deployments if d.name != "default")]
+        raise MisaskedError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
+    trials = tuple(t for t in _in_order(config) if t.shape.label in shapes and t.deployment in deployments)
     costs = estimate(trials, config)
-    pairs = len(config.deployments) * len(config.shapes)
+    pairs = len(deployments) * len(shapes)
     refine = config.refine if config.limits else 0
     biggest = max(cost.bytes for cost in costs)
     return Plan(
         trials=trials,
-        deployments=tuple(d.name for d in config.deployments),
-        shapes=tuple(shape.label for shape in config.shapes),
+        deployments=deployments,
+        shapes=shapes,
         concurrency=config.concurrency,
         repeats=config.repeats,
         refine=refine,
@@ -98,6 +111,18 @@ def make_plan(config: Config) -> Plan:
         expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * LOOKS * biggest,
         requests=sum(trial.requests for trial in trials),
     )
+
+
+def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Those that are wanted; all of them when none of them is."""
+    return tuple(name for name in names if name in wanted) or tuple(names)
+
+
+def in_turn(config: Config, plan: Plan) -> list[list[DeploymentConfig]]:
+    """The deployments that are up at one time: all that the user runs together, then each that is started, alone."""
+    planned = [d for d in config.deployments if d.name in plan.deployments]
+    together = [d for d in planned if d.start is None]
+    return [*([together] if together else []), *([d] for d in planned if d.start is not None)]
 
 
 def make_trial(
@@ -137,7 +162,14 @@ def window_requests(config: Config, concurrency: int) -> int:
 
 
 def _in_order(config: Config) -> list[Trial]:
-    """The first cheap trials, then block after block."""
+    """The first cheap trials, then block after block; deployments that are started are run one after another."""
+    started = [d for d in config.deployments if d.start is not None]
+    together = [d for d in config.deployments if d.start is None]
+    turns = [*([together] if together else []), *([d] for d in started)]
+    return [trial for turn in turns for trial in _turn_in_order(config, turn)]
+
+
+def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> list[Trial]:
 
     def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
         requests = window_requests(config, concurrency)
@@ -145,16 +177,34 @@ def _in_order(config: Config) -> list[Trial]:
 
     rng = random.Random(int(digest(["order", config.seed])[:15], 16))
     lowest = config.concurrency[0]
-    trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in config.deployments]
+    trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in deployments]
     first = {trial.key for trial in trials}
     for repeat in range(1, config.repeats + 1):
         settings = [(shape, concurrency) for shape in config.shapes for concurrency in config.concurrency]
         rng.shuffle(settings)
+        if repeat == 1 and config.budget.limited:
+            settings = [(shape, c) for c in halving(config.concurrency) for shape in config.shapes]
         for shape, concurrency in settings:
-            turn = list(config.deployments)
+            turn = list(deployments)
             rng.shuffle(turn)
             trials += [t for d in turn if (t := grid(d, shape, concurrency, repeat)).key not in first]
     return trials
+
+
+def halving(ladder: tuple[int, ...]) -> list[int]:
+    """The ladder's lowest rung, then each next one in the middle of what lies open: cut anywhere, it is even.
+
+    >>> halving((1, 2, 4, 8, 16, 32, 64, 128))
+    [1, 16, 4, 64, 2, 8, 32, 128]
+    """
+    order, gaps = [0], [(0, len(ladder))]
+    while gaps:
+        below, above = gaps.pop(0)
+        if above - below > 1:
+            middle = (below + above) // 2
+            order.append(middle)
+            gaps += [(below, middle), (middle, above)]
+    return [ladder[i] for i in order]
 
 
 def estimate(

@@ -272,10 +272,11 @@ def load(path: str | Path) -> Run:
         trial = measurement.trial
         histories.setdefault((trial.deployment, trial.shape), []).append((trial, load_sample(run, measurement)))
     ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
-    told = {str(line["trial"]): str(line["reason"]) for line in run.journal_lines() if line["event"] == "skipped"}
-    return Run(
-        run.path, config, run.manifest, ordered, {key: told[key] for key in told if key not in finished}, run.imported()
-    )
+    told: dict[str, str] = {}
+    for line in run.journal_lines():
+        keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
+        told |= {str(key): str(line["reason"]) for key in keys if key not in finished}
+    return Run(run.path, config, run.manifest, ordered, told, run.imported())
 
 
 def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:

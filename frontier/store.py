@@ -1,6 +1,6 @@
 """The run directory: the only module that knows file names.
 
-    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  derived/  lock
+    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
                 verify/  (the open-loop checks of the operating point, laid out as the run is)
                 imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
@@ -116,8 +116,8 @@ class TrialWriter:
             with _writing(self._part):
                 raise
 
-    def commit(self, measurement: Measurement) -> None:
-        """The trial is complete: evidence first, then the rename that makes it exist, then the journal."""
+    def commit(self, measurement: Measurement, **facts: Any) -> None:
+        """The trial is complete: evidence first, then the rename that makes it exist, then the journal with `facts`."""
         assert self._file is not None
         with _writing(self._final):
             self._file.flush()
@@ -130,7 +130,7 @@ class TrialWriter:
             write_whole(self._run.evidence_file(self._trial.key), evidence)
             self._part.replace(self._final)
             _fsync_directory(self._final.parent)
-        self._run.journal("trial_done", trial=self._trial.key, ended=measurement.ended)
+        self._run.journal("trial_done", trial=self._trial.key, ended=measurement.ended, **facts)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -155,9 +155,19 @@ class RunDirectory:
 
     @classmethod
     def open_for_sweep(
-        cls, path: Path, *, identity: str, canonical: Mapping[str, Any], config_text: str, facts: Mapping[str, Any]
+        cls,
+        path: Path,
+        *,
+        identity: str,
+        canonical: Mapping[str, Any],
+        config_text: str,
+        facts: Mapping[str, Any],
+        extend: bool = False,
     ) -> Self:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
+
+        With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one. The config kept is the
+        last one given: what it may differ in decides nothing that was measured.
 
         StoreError when the directory holds another sweep (`.other` is then its canonical config), is in use by another
         process, is no run directory, or cannot be written.
@@ -175,8 +185,12 @@ class RunDirectory:
             with _writing(path, opening=True):
                 if manifest_file.exists():
                     run = cls(path, read_manifest(path), held)
+                    if extend and run.manifest.get("identity") != identity:
+                        run._extend(identity, canonical)
                     run._require_same(identity, canonical)
                     run._sweep_leftovers()
+                    if run.config_text() != redact(config_text):
+                        write_whole(path / "config.yaml", redact(config_text).encode())
                     killed = {} if held.killed is None else {"killed": str(held.killed)}
                     run.journal("resumed", finished=len(run.finished()), **killed)
                     return run
@@ -232,6 +246,17 @@ class RunDirectory:
     def _require_same(self, identity: str, canonical: Mapping[str, Any]) -> None:
         if self.manifest.get("identity") != identity:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
+
+    def _extend(self, identity: str, canonical: Mapping[str, Any]) -> None:
+        """Become the sweep that has more concurrencies; the finished trials count as they are."""
+        if not extends(self.manifest["canonical"], canonical):
+            return
+        before = self.manifest["canonical"]["concurrency"]
+        added = [c for c in canonical["concurrency"] if c not in before]
+        begun_as = [*self.manifest.get("begun_as", ()), self.manifest["identity"]]
+        self.manifest = {**self.manifest, "identity": identity, "canonical": canonical, "begun_as": begun_as}
+        write_whole(self.path / "manifest.json", orjson.dumps(self.manifest, option=orjson.OPT_INDENT_2))
+        self.journal("extended", concurrency=added)
 
     def _sweep_leftovers(self) -> None:
         """Parts, temporaries and a half journal line of a killed predecessor: never data, so they go."""
@@ -328,6 +353,10 @@ class RunDirectory:
     def evidence_file(self, key: str) -> Path:
         return self.path / "evidence" / f"{key}.json"
 
+    def log_file(self, deployment: str) -> Path:
+        """What a server that the sweep started says; its predecessor lies beside it as NAME.log.1."""
+        return self.path / "logs" / f"{deployment}.log"
+
     def derived_file(self, name: str) -> Path:
         """A place for something that can be made again."""
         return self.path / "derived" / name
@@ -347,6 +376,12 @@ class AnotherSweepError(StoreError):
     def __init__(self, path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], finished: int) -> None:
         super().__init__(f"{path} holds another sweep; its {finished} finished trials are untouched")
         self.path, self.theirs, self.ours, self.finished = path, theirs, ours, finished
+
+
+def extends(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Two canonical configs are the same sweep, ours with more concurrencies."""
+    same = {**theirs, "concurrency": None} == {**ours, "concurrency": None}
+    return same and set(theirs.get("concurrency", ())) < set(ours["concurrency"])
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

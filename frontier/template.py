@@ -28,7 +28,9 @@ concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8
 # prompts: random                    # random (defeats prefix caching) | path.jsonl
 # ignore_eos: true                   # force the output length; false = natural lengths
 # seed: 1
-# budget: {{time: 8h}}                 # the sweep as a whole stops here
+# budget: {{time: 8h, until: "07:00"}} # also requests, tokens, cost: $20; the least valuable work is dropped
+
+# on_finish: ./tell-me.sh            # run when the sweep has ended; or a webhook: ${{MY_WEBHOOK_URL}}
 
 # What counts. Only the refinement looks at it while measuring: changing it never needs a new sweep.
 sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
@@ -58,6 +60,11 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # deployments:
 #   - {{name: bf16, endpoint: http://localhost:8000/v1}}
 #   - {{name: fp8, endpoint: http://localhost:8001/v1, quality: 0.98}}
+#   - name: int4                       # started, waited for and stopped by the sweep, one after another
+#     endpoint: http://localhost:8002/v1
+#     start: vllm serve my/model --quantization awq --port 8002
+#     ready: {{within: 20min}}           # or a command that ends with 0
+#     stop: {{within: 30s}}              # or a command, before the process group is ended
 """
 
 _SIMULATOR = """\

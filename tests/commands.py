@@ -1,8 +1,10 @@
 """Running the real command in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +18,20 @@ class Said:
     err: str
 
 
-def start(*arguments: str | Path, cwd: Path, **environ: str) -> subprocess.Popen[str]:
+def _heed_hangups() -> None:
+    """Also where the tests themselves run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def start(
+    *arguments: str | Path, cwd: Path, preexec_fn: Callable[[], object] = _heed_hangups, **environ: str
+) -> subprocess.Popen[str]:
     """Start `frontier ARGUMENTS` in `cwd`."""
     return subprocess.Popen(
         [sys.executable, "-m", "frontier", *map(str, arguments)],
         cwd=cwd, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **environ},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=preexec_fn,
     )  # fmt: skip
 
 

@@ -1,9 +1,17 @@
 """Ctrl-C in each stage of a trial, through real HTTP and real signals."""
 
 import asyncio
+import fcntl
+import json
+import os
+import pty
 import signal
+import socket
 import subprocess
+import sys
+import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,10 +67,10 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
     assert 2 == len(load(tmp_path / "run").points())
 
 
-def started(tmp_path: Path) -> subprocess.Popen[str]:
+def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str]:
     """A sweep whose first trial is under way."""
     (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 500"))
-    process = start("sweep", "sweep.yaml", cwd=tmp_path)
+    process = start("sweep", "sweep.yaml", cwd=tmp_path, **how)
     assert process.stderr is not None
     while "trials" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its plan was said"
@@ -74,7 +82,7 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
 def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal.Signals, tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "stopping: the trial in flight is dropped" in err
     assert err.rstrip().endswith("frontier sweep sweep.yaml")
@@ -88,8 +96,76 @@ def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     process.send_signal(signal.SIGCONT)
     time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+def ended(tmp_path: Path) -> str:
+    """The last event of the one run's journal."""
+    (journal,) = tmp_path.glob("runs/*/journal.jsonl")
+    return str(json.loads(journal.read_text().splitlines()[-1])["event"])
+
+
+def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert (130, "interrupted") == (process.returncode, ended(tmp_path))
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process.send_signal(signal.SIGHUP)
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+def take_terminal() -> None:
+    """Make the standard input our controlling terminal."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -> None:
+    """As when an ssh connection breaks: the kernel sends SIGHUP, and whatever is said then fails."""
+    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 500"))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, stdin=theirs, stdout=theirs,
+        stderr=theirs, start_new_session=True, preexec_fn=take_terminal,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    while b"in flight" not in seen:
+        seen += os.read(ours, 65_536)
+    os.close(ours)
+    process.wait(timeout=60)
+    assert (130, "interrupted") == (process.returncode, ended(tmp_path))
+
+
+def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
+    """A server that accepts and says nothing: the check before the first trial waits for it."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        text = SLOW.replace("endpoint: simulator", f"endpoint: {address}").replace("simulator:", "# simulator:")
+        (tmp_path / "sweep.yaml").write_text(text)
+        process = start("sweep", "sweep.yaml", cwd=tmp_path)
+        accepted, _ = silent.accept()
+        with accepted:
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.rstrip().endswith("frontier sweep sweep.yaml")
 
 
 def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -6,10 +7,13 @@ from typing import Any
 import pytest
 
 from frontier.backend import VirtualBackend
+from frontier.cli.outcome import page_report
 from frontier.config import load_config
 from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
 from frontier.plan import make_plan
+from frontier.present.report import page_of
 from frontier.results import load
+from frontier.store import RunDirectory
 from frontier.sweep import Conductor
 from tests.sweeps import ENGINES, Told, config_text, open_run, sweep_in_virtual_time, true_operating_point
 
@@ -85,11 +89,79 @@ def test_a_frame_has_a_row_per_point_with_intervals(tmp_path: Path) -> None:
 
 
 def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> None:
-    text = config_text(ENGINES["smooth"]) + "budget: {requests: 2000}\n"
+    text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
     run, told, end = sweep_in_virtual_time(tmp_path / "run", text)
     assert end == "budget"
-    assert 0 < len(told.finished) < 21
+    assert [1, 8, 2, 32, 4, 16, 64] == [t.concurrency for t in told.finished if t.repeat == 1]
+    assert 7 < len(told.finished) < 21
     assert run.points()
+    lines = RunDirectory.read(run.path).journal_lines()
+    spent = lines[-1]["spent"]["requests"]
+    assert 4000 < spent <= 5000
+    assert spent == sum(line["sent"] for line in lines if line["event"] == "trial_done")
+    (dropped,) = [line for line in lines if line["event"] == "dropped"]
+    assert "requests 5,000" in dropped["reason"]
+    assert 21 == len(told.finished) + len(dropped["trials"])
+    assert any(note.endswith("; the budget had no room: requests 5,000") for note in told.notes)
+    assert set(dropped["trials"]) == set(run.skipped)
+    (said,) = [line for line in page_of(page_report(run, run.limits())).health if line.startswith("Not measured")]
+    assert "the budget had no room: requests 5,000" in said
+
+
+def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
+    sweep_in_virtual_time(tmp_path / "run", text)
+    _, told, end = sweep_in_virtual_time(tmp_path / "run", text)
+    assert ("budget", []) == (end, told.finished)
+    _, told, end = sweep_in_virtual_time(tmp_path / "run", text.replace("5000", "6000"))
+    assert end == "budget"
+    assert 1 <= len(told.finished) <= 3
+
+
+class Clock(VirtualBackend):
+    """Time passes only while a trial runs; each takes what its engine takes."""
+
+    now = 1_000_000.0
+
+    async def run(self, trial: Trial, **how: Any) -> Measurement:
+        measurement = await super().run(trial, **how)
+        self.now += measurement.window.end
+        return measurement
+
+
+def sweep_by_the_clock(path: Path, text: str) -> tuple[Clock, Told, str]:
+    config, told = load_config(text, "sweep.yaml"), Told()
+    backend = Clock({d.name: d.engine_spec() for d in config.deployments})
+    with open_run(path, config, text) as run:
+        conductor = Conductor(
+            config, make_plan(config), run, backend, told, asyncio.Event(),
+            clock=lambda: backend.now, wall=lambda: backend.now,
+        )  # fmt: skip
+        return backend, told, asyncio.run(conductor.conduct())
+
+
+def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], refine=2)
+    whole, _, _ = sweep_by_the_clock(tmp_path / "whole", text)
+    spent = whole.now - Clock.now
+    backend, fewer, end = sweep_by_the_clock(tmp_path / "run", text + f"budget: {{time: {spent * 0.6:.0f}s}}\n")
+    assert end == "budget"
+    assert 0.45 * spent < backend.now - Clock.now <= 0.6 * spent
+    phases = [t.phase for t in fewer.finished]
+    assert Phase.CONFIRM in phases, "the refinement is worth more than the other repeats"
+    assert all(t.repeat == 1 for t in fewer.finished[: phases.index(Phase.CONFIRM)])
+    assert any("no room in the budget" in note for note in fewer.notes), "said early"
+    assert load(tmp_path / "run").solve()[0].verdict is Verdict.MEETS
+
+
+def test_a_deadline_is_kept(tmp_path: Path) -> None:
+    at = Clock.now + 400
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    backend, _, end = sweep_by_the_clock(
+        tmp_path / "run", config_text(ENGINES["smooth"]) + f"budget: {{until: '{until}'}}\n"
+    )
+    assert end == "budget"
+    assert at - 180 < backend.now <= at
 
 
 class Busy(VirtualBackend):

@@ -32,7 +32,7 @@ def test_any_models_name_survives(model: str) -> None:
 def test_every_key_is_explained() -> None:
     text = commented_config("http://localhost:8000/v1")
     keys = {field.alias or name for name, field in Config.model_fields.items()} | set(DeploymentConfig.model_fields)
-    written = set(re.findall(r"^(?:# )?([a-z_]+):", text, re.MULTILINE))
+    written = set(re.findall(r"^(?:#\s+)?([a-z_]+):", text, re.MULTILINE))
     assert set() == keys - written - {"name", "quality", "simulator"}
 
 

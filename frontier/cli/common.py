@@ -3,8 +3,9 @@
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -15,7 +16,29 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def say(text: str = "") -> None:
     """The conversation: standard error."""
-    click.echo(_CONTROL.sub("", text), err=True)
+    with suppress(OSError):  # a terminal that was closed takes the conversation with it, not the sweep
+        click.echo(_CONTROL.sub("", text), err=True)
+
+
+class Lasting:
+    """A stream whose other end may go away, as a terminal does that is closed: what is written then is lost."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """As the stream's."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As the stream's."""
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def answer(text: str) -> None:

@@ -11,7 +11,7 @@ from frontier.cli.common import answer, answer_json, in_colour, say, width
 from frontier.engine.light import curve
 from frontier.errors import ExitCode, MisaskedError
 from frontier.metrics import metric
-from frontier.model import Frontier, Limit, Point
+from frontier.model import Decision, Frontier, Limit, Point
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.overlay import together
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from frontier.sweep import SweepEnd
 
 
-def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> int:
-    """Say what the sweep found, however it ended, and give the exit code."""
+def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[int, Sequence[Decision]]:
+    """Say what the sweep found, however it ended; the exit code, and what was decided."""
     found = load(path)
     if end == "interrupted":
         say(f"stopped; {len_trials(found)} finished trials are in {path}; go on with\n  {again}")
-        return ExitCode.INTERRUPTED
+        return ExitCode.INTERRUPTED, ()
     if not found.histories:
         say(f"no trial was finished; {path} holds the journal")
         if end == "server_lost":
             say(_lost(path, again))
-        return ExitCode.FAILED
+        return ExitCode.FAILED, ()
     points = found.points()
     frontiers = found.frontiers(points)
     decisions = found.solve() if found.limits() else ()
@@ -60,13 +60,13 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> int:
         say(f"wrote {file}")
     if end == "server_lost":
         say(_lost(path, again))
-        return ExitCode.FAILED
+        return ExitCode.FAILED, decisions
     if end == "budget":
-        say(f"the budget ended the sweep; go on with\n  {again}")
+        say(f"the budget left work undone; go on with\n  {again}")
     say(f"run  {path}")
     if decisions:
-        return exit_code(decisions)
-    return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
+        return exit_code(decisions), decisions
+    return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED, ()
 
 
 def _lost(path: Path, again: str) -> str:

@@ -1,6 +1,7 @@
 """`frontier status`: how a sweep stands, from another terminal."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,16 @@ from frontier.errors import ExitCode
 if TYPE_CHECKING:
     from frontier.store import RunDirectory
 
+_WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
+_EVERY = 1.0
+
 
 @click.command("status")
 @run_argument
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
 @json_option
 def command(run: Path | None, follow: bool, as_json: bool) -> int:
-    """How the sweep in RUN stands: done, running, left, and what happened last. Reads only; disturbs nothing.
+    """How the sweep in RUN stands: done, running, left, time left, last warnings. Reads only; disturbs nothing.
 
     \b
     Examples:
@@ -27,44 +31,73 @@ def command(run: Path | None, follow: bool, as_json: bool) -> int:
     """
     path = find_run(run)
     told = stand(path)
+    if follow:
+        return _follow(path, told, as_json)
     if as_json:
         answer_json(told)
-        return ExitCode.YES
-    answer(line(told))
-    while follow and told["state"] == "running":
-        time.sleep(1.0)
+    else:
+        answer("\n".join(page(told)))
+    return ExitCode.YES
+
+
+def _follow(path: Path, told: dict[str, Any], as_json: bool) -> int:
+    """A line now and whenever something happened; ends with the sweep."""
+    import orjson
+
+    def say(told: dict[str, Any]) -> None:
+        answer(orjson.dumps(told).decode() if as_json else line(told))
+
+    say(told)
+    while told["state"] == "running":
+        time.sleep(_EVERY)
         before, told = told, stand(path)
-        if {**before, "elapsed": 0} != {**told, "elapsed": 0}:
-            answer(line(told))
+        if (before["events"], before["state"]) != (told["events"], told["state"]):
+            say(told)
     return ExitCode.YES
 
 
 def stand(path: Path) -> dict[str, Any]:
-    """What is known of a run: its state, trials done and planned, seconds since it began, and the last events."""
+    """What is known of a run: its state, trials done, running and left, seconds left, and the last warnings.
+
+    `seconds_left` is None while it is not known of every trial that is left; the refinement, which nobody can foresee,
+    is not in it. `skipped` are those given up in the session that runs, or ran last.
+    """
+    from frontier.budget import Pace
     from frontier.config import load_config
     from frontier.plan import make_plan
     from frontier.store import RunDirectory
 
     run = RunDirectory.read(path)
-    lines = run.journal_lines()
     if "imported" in run.manifest:
         return _imported(run, path)
-    planned = {t.key for t in make_plan(load_config(run.config_text(), str(path / "config.yaml"))).trials}
-    done = set(run.finished())
-    skipped = {str(item["trial"]) for item in lines if item["event"] == "skipped"}
+    held, lines = run.held(), run.journal_lines()
+    planned = {t.key: t for t in make_plan(load_config(run.config_text(), str(path / "config.yaml"))).trials}
+    finished = {key: m.trial for key, m in run.finished().items()}
+    began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
+    session = lines[began:]
+    given_up = _given_up(session) - finished.keys()
+    left = [trial for key, trial in planned.items() if key not in finished and key not in given_up]
+    running = _running(session) if held else None
+    pace = Pace.of(lines, finished)
+    seconds = pace.left(left)
+    if seconds is not None and running is not None and running["trial"] in {t.key for t in left}:
+        seconds = max(0.0, seconds - running["since"])
     ended = lines[-1]["event"] if lines else "created"
-    sessions = [item["time"] for item in lines if item["event"] in ("created", "resumed")]
     return {
         "schema": "frontier.status/1",
         "run": str(path),
-        "state": "running" if run.held() else "finished" if ended == "finished" else "stopped",
-        "done": len(done & planned),
+        "state": "running" if held else "finished" if ended in ("finished", "budget") and not left else "stopped",
+        "done": len(finished.keys() & planned.keys()),
         "planned": len(planned),
-        "skipped": len(skipped - done),
-        "refined": len(done - planned),
-        "left": len(planned - done - skipped),
-        "elapsed": round(time.time() - sessions[-1], 1) if sessions else None,
+        "refined": len(finished.keys() - planned.keys()),
+        "skipped": len(given_up),
+        "left": len(left),
+        "running": running,
+        "seconds_left": None if seconds is None else round(seconds, 1),
+        "elapsed": round((time.time() if held else lines[-1]["time"]) - session[0]["time"], 1) if session else None,
+        "events": len(lines),
         "last": lines[-3:],
+        "warnings": [_told(one) for one in session if one["event"] in _WARNINGS][-3:],
     }
 
 
@@ -72,6 +105,7 @@ def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
     """An import is whole from the start."""
     done = len(run.imported()) + len(run.finished())
     nothing: dict[str, Any] = {"skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": []}
+    unknown: dict[str, Any] = {"running": None, "seconds_left": None, "events": 0, "warnings": []}
     return {
         "schema": "frontier.status/1",
         "run": str(path),
@@ -79,14 +113,54 @@ def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "done": done,
         "planned": done,
         **nothing,
+        **unknown,
     }
 
 
-def line(told: dict[str, Any]) -> str:
-    """One line for a person."""
+def _given_up(session: list[dict[str, Any]]) -> set[str]:
+    """The trials that were skipped, or dropped for the budget."""
+    skipped = {str(one["trial"]) for one in session if one["event"] == "skipped"}
+    return skipped.union(*(one["trials"] for one in session if one["event"] == "dropped"))
+
+
+def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The trial in flight, and for how many seconds."""
+    for one in reversed(session):
+        if one["event"] == "trial_begun":
+            return {"trial": one["trial"], "since": round(max(0.0, time.time() - one["time"]), 1)}
+        if one["event"] in ("trial_done", "interrupted", "server_lost"):
+            return None
+    return None
+
+
+def _told(one: Mapping[str, Any]) -> str:
+    """A line of the journal for a person: when, what, and why."""
+    from frontier.present.wording import clean
+
+    name = str(one["event"]).replace("_", " ")
+    about = one.get("trial") or one.get("deployment") or (f"{len(one['trials'])} trials" if "trials" in one else "")
+    why = one.get("text") or one.get("reason") or ", ".join(one.get("flags", ()))
+    when = time.strftime("%H:%M", time.localtime(one["time"]))
+    return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
+
+
+def line(told: Mapping[str, Any]) -> str:
+    """How it stands, in one line."""
+    from frontier.units import format_elapsed
+
     if told["state"] == "imported":
         return f"imported  {told['done']} points; nothing is left to measure"
-    last = told["last"][-1] if told["last"] else {"event": "created"}
-    what = " ".join(str(last[k]) for k in ("event", "trial", "reason") if k in last)
-    extra = "".join(f", {told[k]} {k}" for k in ("skipped", "refined") if told[k])
-    return f"{told['state']}  {told['done']}/{told['planned']} trials{extra}, {told['left']} left   last: {what}"
+    parts = [f"{told['state']}  {told['done']}/{told['planned']} trials"]
+    parts += [f"{told[k]} {k}" for k in ("refined", "skipped") if told[k]]
+    parts.append(f"{told['left']} left")
+    if told["state"] == "running" and told["left"] and told["seconds_left"] is not None:
+        parts.append(f"about {format_elapsed(told['seconds_left'])} to go")
+    text = ", ".join(parts)
+    if told["running"] is not None:
+        return f"{text}   now: {told['running']['trial']}, for {format_elapsed(told['running']['since'])}"
+    return f"{text}   last: {_told(told['last'][-1])}" if told["last"] else text
+
+
+def page(told: Mapping[str, Any]) -> list[str]:
+    """How it stands, with the last warnings."""
+    return [line(told), *(f"  {text}" for text in told["warnings"])]

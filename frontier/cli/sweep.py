@@ -6,15 +6,19 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO, cast
 
 import click
 
-from frontier.cli.common import RUNS, answer, answer_json, in_colour, json_option, say, width
-from frontier.errors import ExitCode, MisaskedError
+from frontier.cli.common import Lasting, json_option, say
+from frontier.errors import ExitCode, FrontierError, MisaskedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontier.cli.asked import Asked
     from frontier.config import Config
+    from frontier.model import Decision
     from frontier.plan import Plan
     from frontier.store import RunDirectory
     from frontier.sweep import SweepEnd
@@ -23,9 +27,19 @@ if TYPE_CHECKING:
 @click.command("sweep")
 @click.argument("config_file", metavar="CONFIG", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The run directory.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, its time and its disk; send nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
+@click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; may be repeated.")
+@click.option("--until", metavar="TIME", help="Be done by then, as 07:00; the least valuable work is dropped.")
+@click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; what is finished counts.")
+@click.option(
+    "--prometheus", metavar="PORT", type=click.IntRange(0, 65535), help="Serve progress on this loopback port."
+)
 @json_option
-def command(config_file: Path, output: Path | None, dry_run: bool, as_json: bool) -> int:
+def command(
+    config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
+    until: str | None, add: str | None, prometheus: int | None, as_json: bool,
+) -> int:  # fmt: skip
     """Run the sweep of CONFIG, or resume it: the same command again.
 
     Trials that are finished stay finished. Ctrl-C keeps them and prints how to go on.
@@ -34,84 +48,76 @@ def command(config_file: Path, output: Path | None, dry_run: bool, as_json: bool
     Examples:
       frontier sweep configs/quickstart.yaml
       frontier sweep sweep.yaml --dry-run
-      frontier sweep sweep.yaml -o runs/llama8b
+      frontier sweep sweep.yaml -o runs/llama8b --until 07:00
+      frontier sweep sweep.yaml --set requests=600 --set sla.p99_ttft=400ms
+      frontier sweep sweep.yaml --add-concurrency 48,96
     """
-    from frontier.config import load_config
+    from frontier.cli.asked import read_asked
     from frontier.plan import make_plan
 
-    text = _read(config_file)
-    config = load_config(text, str(config_file))
-    for warning in config.warnings:
-        say(f"warning: {config_file}:{warning.line}: {warning.what}\n  {warning.way_out}")
-    plan = make_plan(config)
+    asked = read_asked(config_file, output, settings, until, add, only)
+    for warning in asked.config.warnings:
+        say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.way_out}")
+    plan = make_plan(asked.config, only)
     if dry_run:
-        return _dry_run(config, plan, as_json)
-    return _sweep(config, plan, config_file, text, output, as_json)
+        from frontier.cli.planning import dry_run as tell
+
+        return tell(asked.config, plan, asked.run, as_json)
+    consent(config_file, asked.config)
+    return _sweep(asked, plan, config_file, output, prometheus, as_json)
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except FileNotFoundError as error:
-        raise MisaskedError(f"there is no config {file}", f"make one with  frontier init URL > {file}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise MisaskedError(f"cannot read {file}: {error}") from error
-
-
-def _dry_run(config: "Config", plan: "Plan", as_json: bool) -> int:
-    if as_json:
-        answer_json({"schema": "frontier.plan/1", **plan.summary()})
-    else:
-        from frontier.present.tables import plan_table
-
-        answer(plan_table(config, plan, width=width(), colour=in_colour()))
-    return ExitCode.YES
-
-
-def _sweep(config: "Config", plan: "Plan", config_file: Path, text: str, output: Path | None, as_json: bool) -> int:
+def _sweep(
+    asked: "Asked", plan: "Plan", config_file: Path, output: Path | None, prometheus: int | None, as_json: bool
+) -> int:
+    from frontier.cli.farewell import farewell
     from frontier.cli.outcome import conclude
     from frontier.config import describe_difference
-    from frontier.store import AnotherSweepError, RunDirectory, free_bytes
+    from frontier.store import AnotherSweepError, RunDirectory, extends, free_bytes
 
-    identity = config.identity()
-    path = (
-        output
-        or existing_run(identity)
-        or RUNS / f"{time.strftime('%Y-%m-%d')}-{config.name or config_file.stem}-{identity[:6]}"
-    )
+    path = asked.directory(output, config_file.stem)
     if plan.expected_bytes > free_bytes(path):
         raise MisaskedError(
             f"the records may take {plan.expected_bytes / 1e9:.1f} GB and {path} has less free", "choose  -o DIR"
         )
     try:
         run = RunDirectory.open_for_sweep(
-            path, identity=identity, canonical=config.canonical(), config_text=text, facts=_provenance(config_file)
-        )
+            path, identity=asked.config.identity(), canonical=asked.config.canonical(), config_text=asked.text,
+            facts=_provenance(config_file), extend=asked.extend,
+        )  # fmt: skip
     except AnotherSweepError as error:
-        difference = describe_difference(error.theirs, error.ours)
+        difference, way_out = describe_difference(error.theirs, error.ours), f"frontier sweep {config_file} -o {path}-2"
+        if extends(error.theirs, error.ours):
+            more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
+            way_out = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
         raise MisaskedError(
-            f"{path} holds another sweep: {difference}; its {error.finished} finished trials are untouched",
-            f"frontier sweep {config_file} -o {path}-2",
+            f"{path} holds another sweep: {difference}; its {error.finished} finished trials are untouched", way_out
         ) from error
-    with run:
-        say(f"run  {path}")
-        end = _drive(config, plan, run)
-    again = f"frontier sweep {config_file}" + (f" -o {output}" if output else "")
-    return conclude(path, end, again, as_json)
+    end, reason, code = "failed", "", int(ExitCode.BUG)
+    decisions: Sequence[Decision] = ()
+    try:
+        with run:
+            say(f"run  {path}")
+            end = _drive(asked.config, plan, run, prometheus)
+        code, decisions = conclude(path, end, asked.again, as_json)
+        return code
+    except FrontierError as error:
+        reason, code = error.what, error.exit_code
+        raise
+    finally:
+        farewell(asked.config, path, end, code, decisions, reason)
 
 
-def existing_run(identity: str) -> Path | None:
-    """The run of this very sweep under runs/, newest first: what `the same command again` resumes."""
-    from frontier.errors import StoreError
-    from frontier.store import read_manifest
-
-    for manifest in sorted(RUNS.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime, reverse=True):
-        try:
-            if read_manifest(manifest.parent).get("identity") == identity:
-                return manifest.parent
-        except StoreError:
-            continue
-    return None
+def consent(config_file: Path, config: "Config") -> None:
+    """Commands come from the user's own config: one that lies in a run directory may be anybody's, so it is asked."""
+    if not config.commands or not (config_file.absolute().parent / "manifest.json").exists():
+        return
+    listed = "\n".join(f"  {command}" for command in config.commands)
+    say(f"{config_file} lies in a run directory, and would have these commands run on this machine:\n{listed}")
+    if not sys.stdin.isatty() or not click.confirm("run them?", err=True):
+        raise MisaskedError(
+            f"the commands of {config_file} were not run", "read it, then copy it to a file of your own and name that"
+        )
 
 
 def _provenance(config_file: Path) -> dict[str, str]:
@@ -127,10 +133,11 @@ def _provenance(config_file: Path) -> dict[str, str]:
     }
 
 
-def _drive(config: "Config", plan: "Plan", run: "RunDirectory") -> "SweepEnd":
+def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None) -> "SweepEnd":
     """Run the conductor under signal handling: the first Ctrl-C stops cleanly, the second leaves at once."""
     from frontier.backend import HttpBackend
-    from frontier.present.progress import make_progress
+    from frontier.measure.runner import run as run_loop
+    from frontier.present.progress import Progress, make_progress
     from frontier.sweep import Conductor
 
     salt = time.time_ns()
@@ -139,26 +146,52 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory") -> "SweepEnd":
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         _on_signals(stop)
-        progress = make_progress(sys.stderr)
+        progress: Progress = make_progress(cast("TextIO", Lasting(sys.stderr)))
+        exporter = None
+        if prometheus is not None:
+            from frontier.sweep.telemetry import Exporter, Telemetry
+
+            progress = telemetry = Telemetry(progress, plan.trials)
+            exporter = Exporter(telemetry.text)
         try:
+            if exporter is not None and prometheus is not None:
+                progress.note(f"metrics  {await exporter.start(prometheus)}")
             return await Conductor(config, plan, run, HttpBackend(config, os.environ, salt), progress, stop).conduct()
         finally:
             progress.close()
+            if exporter is not None:
+                await exporter.close()
 
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(go())
-    return uvloop.run(go())
+    return run_loop(go())
+
+
+def _let_go_of(terminals: "Sequence[int]") -> None:
+    """What is still said to one that is gone goes nowhere, rather than fail."""
+    for descriptor in terminals:
+        try:
+            os.write(descriptor, b"\n")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _on_signals(stop: asyncio.Event) -> None:
-    def first_then_leave() -> None:
-        if stop.is_set():
+    """The first stops the sweep; a second one of the user's leaves at once. A closed terminal may say so twice.
+
+    Under nohup, which has a closed terminal ignored, it stays ignored.
+    """
+
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def told(number: int) -> None:
+        if stop.is_set() and number != signal.SIGHUP:
             os._exit(ExitCode.INTERRUPTED)
-        say("\nstopping: the trial in flight is dropped, finished ones are kept; again to leave at once")
-        stop.set()
+        if not stop.is_set():
+            stop.set()
+            if number == signal.SIGHUP:
+                _let_go_of(terminals)
+            say("stopping: the trial in flight is dropped, finished ones are kept; again to leave at once")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, first_then_leave)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, told, number)

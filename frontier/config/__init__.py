@@ -1,17 +1,21 @@
 """The config: YAML text to a sound `Config`, or every complaint about it with its line and the way out."""
 
 from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
-from frontier.config.load import load_config
-from frontier.config.models import BudgetConfig, Config, describe_difference, digest
+from frontier.config.load import config_text, load_config
+from frontier.config.models import BudgetConfig, Config, FinishConfig, describe_difference, digest
+from frontier.config.override import Setting
 from frontier.config.slatext import parse_sla
 
 __all__ = [
     "BudgetConfig",
     "Config",
     "DeploymentConfig",
+    "FinishConfig",
     "HardwareConfig",
+    "Setting",
     "TimeoutsConfig",
     "TlsConfig",
+    "config_text",
     "describe_difference",
     "digest",
     "load_config",

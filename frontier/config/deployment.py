@@ -100,6 +100,24 @@ def _named(value: Any) -> Any:
 Tera = Annotated[float, PlainValidator(lambda v: values.number(v, 0.001, 1e7))]
 
 
+class ReadyConfig(Strict):
+    """When a started server is ready: `command` ends with 0 (without one: when it answers), `within` seconds."""
+
+    command: Annotated[str, PlainValidator(values.command)] | None = None
+    within: Wait = 900.0
+
+
+class StopConfig(Strict):
+    """How a started server is ended: by `command` first, if any; `within` seconds before it is killed."""
+
+    command: Annotated[str, PlainValidator(values.command)] | None = None
+    within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
+
+
+def _as_command(value: Any) -> Any:
+    return {"command": value} if isinstance(value, str) else value
+
+
 class HardwareConfig(Strict):
     """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the speed of light.
 
@@ -257,7 +275,7 @@ def _price(value: Any, info: ValidationInfo) -> float | None:
     return None if value is None else values.price(value, info.data.get("gpus"))
 
 
-_MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator"}
+_MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator", "start"}
 Api = Literal["auto", "completions", "chat"]
 
 
@@ -281,6 +299,9 @@ class DeploymentConfig(Strict):
     price: Annotated[float | None, PlainValidator(_price)] = None
     quality: Annotated[float, PlainValidator(lambda v: values.number(v, -1e9, 1e9))] | None = None
     simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator)] | None = None
+    start: Annotated[str, PlainValidator(values.command)] | None = None
+    ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
+    stop: Annotated[StopConfig, BeforeValidator(_as_command)] = StopConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -292,9 +313,28 @@ class DeploymentConfig(Strict):
             faults.append(Fault("tls is set, and the endpoint is not https", "remove the key", ("tls",), at_key=True))
         if self.is_simulator and self.api_key_env is not None:
             faults.append(Fault("the simulator takes no key", "remove the key", ("api_key_env",), at_key=True))
+        faults += [
+            Fault(
+                f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key", (key,), True
+            )
+            for key in ("ready", "stop")
+            if key in self.model_fields_set and self.start is None
+        ]
+        if self.is_simulator and self.start is not None:
+            faults.append(Fault("the simulator starts by itself", "remove the key", ("start",), at_key=True))
         if faults:
             raise Faults(*faults)
         return self
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that a sweep of it would run on this machine."""
+        return tuple(c for c in (self.start, self.ready.command, self.stop.command) if c is not None)
+
+    def secret_variables(self) -> list[str]:
+        """The environment variables it names, whose values are secrets."""
+        named = [found[1] for value in self.headers.values() if (found := _VARIABLE_VALUE.fullmatch(value))]
+        return [*([self.api_key_env] if self.api_key_env else []), *named]
 
     @property
     def is_simulator(self) -> bool:

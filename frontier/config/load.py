@@ -1,13 +1,21 @@
 """YAML text to a `Config`, or every complaint about it at once, each with its line and the way out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from frontier.config.advice import advice
-from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
-from frontier.config.models import BudgetConfig, Config
+from frontier.config.deployment import (
+    DeploymentConfig,
+    HardwareConfig,
+    ReadyConfig,
+    StopConfig,
+    TimeoutsConfig,
+    TlsConfig,
+)
+from frontier.config.models import BudgetConfig, Config, FinishConfig
+from frontier.config.override import Setting, rendered, settled, told
 from frontier.config.values import Fault, Faults, nearest, shown
 from frontier.config.yamltext import Document, Path, read_yaml
 from frontier.errors import Complaint, ConfigError
@@ -21,6 +29,9 @@ _INNER_KEYS = {
     "hardware": tuple(HardwareConfig.model_fields),
     "timeouts": tuple(TimeoutsConfig.model_fields),
     "tls": tuple(TlsConfig.model_fields),
+    "on_finish": tuple(FinishConfig.model_fields),
+    "ready": tuple(ReadyConfig.model_fields),
+    "stop": tuple(StopConfig.model_fields),
 }
 _MERGED = ("simulator", "timeouts", "headers", "extra_body")
 """Mappings a deployment adds to, key by key; of all others its own replaces the top level's."""
@@ -39,15 +50,30 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-def load_config(text: str, file: str) -> Config:
+def load_config(text: str, file: str, settings: Sequence[Setting] = ()) -> Config:
     """The config in `text`; `file` is what messages call it. ConfigError with every complaint otherwise.
 
-    Nothing is read beside `text`: no file, no environment.
+    `settings` replace or add single values. Nothing is read beside `text`: no file, no environment.
     """
     try:
-        doc = read_yaml(text, file)
+        plain = read_yaml(text, file)
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, ())) from None
+    try:
+        return _loaded(settled(plain, settings))
+    except ConfigError as error:
+        raise ConfigError(file, tuple(told(c, len(plain.lines)) for c in error.complaints)) from None
+
+
+def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
+    """The text of the config with the settings in it; as the user wrote it when there are none. It must load."""
+    if not settings:
+        return text
+    head = "".join(f"# {file} with  {setting.said}\n" for setting in settings)
+    return head + rendered(settled(read_yaml(text, file), settings))
+
+
+def _loaded(doc: Document) -> Config:
     leaks, secrets = _leaked(doc)
     complaints = [*doc.complaints, *_unset(doc), *_nameless(doc)]
     merged = _merged(doc.tree)
@@ -64,7 +90,7 @@ def load_config(text: str, file: str) -> Config:
     elsewhere = {(c.line, c.column) for c in complaints}
     complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
     if complaints or config is None:
-        raise ConfigError(file, _redacted(_sorted(complaints), secrets))
+        raise ConfigError(doc.file, _redacted(_sorted(complaints), secrets))
     config._warnings = tuple(doc.complaint(f.path, f.what, f.way_out) for f in advice(config))
     return config
 
@@ -174,8 +200,6 @@ def _unknown_key(key: str, loc: Path) -> Fault:
     inner = next((part for part in reversed(loc[:-1]) if isinstance(part, str)), None)
     what = f"unknown key {shown(key)}"
     in_deployment = inner == "deployments"
-    if key in ("start", "ready", "stop"):
-        return Fault(f"{key} is not supported yet", "start the servers yourself and remove the key", at_key=True)
     if in_deployment and key in _SWEEP_KEYS:
         return Fault(f"{key} holds for the whole sweep, not for one deployment", "move it to the top", at_key=True)
     known = ("name", *_DEPLOYMENT_KEYS) if in_deployment else _INNER_KEYS.get(inner or "", _TOP_KEYS)

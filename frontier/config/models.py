@@ -26,12 +26,51 @@ MAX_TRIALS = 20_000
 
 
 class BudgetConfig(Strict):
-    """When the sweep as a whole stops: seconds, requests sent, output tokens received, dollars."""
+    """What the sweep as a whole may spend: seconds, requests sent, output tokens received, dollars.
+
+    `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22 07:00'.
+    """
 
     time: Annotated[float, duration_in(1.0, values.MONTH)] | None = None
     requests: Annotated[int, whole_in(1, 10**9)] | None = None
     tokens: Annotated[int, whole_in(1, 10**12)] | None = None
     cost: Dollars | None = None
+    until: Annotated[str, PlainValidator(values.moment)] | None = None
+
+    @property
+    def limited(self) -> bool:
+        """There is any limit."""
+        return any(value is not None for value in self.model_dump().values())
+
+
+class FinishConfig(Strict):
+    """Who is told when the sweep has ended: a command, or a webhook at `url`; `within` seconds."""
+
+    command: Annotated[str, PlainValidator(values.command)] | None = None
+    url: Annotated[str, PlainValidator(values.webhook)] | None = None
+    within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise Faults(Fault("on_finish is a command or the url of a webhook", "write one of them"))
+        return self
+
+    def variables(self) -> set[str]:
+        """The environment variable that holds the address, if one does."""
+        return {self.url[2:-1]} if self.url is not None and self.url.startswith("${") else set()
+
+    def address(self, environ: Mapping[str, str]) -> str | None:
+        """The webhook's address; None when its variable is not set."""
+        for name in self.variables():
+            return environ.get(name, "").strip() or None
+        return self.url
+
+
+def _finish(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return {"url" if value.strip().startswith(("http://", "https://", "${")) else "command": value}
 
 
 def _one_or_many(value: Any) -> Any:
@@ -106,6 +145,7 @@ class Config(Strict):
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] = 3
+    on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
     prompts: Text = "random"
     ignore_eos: Truth = True
     seed: Annotated[int, whole_in(0, 2**53)] = 1
@@ -137,6 +177,13 @@ class Config(Strict):
     def warnings(self) -> tuple[Complaint, ...]:
         """What is allowed and probably not meant."""
         return self._warnings
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """The commands that a sweep would run on this machine."""
+        own = self.on_finish.command if self.on_finish is not None else None
+        listed = [c for d in self.deployments for c in d.commands]
+        return tuple(dict.fromkeys([*listed, *([own] if own is not None else [])]))
 
     def deployment(self, name: str) -> DeploymentConfig:
         """The deployment of that name. KeyError when there is none."""

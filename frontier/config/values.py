@@ -4,6 +4,7 @@ Every reader takes what YAML made of the text and returns the value in SI units,
 and the way out. `{key}` in a message stands for the key it is found under, which only the caller knows.
 """
 
+import datetime as dt
 import difflib
 import math
 import re
@@ -85,6 +86,22 @@ def duration(value: Any, *, least: float = 0.0, most: float = MONTH, example: tu
         low = f"at least {long(least)} and " if least > 0 else ""
         raise fault(f"{{key}}: {shown(value)} is out of range", f"write {low}at most {long(most)}")
     return seconds
+
+
+def moment(value: Any) -> str:
+    """'07:00', or '2026-11-22 07:00', of this machine's clock."""
+    way_out = 'write "07:00", or with its day "2026-11-22 07:00"'
+    if not isinstance(value, str):
+        raise fault(f"{{key}} is a time of day; this is {shown(value)}", way_out)
+    found = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", value.strip())
+    if found is None:
+        raise fault(f"{{key}}: {shown(value)} is not a time of day", way_out)
+    try:
+        dt.date.fromisoformat(found[1] or "2000-01-01")
+        dt.time(int(found[2]), int(found[3]))
+    except ValueError:
+        raise fault(f"{{key}}: {shown(value)} is no time of any day", way_out) from None
+    return value.strip()
 
 
 def latency(value: Any) -> float:
@@ -214,6 +231,38 @@ def words(value: Any, most: int = 400) -> str:
     if not value.strip() or len(value) > most or not value.isprintable():
         raise fault(f"{{key}}: {shown(value)} cannot be used", f"write a text on one line of at most {most} characters")
     return value.strip()
+
+
+def webhook(value: Any) -> str:
+    """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
+    way_out = "put the address into a variable:  on_finish: ${FINISH_URL}"
+    if not isinstance(value, str):
+        raise fault(f"{{key}} is an address; this is {shown(value)}", way_out)
+    text = value.strip()
+    if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
+        return text
+    try:
+        parts = urlsplit(text)
+        host, user = parts.hostname, parts.username or parts.password
+    except ValueError:
+        host, user = None, None
+    if parts_wrong := (not host or not re.fullmatch(r"https?://[\x21-\x7e]{1,500}", text)):
+        raise fault("{key} is not an address", way_out)
+    if user is not None or parts_wrong or parts.query or looks_like_a_key(text) or looks_random(parts.path):
+        raise fault("{key} holds what looks like a secret", way_out)
+    return text
+
+
+def command(value: Any) -> str:
+    """A line, or several, for the shell."""
+    if not isinstance(value, str):
+        raise fault(f"{{key}} is a command; this is {shown(value)}", "write the line as you would type it")
+    text = value.strip()
+    if not text or len(text) > 4_000 or not all(ch.isprintable() or ch in "\n\t" for ch in text):
+        raise fault(
+            "{key} is no command that can be run", "write the line as you would type it, at most 4,000 characters"
+        )
+    return text
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")

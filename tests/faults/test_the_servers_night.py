@@ -9,13 +9,13 @@ import pytest
 import trustme
 
 from benchmarks.faults.server import FaultyServer
-from frontier import sweep
 from frontier.cli.outcome import page_report
 from frontier.measure import loop, preflight
 from frontier.model import Outcome
 from frontier.present.report import report_markdown
 from frontier.results import load
 from frontier.store import RunDirectory
+from frontier.sweep import attempts
 from tests.faults.night import SPEC, Watched, night, only_at
 
 
@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
     monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
     monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
-    monkeypatch.setattr(sweep, "PATIENCE", -1)  # a busy machine is another matter
+    monkeypatch.setattr(attempts, "PATIENCE", -1)  # a busy machine is another matter
 
 
 @pytest.fixture

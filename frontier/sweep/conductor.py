@@ -1,0 +1,242 @@
+"""The conductor: for each trial of the plan, measure and store; then refine where the answer is still open.
+
+Its state is the run directory. Interrupted at any moment and started again, it goes on where it was: finished trials
+count by their fingerprint, and the search proposes from history alone.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from frontier.analyze import search
+from frontier.backend import Backend
+from frontier.budget import described_trials
+from frontier.config import Config, DeploymentConfig
+from frontier.errors import FrontierError, StoreError
+from frontier.model import Shape, Trial
+from frontier.plan import Plan, in_turn, make_trial
+from frontier.present.progress import Progress
+from frontier.results import History, Setting, load_sample
+from frontier.store import RunDirectory
+from frontier.sweep.attempts import Attempts, Step
+from frontier.sweep.ledger import Ledger
+from frontier.sweep.losses import Losses
+from frontier.sweep.servers import Servers
+from frontier.units import format_elapsed
+
+SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
+
+
+@dataclass(slots=True)
+class Conductor:
+    """One sweep of one config into one run directory.
+
+    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be loaded again.
+    `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
+    """
+
+    config: Config
+    plan: Plan
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    ready_wait: float = 900.0
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    histories: dict[Setting, History] = field(default_factory=dict)
+    _losses: Losses = field(default_factory=Losses)
+    _ledger: Ledger = field(init=False)
+    _servers: Servers = field(init=False)
+    _attempts: Attempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ledger = Ledger(self.config.budget, self.clock, self.wall)
+        self._servers = Servers(
+            self.run, self.backend, self.progress, self.stop, self.clock, self.ready_wait, self._losses
+        )  # fmt: skip
+        self._attempts = Attempts(
+            self.config, self.plan, self.run, self.backend, self.progress, self.stop, self._ledger, self._losses,
+            self._servers, self.histories,
+        )  # fmt: skip
+
+    async def conduct(self) -> SweepEnd:
+        """Run what is left of the plan, then refine. Whatever the end, finished trials are on disk."""
+        try:
+            self._remember()
+            step = await self._all()
+            self._tell_dropped()
+            gone, dropped = self._losses.gone, self._attempts.dropped
+            end: SweepEnd = "interrupted" if step == "interrupted" else "server_lost" if gone else "finished"
+            if end == "finished" and dropped:
+                end = "budget"
+            reason = {"reason": "; ".join(gone.values())} if gone else {}
+            self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
+            return end
+        except FrontierError as error:
+            with contextlib.suppress(StoreError):
+                self.run.journal("failed", reason=error.what)
+            raise
+        finally:
+            await self._servers.close()
+            await self.backend.close()
+
+    def _remember(self) -> None:
+        """Take over the finished trials that still count, by fingerprint, and what earlier sessions spent."""
+        planned = {trial.key: trial.fingerprint for trial in self.plan.trials}
+        finished = self.run.finished()
+        self._ledger.recall(self.run.journal_lines(), {key: m.trial for key, m in finished.items()})
+        for key, measurement in finished.items():
+            trial = measurement.trial
+            if planned.get(key, trial.fingerprint) != trial.fingerprint:
+                self.progress.note(f"{key} was measured under other settings and is measured again")
+                continue
+            self._attempts.done.add(key)
+            self._history(trial.deployment, trial.shape).append((trial, load_sample(self.run, measurement)))
+        self._servers.begun = bool(self._attempts.done)
+
+    # -- the passes --------------------------------------------------------------------------------------------------
+
+    async def _all(self) -> Step:
+        todo = [trial for trial in self.plan.trials if trial.key not in self._attempts.done]
+        self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
+        turns = [group for group in in_turn(self.config, self.plan) if self._wanted(group, todo)]
+        for i, group in enumerate(turns):
+            self._ledger.charge(sum(d.price or 0.0 for d in group))
+            self._ledger.share(sum(len(later) for later in turns[i:]) / len(group))
+            step = await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
+            if step == "interrupted":
+                return step
+        return "done"
+
+    async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
+        """The deployments that are up at one time: those of the user together, each that we start alone."""
+        for deployment in group:
+            if not await self._servers.up(deployment) and self.stop.is_set():
+                return "interrupted"
+        there = [d for d in group if d.name not in self._losses.gone]
+        if not there:
+            self._leave_out(todo, next(iter(self._losses.gone[d.name] for d in group)).splitlines()[0])
+            return "done"
+        step = await self._passes(there, todo)
+        for deployment in group:
+            await self._servers.down(deployment.name)
+        return step
+
+    def _wanted(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> bool:
+        """There is something left to measure: a server is not started for nothing."""
+        if any(d.start is None or any(t.deployment == d.name for t in todo) for d in group):
+            return True
+        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
+        return self._refines and any(
+            isinstance(self._ask(self._history(d.name, shape), shape), search.Ask) for d in group for shape in shapes
+        )
+
+    async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
+        """The grid and then the search; with a budget the search comes before the later repeats, being worth more."""
+        first = [trial for trial in todo if trial.repeat == 1 or not self.config.budget.limited]
+        later = [trial for trial in todo if trial.repeat > 1 and self.config.budget.limited]
+        for trials in (first, later) if later else (first,):
+            if trials is later:
+                self._warn_of_the_budget(later)
+            step = await self._grid(trials)
+            if step != "interrupted":
+                step = await self._refine(deployments)
+            if step == "interrupted":
+                return step
+        return "done"
+
+    async def _grid(self, todo: Sequence[Trial]) -> Step:
+        step, put_off = await self._pass(todo)
+        if step != "interrupted" and any(trial.deployment not in self._losses.gone for trial in put_off):
+            self.progress.note(f"{len(put_off)} put off after the server was lost; tried again now, the lowest first")
+            self._losses.felled.clear()
+            step, put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
+        for trial in put_off if step != "interrupted" else ():
+            self._skip(trial, self._losses.reason(trial) or "the server was lost under it")
+        return step
+
+    async def _pass(self, trials: Sequence[Trial]) -> tuple[Step, list[Trial]]:
+        """Run these trials; and those that have to be put off because the server is lost under them."""
+        put_off = []
+        for trial in trials:
+            history = self._history(trial.deployment, trial.shape)
+            reason = search.skip_reason(trial, history, self.config.limits)
+            if reason is not None:
+                self._skip(trial, reason)
+                continue
+            step: Step = "lost" if self._losses.reason(trial) else await self._attempts.measure(trial)
+            if step == "lost":
+                put_off.append(trial)
+            elif step == "interrupted":
+                return step, put_off
+        return "done", put_off
+
+    async def _refine(self, deployments: Sequence[DeploymentConfig]) -> Step:
+        if not self._refines:
+            return "done"
+        for deployment in deployments:
+            for shape in (s for s in self.config.shapes if s.label in self.plan.shapes):
+                step = await self._search(deployment, shape)
+                if step == "interrupted":
+                    return step
+        return "done"
+
+    async def _search(self, deployment: DeploymentConfig, shape: Shape) -> Step:
+        while True:
+            history = self._history(deployment.name, shape)
+            ask = self._ask(history, shape)
+            if isinstance(ask, search.Done):
+                self.run.journal("search_done", deployment=deployment.name, shape=shape.label, reason=ask.reason)
+                self.progress.note(f"{shape.label}: {ask.reason}")
+                return "done"
+            repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+            trial = make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
+            self.progress.note(f"refine  {shape.label} c={ask.concurrency}: {ask.reason}")
+            self.run.journal("asked", trial=trial.key, reason=ask.reason)
+            lost = self._losses.reason(trial)
+            step: Step = "lost" if lost else await self._attempts.measure(trial)
+            if step == "lost":
+                self._skip(trial, lost or self._losses.reason(trial) or "the server was lost under it")
+            if step != "done":  # the history is as it was, so the same would be asked again
+                return step
+
+    @property
+    def _refines(self) -> bool:
+        return bool(self.config.refine and self.config.limits)
+
+    def _ask(self, history: History, shape: Shape) -> search.Ask | search.Done:
+        policy = search.policy(self.config.refine, self.config.requests, max(self.config.concurrency))
+        return search.next_ask(policy, shape, self.config.limits, history)
+
+    # -- what is not measured ----------------------------------------------------------------------------------------
+
+    def _skip(self, trial: Trial, reason: str) -> None:
+        self.run.journal("skipped", trial=trial.key, reason=reason)
+        self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
+
+    def _tell_dropped(self) -> None:
+        by_limit: dict[str, list[Trial]] = {}
+        for trial, limit in self._attempts.dropped.values():
+            by_limit.setdefault(limit, []).append(trial)
+        for limit, trials in by_limit.items():
+            self._leave_out(trials, f"the budget had no room: {limit}")
+
+    def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:
+        self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials])
+        self.progress.note(f"not measured: {described_trials(trials)}; {reason}")
+
+    def _warn_of_the_budget(self, todo: Sequence[Trial]) -> None:
+        """Say early, while somebody may still be there, what will not be measured."""
+        forecast, left = self._ledger.forecast(todo), self._ledger.pace.left(todo)
+        if forecast.dropped and left is not None:
+            text = f"{format_elapsed(left)} of trials are left; no room in the budget ({', '.join(forecast.by)}) for "
+            text += described_trials(forecast.dropped)
+            self.run.journal("warning", text=text)
+            self.progress.note(text)
+
+    def _history(self, deployment: str, shape: Shape) -> History:
+        return self._attempts.history(deployment, shape)

@@ -1,0 +1,171 @@
+"""The sweep's own progress and the tail latencies it finds, for Prometheus, on this machine only.
+
+It listens to what the conductor tells its progress and passes it on. A scrape is answered by the loop that measures, as
+it takes a fraction of a millisecond; nothing runs in a thread of its own.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from frontier.budget import Amount, Pace
+from frontier.errors import MisaskedError
+from frontier.model import Trial
+from frontier.present.progress import Progress, Tick
+
+_SETTING = ("deployment", "shape", "concurrency")
+_TAILS = {"p50_ttft": ("ttft", "0.5"), "p99_ttft": ("ttft", "0.99"), "p99_tpot": ("tpot", "0.99")}
+STAGES = ("ramp", "warmup", "window", "hold")
+
+
+class Telemetry:
+    """A progress that counts what it is told and tells `inner`. Times in seconds; a failed tail is +Inf."""
+
+    def __init__(
+        self, inner: Progress, trials: Sequence[Trial], clock: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
+        self._inner, self._trials, self._clock = inner, tuple(trials), clock
+        self._pace, self._done, self._began = Pace(), set[str](), clock()
+        self._labels: tuple[str, str, str] | None = None
+        self.registry = registry = CollectorRegistry()
+
+        def gauge(name: str, help_: str, labels: Sequence[str] = ()) -> Gauge:
+            return Gauge(f"frontier_{name}", help_, labels, registry=registry)
+
+        self._planned = gauge("sweep_trials_planned", "Trials of the grid.")
+        self._finished = gauge("sweep_trials_finished", "Trials finished, in this session and before.")
+        self._left = gauge("sweep_seconds_left", "Expected until the grid is done; NaN while nobody knows.")
+        self._heard = gauge("sweep_last_event_timestamp_seconds", "When the sweep last said anything.")
+        self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=registry)
+        self._running = gauge("trial_running", "1 for the setting that is being measured.", _SETTING)
+        self._stage = gauge("trial_stage", "1 for the stage the running trial is in.", ("stage",))
+        self._in_flight = gauge("trial_in_flight", "Requests in flight.")
+        self._sent = gauge("trial_window_requests_sent", "Requests sent in the window of the running trial.")
+        self._wanted = gauge("trial_window_requests_wanted", "Requests the window is to hold at least.")
+        self._failed = gauge("trial_requests_failed", "Requests of the running trial that failed.")
+        self._elapsed = gauge("trial_elapsed_seconds", "Since the running trial began.")
+        self._rate = gauge("trial_output_tokens_per_second", "Of the running trial's window so far; NaN: not known.")
+        self._so_far = gauge("trial_ttft_seconds", "TTFT in the window so far; NaN: not known.", ("quantile",))
+        self._ttft = gauge("ttft_seconds", "TTFT of the setting's last finished trial.", (*_SETTING, "quantile"))
+        self._tpot = gauge("tpot_seconds", "TPOT of the setting's last finished trial.", (*_SETTING, "quantile"))
+        self._throughput = gauge("output_tokens_per_second", "Of the setting's last finished trial.", _SETTING)
+        self._errors = gauge("error_ratio", "Share of failed requests of the setting's last finished trial.", _SETTING)
+        self._left.set(math.nan)
+
+    def text(self) -> bytes:
+        """The metrics as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+    # -- what the conductor tells ------------------------------------------------------------------------------------
+
+    def plan(self, total: int, done: int) -> None:
+        """How much there is to do."""
+        self._inner.plan(total, done)
+        self._planned.set(total)
+        self._finished.set(done)
+        self._hear()
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """This one is measured now."""
+        self._inner.trial_started(trial, number, total)
+        self._idle()
+        self._labels, self._began = (trial.deployment, trial.shape.label, str(trial.concurrency)), self._clock()
+        self._running.labels(*self._labels).set(1)
+        self._wanted.set(trial.requests)
+        self._hear()
+
+    def tick(self, tick: Tick) -> None:
+        """How it stands."""
+        self._inner.tick(tick)
+        for stage in STAGES:
+            self._stage.labels(stage).set(float(stage == tick.stage))
+        self._in_flight.set(tick.in_flight)
+        self._sent.set(tick.window_sent)
+        self._failed.set(tick.failed)
+        self._elapsed.set(tick.elapsed)
+        self._rate.set(_or_nan(tick.rate))
+        self._so_far.labels("0.5").set(_or_nan(tick.p50_ttft))
+        self._so_far.labels("0.99").set(_or_nan(tick.p99_ttft))
+        self._hear()
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+        """What it found. A figure there is none of is not exported, rather than 0."""
+        self._inner.trial_finished(trial, figures)
+        self._idle()
+        setting = (trial.deployment, trial.shape.label, str(trial.concurrency))
+        for name, (metric, quantile) in _TAILS.items():
+            if (value := figures.get(name)) is not None:
+                {"ttft": self._ttft, "tpot": self._tpot}[metric].labels(*setting, quantile).set(value)
+        for name, one in (("output_throughput", self._throughput), ("error_rate", self._errors)):
+            if (value := figures.get(name)) is not None:
+                one.labels(*setting).set(value)
+        self._done.add(trial.key)
+        self._finished.inc()
+        self._pace = Pace((*self._pace.seen, (trial, Amount(self._clock() - self._began))))
+        self._left.set(_or_nan(self._pace.left([t for t in self._trials if t.key not in self._done])))
+        self._hear()
+
+    def note(self, text: str) -> None:
+        """A line worth saying."""
+        self._inner.note(text)
+        self._notes.inc()
+        self._hear()
+
+    def close(self) -> None:
+        """The end."""
+        self._inner.close()
+        self._idle()
+
+    def _idle(self) -> None:
+        if self._labels is not None:
+            self._running.remove(*self._labels)
+            self._labels = None
+        for gauge in (self._in_flight, self._sent, self._wanted, self._failed, self._elapsed):
+            gauge.set(0)
+        self._stage.clear()
+        self._so_far.clear()
+        self._rate.set(math.nan)
+
+    def _hear(self) -> None:
+        self._heard.set_to_current_time()
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+class Exporter:
+    """Serves `text()` at http://127.0.0.1:PORT/metrics until `close`; port 0 takes a free one."""
+
+    def __init__(self, text: Callable[[], bytes]) -> None:
+        self._text = text
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, port: int) -> str:
+        """The address it serves. MisaskedError when the port is taken."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, "127.0.0.1", port).start()
+        except OSError as error:
+            await self.close()
+            raise MisaskedError(
+                f"cannot serve metrics on 127.0.0.1:{port}: {error.strerror}",
+                "choose another port with  --prometheus,  or 0 for a free one",
+            ) from error
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/metrics"
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None

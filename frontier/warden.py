@@ -1,0 +1,227 @@
+"""Keeps one command of the user's running for a sweep and ends it, whatever becomes of the sweep.
+
+    python -m frontier.warden
+
+It is a process of its own: when the pipe on its standard input closes, the sweep is done with it or gone, even killed,
+and the command is ended: its own stop command first, then SIGTERM and at last SIGKILL to its process group, and to
+whatever of it left the group. It is told what to do in one JSON line (see `Job`), tells in JSON lines on standard
+output how the command fares, and writes what the command says to a log that is bounded and without secrets.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from frontier.redaction import MASK, redact
+
+LOG_BYTES = 8_000_000
+"""A log is turned over at half of this: the newest half at least is kept, in two files."""
+LINE_BYTES = 4_000
+_SUBREAPER = 36
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`command` and `stop` are lines for /bin/sh; ending takes at most twice `within` seconds, and five.
+
+    `secrets` names the environment variables whose values are kept out of the log.
+    """
+
+    command: str
+    log: str
+    stop: str | None = None
+    within: float = 30.0
+    secrets: tuple[str, ...] = ()
+
+
+class Log:
+    """A file that never grows beyond LOG_BYTES together with its predecessor NAME.1; lines come out cleaned."""
+
+    def __init__(self, path: Path, secrets: tuple[str, ...], limit: int = LOG_BYTES) -> None:
+        self._path, self._secrets, self._limit = path, secrets, limit
+        self._file: BinaryIO | None = path.open("ab")
+        self._size = path.stat().st_size
+        self._lock = threading.Lock()
+
+    def write(self, line: bytes) -> None:
+        """One line. A full disk ends the log, not the command."""
+        text = cleaned(line.decode(errors="replace"), self._secrets).encode() + b"\n"
+        with self._lock:
+            self._put(text)
+
+    def _put(self, text: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            if self._size + len(text) > self._limit // 2:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._file, self._size = self._path.open("wb"), 0
+            self._file.write(text)
+            self._file.flush()
+            self._size += len(text)
+        except OSError:
+            self._file = None
+
+    def close(self) -> None:
+        """No more is kept."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
+def cleaned(line: str, secrets: tuple[str, ...] = ()) -> str:
+    """Without the values of secrets, what looks like one, terminal escapes and control characters."""
+    for secret in secrets:
+        line = line.replace(secret, MASK)
+    return redact(_CONTROL.sub("", _ESCAPES.sub("", line)))
+
+
+def lines(pipe: IO[bytes]) -> Iterator[bytes]:
+    """What a command says, by lines; a carriage return ends one too, and one too long is cut into several."""
+    rest = b""
+    while data := os.read(pipe.fileno(), 65_536):
+        *whole, rest = re.split(rb"[\r\n]+", rest + data)
+        for line in whole:
+            yield from (line[i : i + LINE_BYTES] for i in range(0, len(line), LINE_BYTES))
+        while len(rest) > LINE_BYTES:
+            yield rest[:LINE_BYTES]
+            rest = rest[LINE_BYTES:]
+    if rest:
+        yield rest
+
+
+def tell(**facts: Any) -> None:
+    """One line to the sweep; it may be gone."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(facts).encode() + b"\n")
+
+
+def run(job: Job) -> None:
+    """Start the command, wait for the sweep to let go, end the command."""
+    log = Log(Path(job.log), tuple(v for name in job.secrets if len(v := os.environ.get(name, "")) >= 4))
+    _adopt_orphans()
+    child = _start(job.command, log)
+    tell(event="started", pid=child.pid)
+    threading.Thread(target=lambda: tell(event="ended", status=child.wait()), daemon=True).start()
+    with contextlib.suppress(InterruptedError, _Asked):
+        while os.read(0, 4096):
+            pass
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    end(child, job, log)
+    tell(event="stopped")
+
+
+def _start(command: str, log: Log) -> "subprocess.Popen[bytes]":
+    child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    pipe = child.stdout
+    assert pipe is not None
+
+    def pump() -> None:
+        for line in lines(pipe):
+            log.write(line)
+
+    threading.Thread(target=pump, daemon=True).start()
+    return child
+
+
+def end(child: "subprocess.Popen[bytes]", job: Job, log: Log) -> None:
+    """End a command and all it started."""
+    if job.stop is not None:
+        stopping = _start(job.stop, log)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            stopping.wait(job.within)
+        _kill_group(stopping.pid, signal.SIGKILL)
+    for number, patience in ((signal.SIGTERM, job.within), (signal.SIGKILL, 5.0)):
+        _kill_group(child.pid, number)
+        told = {child.pid}
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            child.poll()
+            _reap(child.pid)
+            left = _own_children()
+            if not left and not _group_lives(child.pid):
+                return
+            for pid in set(left) - told:  # what left the group becomes ours when its parent ends
+                _kill_group(pid, number, alone=True)
+                told.add(pid)
+            time.sleep(0.02)
+
+
+def _kill_group(pid: int, number: int, *, alone: bool = False) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number) if alone else os.killpg(pid, number)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _adopt_orphans() -> None:
+    """On Linux what a command leaves behind becomes our child, so that it can be found and ended too."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _own_children() -> list[int]:
+    """The processes that are ours now; empty where nothing tells."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+def _reap(but: int) -> None:
+    """Let go of ended orphans, so that none lingers."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid() and state == "Z" and int(stat.parent.name) != but:
+                os.waitpid(int(stat.parent.name), os.WNOHANG)
+
+
+class _Asked(Exception):  # noqa: N818
+    """A signal asks us to end."""
+
+
+def _asked(*_: object) -> None:
+    raise _Asked
+
+
+def main() -> None:
+    """The process."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _asked)
+    tree = json.loads(sys.stdin.buffer.readline())
+    run(Job(**{**tree, "secrets": tuple(tree.get("secrets", ()))}))
+
+
+if __name__ == "__main__":
+    main()

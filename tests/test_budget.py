@@ -1,0 +1,135 @@
+"""Budgets as pure functions: when a deadline is, what a trial will take, what fits, and what is dropped."""
+
+import time
+
+import pytest
+
+from frontier.budget import Amount, Caps, Pace, deadline, described_trials, forecast
+from frontier.config import Config, load_config
+from frontier.model import Phase, Trial
+from frontier.plan import halving, make_plan, make_trial
+
+TEXT = """\
+endpoint: http://h:8000
+shapes: [1024/256]
+concurrency: [1, 2, 4, 8]
+requests: 100
+repeats: 3
+max_time: 2min
+sla: {p99_ttft: 1s}
+"""
+
+
+def config(more: str = "") -> Config:
+    return load_config(TEXT + more, "s.yaml")
+
+
+def trial(concurrency: int, repeat: int = 1, requests: int = 100, phase: Phase = Phase.GRID) -> Trial:
+    c = config()
+    return make_trial(c, c.deployments[0], c.shapes[0], concurrency, phase, repeat, requests)
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("now", "until", "expected"),
+    [
+        ("2026-11-21 19:00", "07:00", "2026-11-22 07:00"),
+        ("2026-11-21 06:59", "7:00", "2026-11-21 07:00"),
+        ("2026-11-21 07:00", "07:00", "2026-11-22 07:00"),
+        ("2026-12-31 23:00", "06:30", "2027-01-01 06:30"),
+        ("2026-11-21 19:00", "2026-11-23 07:00", "2026-11-23 07:00"),
+        ("2026-10-24 20:00", "07:00", "2026-10-25 07:00"),  # the clock is set back this night: 12 hours, not 11
+    ],
+)
+def test_a_deadline_is_the_next_time_the_clock_shows_it(now: str, until: str, expected: str, berlin: None) -> None:
+    def unix(text: str) -> float:
+        return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M"))
+
+    assert time.ctime(unix(expected)) == time.ctime(deadline(until, unix(now)))
+
+
+def test_the_night_the_clock_is_set_back_is_an_hour_longer(berlin: None) -> None:
+    evening = time.mktime((2026, 10, 24, 20, 0, 0, 0, 0, -1))
+    assert 12 * 3600 == deadline("07:00", evening) - evening
+
+
+@pytest.mark.parametrize("text", ["7", "07.00", "noon", "2026-11-22", ""])
+def test_what_is_no_time_of_day_is_no_deadline(text: str) -> None:
+    with pytest.raises(ValueError, match="time of day"):
+        deadline(text, 0.0)
+
+
+def test_each_limit_refuses_what_would_go_over_it_and_is_named_as_the_config_does() -> None:
+    caps = Caps.of(config("price: $1/h\nbudget: {time: 1h, requests: 50000, tokens: 1000000, cost: $20}\n").budget, 0.0)
+    spent = Amount(3500.0, 49_900.0, 990_000.0, 19.0)
+    assert caps.refuses(spent, Amount(100.0, 100.0, 10_000.0, 1.0), 0.0) is None
+    assert "time 1 h 0 min" == caps.refuses(spent, Amount(101.0), 0.0)
+    assert "requests 50,000" == caps.refuses(spent, Amount(requests=101.0), 0.0)
+    assert "tokens 1,000,000" == caps.refuses(spent, Amount(tokens=10_001.0), 0.0)
+    assert "cost $20" == caps.refuses(spent, Amount(dollars=1.01), 0.0)
+
+
+def test_a_deadline_refuses_by_the_wall_clock_whatever_was_spent() -> None:
+    caps = Caps(until=1000.0, words={"until": "07:00"})
+    assert caps.refuses(Amount(9e9), Amount(seconds=100.0), 900.0) is None
+    assert "until 07:00" == caps.refuses(Amount(), Amount(seconds=101.0), 900.0)
+    assert 100.0 == caps.seconds_left(Amount(), 900.0)
+
+
+def test_a_share_is_an_equal_part_of_what_is_left() -> None:
+    caps = Caps(seconds=100.0, requests=1000.0, until=500.0)
+    third = caps.share(Amount(seconds=40.0, requests=100.0), 200.0, 3)
+    assert (60.0, 400.0, None, 300.0) == (third.seconds, third.requests, third.tokens, third.until)
+    assert 20.0 == third.seconds_left(Amount(seconds=40.0), 200.0)
+
+
+def test_the_time_of_a_trial_is_interpolated_between_what_was_measured() -> None:
+    pace = Pace(((trial(1), Amount(100.0, 100.0)), (trial(4), Amount(25.0, 100.0))))
+    assert 100.0 == pace.seconds(trial(1, 2))
+    assert pace.seconds(trial(2)) == pytest.approx(50.0)  # a straight line on logarithmic axes
+    assert 25.0 == pace.seconds(trial(8)), "above what was measured no gain is counted on"
+    assert 50.0 == pace.seconds(trial(4, 1, 200, Phase.CONFIRM)), "twice the requests take twice as long"
+    assert 120.0 == pace.seconds(trial(1, 1, 900, Phase.CONFIRM)), "max_time ends a trial"
+    assert Pace(((trial(4), Amount(25.0, 100.0)),)).seconds(trial(1)) == pytest.approx(100.0)
+
+
+def test_nothing_is_expected_of_a_shape_nobody_measured() -> None:
+    pace = Pace(((trial(1), Amount(100.0, 100.0)),))
+    other = load_config(TEXT.replace("1024/256", "64/16"), "s.yaml")
+    unknown = make_trial(other, other.deployments[0], other.shapes[0], 1, Phase.GRID, 1, 100)
+    assert pace.seconds(unknown) is None
+    assert pace.left([trial(2), unknown]) is None
+    assert Amount(120.0, 103.0, 103 * 16, 12.0) == pace.need(unknown, 0.1), "then its longest"
+
+
+def test_what_fits_is_kept_in_order_and_the_rest_is_dropped_with_its_reason() -> None:
+    trials = make_plan(config("budget: {time: 10min}\n")).trials
+    caps = Caps(seconds=600.0, words={"time": "10 min 0 s"})
+    found = forecast(trials, caps, Pace(), now=0.0)
+    assert (trials[:5], trials[5:]) == (found.fits, found.dropped)
+    assert (("time 10 min 0 s",), True) == (found.by, found.bounded)
+    assert "4 of repeat 3, 3 of repeat 2" == described_trials(found.dropped)
+    known = Pace(tuple((t, Amount(20.0, 120.0)) for t in trials[:4]))
+    assert (12, False) == (
+        len(forecast(trials, caps, known, now=0.0).fits),
+        forecast(trials, caps, known, now=0).bounded,
+    )
+
+
+def test_with_a_budget_the_first_repeat_is_even_wherever_it_is_cut() -> None:
+    ladder = (1, 2, 4, 8, 16, 32, 64, 128)
+    assert [1, 16, 4, 64, 2, 8, 32, 128] == halving(ladder)
+    text = TEXT.replace("[1, 2, 4, 8]", str(list(ladder))) + "budget: {until: '07:00'}\n"
+    trials = make_plan(load_config(text, "s.yaml")).trials
+    assert [1, 16, 4, 64, 2, 8, 32, 128] == [t.concurrency for t in trials if t.repeat == 1]
+    assert sorted(ladder) == sorted(t.concurrency for t in trials if t.repeat == 2)
+    for n in range(1, 20):
+        assert sorted(halving(tuple(range(n)))) == list(range(n))

@@ -1,0 +1,121 @@
+"""`frontier sweep` with --set, --only, --until and --add-concurrency on real runs, over real HTTP."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Said, frontier
+
+TINY = """\
+endpoint: simulator
+simulator: {step_base: 2ms, per_decode: 5us, per_prefill_token: 5us}
+shapes: [32/4, 64/4]
+concurrency: [1, 3]
+sla: {p90_ttft: 1s}
+requests: 60
+repeats: 1
+refine: 0
+warmup: 50ms
+"""
+
+
+ENDED = (0, 4, 5)
+"""Met, unproven, or invalid: the last where this machine is too busy to measure on, which the sweep then says."""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory where the sweep of one shape of two has been run."""
+    path = tmp_path_factory.mktemp("options")
+    (path / "sweep.yaml").write_text(TINY)
+    said = sweep(path, "--only", "32/4")
+    assert said.code in ENDED
+    return path
+
+
+def sweep(path: Path, *options: str) -> Said:
+    said = frontier("sweep", "sweep.yaml", *options, cwd=path)
+    assert "Traceback" not in said.err
+    return said
+
+
+def the_run(path: Path) -> Path:
+    (run,) = (path / "runs").iterdir()
+    return run
+
+
+def trials(path: Path) -> set[str]:
+    return {p.stem.removeprefix("default-").removesuffix("-grid-r1") for p in (the_run(path) / "trials").iterdir()}
+
+
+def test_only_runs_the_named_shape_and_the_same_command_without_it_the_rest(here: Path) -> None:
+    assert {"32x4-c0001", "32x4-c0003"} == trials(here)
+    status = json.loads(frontier("status", "--json", cwd=here).out)
+    assert (2, 4, 2, "stopped") == (status["done"], status["planned"], status["left"], status["state"])
+    sweep(here)
+    assert {"32x4-c0001", "32x4-c0003", "64x4-c0001", "64x4-c0003"} == trials(here)
+
+
+def test_an_unknown_name_for_only_is_answered_with_the_known_ones(here: Path) -> None:
+    said = sweep(here, "--only", "32/5", "--dry-run")
+    assert said.code == 2
+    assert "there is no shape or deployment '32/5'" in said.err
+    assert "32/4, 64/4" in said.err
+
+
+def test_added_concurrencies_extend_the_run_and_leave_what_is_finished(here: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in (the_run(here) / "trials").iterdir()}
+    said = sweep(here, "--add-concurrency", "2", "--only", "32/4")
+    assert said.code in ENDED
+    assert {"32x4-c0002"} < trials(here)
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    assert 2 in [p["concurrency"] for p in json.loads(frontier("show", "--json", cwd=here).out)["points"]]
+    again = sweep(here, "--dry-run")
+    assert "was extended to concurrency 1, 2, 3" in again.err
+    twice = sweep(here, "--add-concurrency", "4,5", "--dry-run", "--json")
+    assert [1, 2, 3, 4, 5] == sorted({t["concurrency"] for t in json.loads(twice.out)["trials"]})
+    written = TINY.replace("[1, 3]", "[1, 2, 3]")
+    (here / "wider.yaml").write_text(written)
+    assert str(the_run(here).relative_to(here)) in frontier("sweep", "wider.yaml", "--dry-run", cwd=here).out
+
+
+def test_what_cannot_be_added_is_told(here: Path, tmp_path: Path) -> None:
+    assert "--add-concurrency 4,x: " in sweep(here, "--add-concurrency", "4,x").err
+    (tmp_path / "sweep.yaml").write_text(TINY)
+    said = sweep(tmp_path, "--add-concurrency", "4")
+    assert said.code == 2
+    assert "there is no run of this sweep to add concurrency 4 to" in said.err
+
+
+def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(here: Path) -> None:
+    run = str(the_run(here).relative_to(here))
+    other = sweep(here, "-o", run, "--set", "seed=9")
+    assert other.code == 2
+    assert "holds another sweep: " in other.err
+    assert "seed 1 there, 9 here" in other.err
+    wider = sweep(here, "-o", run, "--set", "concurrency=[1, 2, 3, 6]")
+    assert wider.code == 2
+    assert "--add-concurrency 6   extends it" in wider.err
+
+
+def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Path) -> None:
+    said = sweep(here, "--set", "sla.p90_ttft=1us")
+    assert said.code in (3, 5), "the new limit is what is decided by"
+    assert 1 == len(list((here / "runs").iterdir()))
+    assert said.code == frontier("solve", cwd=here).code, "and what the run is read with from now on"
+
+
+def test_a_deadline_that_is_no_time_is_told(here: Path) -> None:
+    said = sweep(here, "--until", "25:00", "--dry-run")
+    assert said.code == 2
+    assert "--until 25:00: until: '25:00' is no time of any day" in said.err
+
+
+def test_a_dry_run_says_what_fits_the_budget(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TINY.replace("repeats: 1", "repeats: 3"))
+    said = sweep(tmp_path, "--dry-run", "--set", "budget={requests: 500, until: '07:00'}")
+    assert "requests 500" in said.out
+    assert "of repeat 3" in said.out
+    told = json.loads(sweep(tmp_path, "--dry-run", "--json", "--set", "budget.requests=500").out)["budget"]
+    assert (7, 5, ["requests 500"]) == (told["fits"], len(told["dropped"]), told["by"])

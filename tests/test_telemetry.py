@@ -1,0 +1,127 @@
+"""The sweep's own metrics: true, on loopback only, and all that the dashboard asks for."""
+
+import json
+import re
+import socket
+import time
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.config import load_config
+from frontier.plan import make_plan
+from frontier.sweep.telemetry import Telemetry
+from tests.commands import frontier, start
+from tests.sweeps import Told
+
+TEXT = """\
+endpoint: simulator
+simulator: {step_base: 2ms, per_decode: 5us, per_prefill_token: 5us}
+shapes: [32/4]
+concurrency: [1, 3]
+sla: {p90_ttft: 1s}
+requests: 100
+repeats: 1
+refine: 0
+warmup: 50ms
+"""
+DASHBOARD = Path(__file__).parent.parent / "docs" / "grafana-sweep.json"
+
+
+def read(text: bytes) -> dict[tuple[str, ...], float]:
+    """Values by name and label values, in the order of the labels' names."""
+    families = text_string_to_metric_families(text.decode())
+    return {
+        (s.name, *(s.labels[label] for label in sorted(s.labels))): s.value
+        for family in families
+        for s in family.samples
+    }
+
+
+def after_one_trial() -> tuple[Telemetry, Told, Told]:
+    trials = make_plan(load_config(TEXT, "s")).trials
+    told, now = Told(), SimpleNamespace(t=0.0)
+    telemetry = Telemetry(told, trials, clock=lambda: now.t)
+    telemetry.plan(2, 0)
+    telemetry.trial_started(trials[0], 1, 2)
+    now.t = 10.0
+    figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": None, "output_throughput": 50.0, "error_rate": 0.0}
+    telemetry.trial_finished(trials[0], figures)
+    return telemetry, told, told
+
+
+def test_what_the_conductor_tells_is_counted_and_passed_on() -> None:
+    telemetry, told, _ = after_one_trial()
+    found = read(telemetry.text())
+    assert (2.0, 1.0) == (found[("frontier_sweep_trials_planned",)], found[("frontier_sweep_trials_finished",)])
+    assert 0.2 == found[("frontier_ttft_seconds", "1", "default", "0.99", "32/4")]
+    assert 50.0 == found[("frontier_output_tokens_per_second", "1", "default", "32/4")]
+    assert 10.0 == found[("frontier_sweep_seconds_left",)], "the other one is expected to take as long"
+    assert not any(name[0] == "frontier_tpot_seconds" for name in found), "missing is not 0"
+    assert 1 == len(told.finished)
+
+
+def test_the_running_trial_is_told_and_gone_when_it_has_ended() -> None:
+    telemetry, _, _ = after_one_trial()
+    trial = make_plan(load_config(TEXT, "s")).trials[1]
+    telemetry.trial_started(trial, 2, 2)
+    tick = SimpleNamespace(
+        stage="window", elapsed=3.0, in_flight=3, window_sent=70, failed=2, rate=None, p50_ttft=0.1, p99_ttft=None
+    )
+    telemetry.tick(tick)
+    found = read(telemetry.text())
+    assert 1.0 == found[("frontier_trial_running", "3", "default", "32/4")]
+    assert (3.0, 70.0, 2.0) == tuple(
+        found[(f"frontier_trial_{name}",)] for name in ("in_flight", "window_requests_sent", "requests_failed")
+    )
+    assert 1.0 == found[("frontier_trial_stage", "window")]
+    telemetry.close()
+    assert not any(name[0] == "frontier_trial_running" for name in read(telemetry.text()))
+
+
+def test_the_dashboard_asks_for_nothing_that_is_not_exported() -> None:
+    telemetry, _, _ = after_one_trial()
+    exported = {line.split()[2] for line in telemetry.text().decode().splitlines() if line.startswith("# TYPE")}
+    exported |= {f"{name}_total" for name in exported}
+    board = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(asked) >= 8
+    named = {name for expr in asked for name in re.findall(r"frontier_[a-z0-9_]+", expr)}
+    assert named <= exported, named - exported
+    assert all(set(re.findall(r"frontier_[a-z0-9_]+", expr)) for expr in asked), "each panel shows something of ours"
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert {"title", "uid", "schemaVersion", "templating", "time", "refresh"} <= set(board)
+
+
+def test_a_sweep_serves_them_on_loopback_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT.replace("requests: 100", "requests: 100000"))
+    process = start("sweep", "sweep.yaml", "--prometheus", "0", cwd=tmp_path)
+    try:
+        assert process.stderr is not None
+        address = next(
+            found[1] for line in process.stderr if (found := re.search(r"(http://127\.0\.0\.1:\d+/metrics)", line))
+        )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            found = read(urllib.request.urlopen(address, timeout=5).read())
+            if found.get(("frontier_trial_in_flight",)):
+                break
+            time.sleep(0.2)
+        assert 1.0 == found[("frontier_trial_in_flight",)]
+        assert 2.0 == found[("frontier_sweep_trials_planned",)]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_taken_port_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        said = frontier("sweep", "sweep.yaml", "--prometheus", port, cwd=tmp_path)
+    assert said.code == 2
+    assert f"cannot serve metrics on 127.0.0.1:{port}" in said.err
