@@ -14,6 +14,7 @@ from frontier.engine.virtual import virtual_trial
 from frontier.errors import AnotherServerError, MeasurementError
 from frontier.measure.cache import reset_cache, settle_salt
 from frontier.measure.dialects import DIALECTS
+from frontier.measure.keyfile import read_key_file
 from frontier.measure.loop import Progress as Tick
 from frontier.measure.loop import run_trial
 from frontier.measure.open_loop import run_open_trial
@@ -102,8 +103,12 @@ class HttpBackend:
         self._attempts = 0
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        file = deployment.api_key_file
         target = deployment.target(
-            self._environ, ignore_eos=self._config.ignore_eos, url=await self._simulator(deployment)
+            self._environ,
+            ignore_eos=self._config.ignore_eos,
+            url=await self._simulator(deployment),
+            key=None if file is None else read_key_file(Path(file)),
         )
         try:
             found = await preflight(target, concurrency=max(self._config.concurrency))
@@ -189,8 +194,10 @@ class HttpBackend:
         target = self._found[trial.deployment].target
 
         def redacted(record: Record) -> None:
-            if record.error is not None and target.redact(record.error) != record.error:
-                record = replace(record, error=target.redact(record.error))
+            # Words of the server; it may say back what it was sent.
+            error, reason = (said and target.redact(said) for said in (record.error, record.finish_reason))
+            if (error, reason) != (record.error, record.finish_reason):
+                record = replace(record, error=error, finish_reason=reason)
             sink(record)
 
         return redacted

@@ -184,7 +184,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ClientHealth:
-    """What the client knows of itself during the window; None = not measured."""
+    """What the client knows of itself during the window; None = not measured.
+
+    `suspended` is how long this machine slept during the trial: its clocks stood still, the server's did not.
+    """
 
     loop_lag_p99: float | None = None
     send_late_p99: float | None = None
@@ -192,6 +195,7 @@ class ClientHealth:
     gc_pause_max: float | None = None
     resent: int = 0
     connections_opened: int | None = None
+    suspended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from frontier.analyze.sample import Sample
 from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
 from frontier.engine.light import Light, bounds, distance
-from frontier.errors import MisaskedError
+from frontier.errors import MisaskedError, StoreError
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
@@ -275,7 +275,7 @@ def load(path: str | Path) -> Run:
     told: dict[str, str] = {}
     for line in run.journal_lines():
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
-        told |= {str(key): str(line["reason"]) for key in keys if key not in finished}
+        told |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
     return Run(run.path, config, run.manifest, ordered, told, run.imported())
 
 
@@ -294,7 +294,12 @@ def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
     with suppress(OSError):
         if (found := unpack(_cache(run, measurement).read_bytes(), _made_from(run, measurement))) is not None:
             return found
-    sample = window.sample(measurement, run.records(measurement.trial.key))
+    key = measurement.trial.key
+    try:
+        sample = window.sample(measurement, run.records(key))
+    except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        file = run.trial_file(key)
+        raise StoreError(f"trial {file} cannot be read: {error}", f"remove {file} to measure it again") from error
     with suppress(OSError):  # a run directory one may only read is still read, only more slowly
         _cache(run, measurement).parent.mkdir(parents=True, exist_ok=True)
         write_whole(_cache(run, measurement), pack(sample, _made_from(run, measurement)))

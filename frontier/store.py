@@ -10,7 +10,6 @@ is ever half there. The journal is an account for people and for `status`; it de
 """
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -194,6 +193,7 @@ class RunDirectory:
                     killed = {} if held.killed is None else {"killed": str(held.killed)}
                     run.journal("resumed", finished=len(run.finished()), **killed)
                     return run
+                cls(path, {})._sweep_leftovers()
                 manifest = {
                     "schema": SCHEMA,
                     "identity": identity,
@@ -345,7 +345,10 @@ class RunDirectory:
 
     def config_text(self) -> str:
         """The config as the user wrote it."""
-        return (self.path / "config.yaml").read_text()
+        try:
+            return (self.path / "config.yaml").read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 
     def trial_file(self, key: str) -> Path:
         return self.path / "trials" / f"{key}.jsonl"
@@ -388,7 +391,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run. StoreError when there is none or it is of a newer schema."""
     file = path / "manifest.json"
     try:
-        manifest = json.loads(file.read_text())
+        manifest = orjson.loads(file.read_bytes())
     except FileNotFoundError as error:
         raise StoreError(f"{path} is not a run directory", "make one with  frontier sweep CONFIG") from error
     except (OSError, ValueError) as error:

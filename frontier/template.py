@@ -67,6 +67,11 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 #     stop: {{within: 30s}}              # or a command, before the process group is ended
 """
 
+_KEY = """\
+# api_key_env: OPENAI_API_KEY        # the variable's name; the key is never stored
+# api_key_file: secrets/key          # or a file only you may read (chmod 600)
+"""
+
 _SIMULATOR = """\
 simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is needed"""
 
@@ -80,7 +85,7 @@ def commented_config(endpoint: str, model: str | None = None) -> str:
         named = "# model: meta-llama/Llama-3.1-8B-Instruct    # left out: the one that the server lists"
     else:
         named = f"model: {_scalar(model)}"
-    key = "" if simulator else "# api_key_env: OPENAI_API_KEY        # the variable's name; the key is never stored\n"
+    key = "" if simulator else _KEY
     return _TEMPLATE.format(endpoint=_scalar(endpoint), model=named, key=key)
 
 

@@ -111,6 +111,7 @@ def test_a_start_killed_before_its_manifest_is_no_obstacle(tmp_path: Path) -> No
     (tmp_path / "run" / "journal.jsonl").unlink()
     with open_run(tmp_path / "run") as run:
         assert ["created"] == [line["event"] for line in run.journal_lines()]
+    assert [] == list((tmp_path / "run").glob("*.tmp"))
     (tmp_path / "run" / "manifest.json").unlink()
     (tmp_path / "run" / "trials" / "precious.jsonl").write_text("{}")
     with pytest.raises(StoreError, match="not empty and not a run directory"):

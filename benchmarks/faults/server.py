@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import random
 import selectors
@@ -216,6 +217,7 @@ class FaultyServer:
 
 
 async def _serve(spec: EngineSpec, port: int, log: Path | None, tls: Path | None) -> None:
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that go away are the point of it
     faults, loop, stop = _Faults(log), asyncio.get_running_loop(), asyncio.Event()
     app = make_app(spec)
     app.middlewares.insert(0, faults.middleware)

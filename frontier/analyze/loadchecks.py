@@ -21,6 +21,7 @@ SEND_LATE = (0.010, 0.05, 0.005)
 CLIENT_CPU = 0.80
 GC_PAUSE = 0.020
 CLIENT_FAILURES = 0.005
+SUSPENDED = 0.5
 DISPERSION = 2.0
 DRIFT = 0.05
 TRANSIENT = 0.25
@@ -66,6 +67,10 @@ def client(sample: Sample) -> Iterator[Flag]:
         if worst is not None and worst > limit:
             said.append(f"{label} {spell(worst)}")
             bounds.append(spell(limit))
+    slept = max((health.suspended for health in sample.health if health.suspended is not None), default=0.0)
+    if slept > SUSPENDED:
+        said.append(f"this machine was suspended for {format_seconds(slept)}")
+        bounds.append(format_seconds(SUSPENDED))
     ours = sample.client_failures / (sample.n + sample.client_failures)
     if ours > CLIENT_FAILURES:
         said.append(f"{format_share(ours)} of requests failed or were cut off by the client")

@@ -1,8 +1,8 @@
 """What several commands share: finding a run, saying things, and JSON on standard output."""
 
 import os
-import re
 import sys
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,30 +11,41 @@ import click
 
 RUNS = Path("runs")
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+def harmless(text: str) -> str:
+    """Text that may hold a stranger's words, for a terminal: without control and format characters (escape sequences,
+    overrides of the writing direction) and without secrets, by their form or by the environment's values.
+    """
+    from frontier.redaction import is_secret_name, redact
+
+    for name, value in os.environ.items():
+        # GIT_AUTHOR_NAME and SSH_AUTH_SOCK are not secrets.
+        if len(value) >= 8 and value[0] != "/" and is_secret_name(name) and "AUTHOR_" not in name:
+            text = text.replace(value, "***")
+    return "".join(ch for ch in redact(text) if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
 
 
 def say(text: str = "") -> None:
-    """The conversation: standard error."""
-    with suppress(OSError):  # a terminal that was closed takes the conversation with it, not the sweep
-        click.echo(_CONTROL.sub("", text), err=True)
+    """The conversation: standard error. A terminal that is gone does not end a night."""
+    with suppress(OSError, ValueError):
+        click.echo(harmless(text), err=True)
 
 
 class Lasting:
-    """A stream whose other end may go away, as a terminal does that is closed: what is written then is lost."""
+    """A stream that may go away, as a terminal does that is closed: what is written then is lost, and nothing else."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As the stream's."""
-        with suppress(OSError):
-            self._stream.write(text)
+        """As any stream."""
+        with suppress(OSError, ValueError):
+            return self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """As the stream's."""
-        with suppress(OSError):
+        """As any stream."""
+        with suppress(OSError, ValueError):
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:

@@ -1,12 +1,12 @@
 """The `frontier` command: a table of commands imported only when called, and the one place errors become exit codes."""
 
+import errno
 import importlib
 import keyword
 import os
 import sys
 import tempfile
 import traceback
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -100,16 +100,33 @@ def cli() -> None:
 
 
 def _complain(text: str) -> None:
-    click.echo(text, err=True)
+    from frontier.cli.common import say
+
+    say(text)
 
 
 def _bug(error: BaseException) -> ExitCode:
-    """Something of ours broke: keep the traceback in a file, say so in two lines."""
-    log = Path(tempfile.gettempdir()) / f"frontier-crash-{os.getpid()}.log"
-    log.write_text("".join(traceback.format_exception(error)))
+    """Something of ours broke: keep the traceback in a file of the user's own, say so in two lines."""
+    from frontier.cli.common import harmless
+
+    said = "".join(traceback.format_exception(error))
     _complain(f"bug: {type(error).__name__}: {error}")
-    _complain(f"  this is our mistake, not yours; the details are in {log}")
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="frontier-crash-", suffix=".log", delete=False) as log:
+            log.write(harmless(said))
+    except OSError:
+        _complain(f"  this is our mistake, not yours\n{said}")
+    else:
+        _complain(f"  this is our mistake, not yours; the details are in {log.name}")
     return ExitCode.BUG
+
+
+def _machine(error: OSError) -> ExitCode:
+    """A file that cannot be read or written: what the system says of it, and no traceback."""
+    where = f" {error.filename}" if error.filename is not None else ""
+    _complain(f"error: cannot use{where}: {error.strerror or error}")
+    wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
+    return ExitCode.MISASKED if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
 
 
 def run(arguments: list[str]) -> int:
@@ -134,6 +151,11 @@ def run(arguments: list[str]) -> int:
         # The reader of our output left (`| head`): nothing more to say, and nothing wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.YES
+    except MemoryError:
+        _complain("error: this machine is out of memory\n  finished trials are kept; the same command goes on")
+        return ExitCode.FAILED
+    except OSError as error:
+        return _machine(error)
     except Exception as error:  # noqa: BLE001  # the edge: whatever else escapes is a bug and becomes exit code 1
         return _bug(error)
     return int(code) if isinstance(code, int) else ExitCode.YES

@@ -56,8 +56,11 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
             answer(decision_table(decisions, gpus=gpus(found), width=width(), colour=colour))
     for told in skipped_lines(found.skipped):
         say(told)
-    for file in draw(found, (), found.limits(), None, None, "light"):
-        say(f"wrote {file}")
+    try:
+        for file in draw(found, (), found.limits(), None, None, "light"):
+            say(f"wrote {file}")
+    except OSError as error:  # the answer is given; a full or read-only disk takes only the picture
+        say(f"the picture could not be written: {error.strerror}; draw it elsewhere with  frontier plot {path} -o FILE")
     if end == "server_lost":
         say(_lost(path, again))
         return ExitCode.FAILED, decisions

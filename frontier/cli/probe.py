@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, in_colour, json_option, say
+from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, say
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -66,12 +66,14 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     if not file.is_file():
         raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
     from frontier.config import load_config
+    from frontier.measure.keyfile import read_key_file
 
     config = load_config(file.read_text(encoding="utf-8"), where)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
         raise MisaskedError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
-    targets = {d.name: d.target(os.environ, ignore_eos=config.ignore_eos) for d in servers}
+    keys = {d.name: read_key_file(Path(d.api_key_file)) for d in servers if d.api_key_file is not None}
+    targets = {d.name: d.target(os.environ, ignore_eos=config.ignore_eos, key=keys.get(d.name)) for d in servers}
     return targets if len(targets) > 1 else {"": next(iter(targets.values()))}
 
 
@@ -82,9 +84,9 @@ def _print(name: str, checks: "list[Check]") -> None:
         state = f"{check.state:<5}"
         state = click.style(state, fg=COLOURS[check.state]) if in_colour() else state
         first, *more = check.detail.splitlines()
-        answer(f"{state}{check.name:<22}{first}")
+        answer(f"{state}{check.name:<22}{harmless(first)}")
         for line in more:
-            answer(f"{'':<27}{line.strip()}")
+            answer(f"{'':<27}{harmless(line.strip())}")
 
 
 def find_server() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 import click
 
 from frontier.cli.common import Lasting, json_option, say
-from frontier.errors import ExitCode, FrontierError, MisaskedError
+from frontier.errors import ExitCode, FrontierError, MisaskedError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,8 @@ def _sweep(
         return code
     except FrontierError as error:
         reason, code = error.what, error.exit_code
+        if isinstance(error, WriteError):
+            raise WriteError(error.what, f"{error.way_out}\n  {asked.again}") from error
         raise
     finally:
         farewell(asked.config, path, end, code, decisions, reason)
@@ -193,5 +195,5 @@ def _on_signals(stop: asyncio.Event) -> None:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup; what shells put into the background
             loop.add_signal_handler(number, told, number)

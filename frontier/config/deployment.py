@@ -17,6 +17,7 @@ from frontier.engine.roofline import Roofline
 from frontier.engine.spec import EngineSpec
 from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
+from frontier.measure.keyfile import usable_key
 from frontier.measure.target import Target, Timeouts
 from frontier.model import Deployment
 from frontier.redaction import is_secret_name
@@ -288,6 +289,7 @@ class DeploymentConfig(Strict):
     api: Annotated[Api, one_of("auto", "completions", "chat")] = "auto"
     dialect: Annotated[str, one_of("auto", *DIALECTS)] = "auto"
     api_key_env: Annotated[str, PlainValidator(values.variable)] | None = None
+    api_key_file: Text | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(_headers)] = Field(default_factory=dict)
     extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body)] = Field(default_factory=dict)
     metrics: Annotated[tuple[str, ...], PlainValidator(_metrics)] = ()
@@ -311,8 +313,11 @@ class DeploymentConfig(Strict):
             faults.append(Fault("simulator is set, and the endpoint is another", way_out, ("simulator",), at_key=True))
         if self.tls is not None and not self.endpoint.startswith("https://"):
             faults.append(Fault("tls is set, and the endpoint is not https", "remove the key", ("tls",), at_key=True))
-        if self.is_simulator and self.api_key_env is not None:
-            faults.append(Fault("the simulator takes no key", "remove the key", ("api_key_env",), at_key=True))
+        named = [key for key in ("api_key_env", "api_key_file") if getattr(self, key) is not None]
+        if self.is_simulator and named:
+            faults.append(Fault("the simulator takes no key", "remove the key", (named[0],), at_key=True))
+        elif len(named) == 2:
+            faults.append(Fault("the key is named twice", "keep one of the two", ("api_key_file",), at_key=True))
         faults += [
             Fault(
                 f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key", (key,), True
@@ -373,8 +378,11 @@ class DeploymentConfig(Strict):
         """The same in the analysis' words."""
         return Deployment(self.name, self.endpoint, self.model, self.gpus, self.price, self.quality)
 
-    def target(self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None) -> Target:
-        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's address.
+    def target(
+        self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None
+    ) -> Target:
+        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's address; `key` is
+        what `api_key_file` holds, read by whoever may read files.
 
         MisaskedError when a variable the config names is not set.
         """
@@ -383,7 +391,7 @@ class DeploymentConfig(Strict):
             url or self.base_url,
             model=self.model,
             api=self.api,
-            api_key=None if self.api_key_env is None else _from_environment(self.api_key_env, environ),
+            api_key=key if self.api_key_env is None else _from_environment(self.api_key_env, environ),
             headers={key: _header(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
             timeouts=Timeouts(**self.timeouts.model_dump()),
@@ -408,7 +416,7 @@ def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
     value = environ.get(variable, "").strip()
     if not value:
         raise MisaskedError(f"the environment variable {variable} is not set", f"export {variable}=...")
-    return value
+    return usable_key(value, f"the environment variable {variable}")
 
 
 def _header(value: str, environ: Mapping[str, str]) -> str:

@@ -85,6 +85,9 @@ def _loaded(doc: Document) -> Config:
             if wrong["type"] == "missing" and any(path[-1:] == wrong["loc"][-1:] for path in doc.unread):
                 continue  # it is there, and the complaint about it is another
             complaints += _joined(doc, wrong["type"], tuple(wrong["loc"]), wrong.get("ctx", {}))
+    except UnicodeEncodeError:
+        what = "a text holds half a character, as the escape \\ud83d is"
+        raise ConfigError(doc.file, (Complaint(what, "write the character itself"),)) from None
     unread = {(place.line, place.column) for path in doc.unread if (place := doc.values.get(path))}
     complaints = [c for c in complaints if c in doc.complaints or (c.line, c.column) not in unread]
     elsewhere = {(c.line, c.column) for c in complaints}

@@ -25,6 +25,8 @@ from frontier.model import Outcome
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
 _LAST_TURNS = 100
+_RACE = 0.5
+"""Seconds after a send in which the death of a kept-alive connection is the two sides' race; later, it is a failure."""
 _OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -205,7 +207,7 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             flight.failure = name_failure(error, flight)
             died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return died and reused and flight.status is None
+            return died and reused and flight.status is None and self.clock() - flight.sent < _RACE
         finally:
             if lane is not None:
                 direct.keep(lane) if whole else lane.close()
@@ -228,7 +230,8 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             flight.failure = name_failure(error, flight)
             died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return died and line.reused and not flight.resent and flight.status is None
+            raced = line.written is None or self.clock() - line.written < _RACE
+            return died and line.reused and not flight.resent and flight.status is None and raced
         finally:
             self.opened += line.opened
             if line.reused and line.written is not None and not flight.resent:

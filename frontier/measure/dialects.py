@@ -77,17 +77,22 @@ class Dialect:
         return orjson.dumps(self.payload(self, api, ask) | salt | dict(ask.extra))
 
 
-def message_of(error: object) -> str:
+def message_of(error: object, depth: int = 0) -> str:
     """The human text of an error in any of the shapes seen: a string, or an object with message, detail or error."""
     if isinstance(error, str):
         return error
-    if isinstance(error, dict):
-        for key in ("message", "detail", "error"):
-            if error.get(key):
-                return message_of(error[key])
-    if isinstance(error, list) and error:
-        return "; ".join(message_of(item.get("msg", item) if isinstance(item, dict) else item) for item in error[:3])
-    return orjson.dumps(error, default=str).decode()
+    if depth < 8:
+        if isinstance(error, dict):
+            for key in ("message", "detail", "error"):
+                if error.get(key):
+                    return message_of(error[key], depth + 1)
+        if isinstance(error, list) and error:
+            items = [item.get("msg", item) if isinstance(item, dict) else item for item in error[:3]]
+            return "; ".join(message_of(item, depth + 1) for item in items)
+    try:
+        return orjson.dumps(error, default=str).decode()
+    except TypeError:
+        return "an error nested too deeply to be read"
 
 
 def _json(tally: Tally, data: bytes) -> dict[str, Any] | None:

@@ -6,9 +6,11 @@ taken at most once a second. Names of all engines are mapped to vLLM's, without 
 
 import asyncio
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.measure.client import Client
@@ -67,15 +69,21 @@ class Scrape:
 
 
 def parse_metrics(text: bytes) -> Scrape:
-    """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts)."""
+    """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts).
+
+    ValueError when it is no such text. NaN and infinite values, which some exporters give before their first request,
+    say nothing and are left out.
+    """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
     lines = b"\n".join(_WANTED.findall(text)).decode(errors="replace") + "\n"
     counters: dict[str, float] = {}
     gauges: dict[str, float] = {}
     started: float | None = None
-    for family in text_string_to_metric_families(lines):
+    for family in _families(lines):
         for sample in family.samples:
             name, value = sample.name, float(sample.value)
+            if not math.isfinite(value):
+                continue
             if name in _COUNTERS:
                 counters[_COUNTERS[name]] = counters.get(_COUNTERS[name], 0.0) + value
             elif name in _GAUGES:
@@ -85,6 +93,14 @@ def parse_metrics(text: bytes) -> Scrape:
             elif name == _START:
                 started = value
     return Scrape(counters, gauges, started)
+
+
+def _families(lines: str) -> list[Metric]:
+    try:
+        return list(text_string_to_metric_families(lines))
+    except (IndexError, KeyError, TypeError, AttributeError) as error:
+        # The parser stumbles over some of what is not in the format instead of saying so.
+        raise ValueError(f"not a Prometheus text: {error}") from error
 
 
 async def scrape(client: Client) -> Scrape | None:

@@ -19,7 +19,7 @@ from frontier.measure.dialects import DIALECTS, Ask, Content
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
 from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
 from frontier.measure.target import Api, Target
-from frontier.measure.watchdog import raise_fd_limit
+from frontier.measure.watchdog import local_ports, raise_fd_limit
 from frontier.model import Outcome, Record, Shape
 from frontier.units import format_seconds
 
@@ -131,6 +131,11 @@ class _Flight:
                 f"{concurrency} connections need {needed} open files; this system's hard limit is lower",
                 f"raise it with  ulimit -Hn {needed}  (as root) or lower the concurrency",
             )
+        if (ports := local_ports()) is not None and ports < needed:
+            raise MeasurementError(
+                f"{concurrency} connections need {needed} local ports; this system has {ports}",
+                "sysctl -w net.ipv4.ip_local_port_range='15000 65000'  (as root) or lower the concurrency",
+            )
         async with Client(self.target) as client, swept(client):
             return await self._questions(client, wait)
 
@@ -184,7 +189,7 @@ class _Flight:
         has = "the key it was given" if self.target.api_key else "a request without a key"
         raise MeasurementError(
             f"{self.target.base_url} refuses {has}: {said}",
-            "name the environment variable that holds the key in  api_key_env",
+            "name the environment variable that holds the key in  api_key_env,  or its file in  api_key_file",
         )
 
     async def _settle_model(self, client: Client, models: tuple[str, ...], max_len: int | None) -> None:

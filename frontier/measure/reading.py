@@ -19,6 +19,7 @@ from frontier.model import Outcome, Record
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _MAX_MESSAGE = 300
+_MAX_REASON = 60
 _LESSONS, _PATIENCE = 16, 8
 """At most so many stencils are cut per answer, a new one after so many events that the last one did not fit."""
 _NO_STENCIL: Stencil = (b"", b"")
@@ -223,7 +224,7 @@ def to_record(
         reads=len(exchange.reads),
         text_bytes=tally.text_bytes,
         text_chars=tally.text_chars,
-        finish_reason=tally.finish_reason,
+        finish_reason=None if tally.finish_reason is None else clean(tally.finish_reason)[:_MAX_REASON],
         status=exchange.status,
         error=error,
         scheduled=scheduled,

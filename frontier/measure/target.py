@@ -52,6 +52,10 @@ class Target:
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)
+        if "@" in parts.netloc:
+            raise MisaskedError(
+                "the address holds credentials", "remove them; name the key's variable with  --api-key-env NAME"
+            )
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise MisaskedError(
                 f"{self.base_url!r} is not an address of a server", "write it as http://host:port/v1 or https://host/v1"

@@ -8,6 +8,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +32,7 @@ class Watchdog:
         self._opened = clock()
         self._cpu = time.process_time()
         self._final: tuple[float, float] | None = None
+        self._asleep = asleep()
 
     def __enter__(self) -> Self:
         # What exists now is settled: the collector need not walk it again and again during the trial.
@@ -84,11 +86,28 @@ class Watchdog:
             gc_pause_max=self._gc_max,
             resent=resent,
             connections_opened=opened,
+            suspended=asleep() - self._asleep,
         )
 
 
 def _p99(values: list[float]) -> float | None:
     return float(np.quantile(values, 0.99, method="inverted_cdf")) if values else None
+
+
+def asleep() -> float:
+    """Seconds this machine has been suspended since it was started, on a clock that counts them; 0 where none does."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def local_ports() -> int | None:
+    """How many ports connections may go out from, to one server; None where the system does not say."""
+    try:
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        return None
+    return high - low + 1
 
 
 def raise_fd_limit(needed: int) -> int:

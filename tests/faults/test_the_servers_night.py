@@ -58,7 +58,10 @@ def storm(server: FaultyServer) -> None:
     server.fault("status", status=503, seconds=2.5)
 
 
-@pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=pytest.mark.slow), storm])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=SLOW), pytest.param(storm, marks=SLOW)])
 def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     fault: Callable[[FaultyServer], None], server: FaultyServer, tmp_path: Path
 ) -> None:
@@ -72,6 +75,7 @@ def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: FaultyServer, tmp_path: Path) -> None:
     told = Watched(only_at(4, server.kill))
     began = time.monotonic()
@@ -89,7 +93,7 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
     assert {} == load(tmp_path / "run").skipped
 
 
-@pytest.mark.slow
+@SLOW
 def test_a_setting_that_fells_the_server_every_time_is_given_up_and_the_rest_goes_on(
     server: FaultyServer, tmp_path: Path
 ) -> None:
@@ -174,9 +178,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=() if k in ("reset", "garbage") else pytest.mark.slow) for k in CLASSES]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "reset" else SLOW) for k in CLASSES])
 def test_requests_that_fail_one_by_one_are_failures_of_their_kind_and_never_sent_again(
     kind: str, server: FaultyServer, tmp_path: Path
 ) -> None:

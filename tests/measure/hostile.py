@@ -611,6 +611,16 @@ async def lying_keep_alive(call: Call) -> None:
 
 
 @behaviour
+async def thinks_and_dies(call: Call) -> None:
+    """The first request of a connection is answered; the second is thought about, and the server dies over it."""
+    if call.nth_on_connection == 1:
+        await call.stream(*GOOD)
+    else:
+        await asyncio.sleep(0.8)
+        call.keep = False
+
+
+@behaviour
 async def unauthorized(call: Call) -> None:
     await call.json("401 Unauthorized", {"error": {"message": "Invalid API key", "type": "auth"}})
 

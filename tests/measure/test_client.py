@@ -190,6 +190,7 @@ OTHERS = [
     "endless_line",
     "flood_of_heads",
     "lying_keep_alive",
+    "thinks_and_dies",
     "reasoning",
     "tools",
     "no_usage",
@@ -259,6 +260,12 @@ def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Ho
     assert 2 == client.resent
     # The server took 0.1 s to close: that wait is part of the answer's time.
     assert all(((r.first or 0) - r.sent > 0.1) is r.resent for r in found)
+
+
+def test_a_request_that_was_worked_on_before_the_connection_died_is_a_failure_and_not_resent(server: Hostile) -> None:
+    found, client = records(server.url("thinks_and_dies"), times=2)
+    assert [Outcome.OK, Outcome.STREAM_ERROR] == [r.outcome for r in found]
+    assert (0, False) == (client.resent, found[1].resent)
 
 
 def test_a_fresh_connection_that_dies_is_not_resent(server: Hostile) -> None:

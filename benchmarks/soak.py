@@ -1,0 +1,298 @@
+"""The soak: minutes at concurrency 128 with a random fault every few seconds, and every request accounted for.
+
+    python -m benchmarks.soak 30
+
+A sweep (32, 64, 128) runs against the simulated engine in a process of its own that is made to fail at random: 503 and
+429, resets, streams that are closed, silent, broken or empty, freezes, and now and then a crash and a restart. Checked:
+
+- every request is in exactly one class, told by the client once; what the server's log says was done to it agrees with
+  the class; every request that was answered at all is in the log, and none is in it twice that the client did not
+  say it had sent again;
+- memory: the client's resident size does not grow from the first third to the last;
+- the decision: the fault-free one (of the same engine in virtual time), or an honestly weaker one (a lower
+  concurrency, unproven, marginal, violated or invalid); never a higher one.
+"""
+
+import argparse
+import asyncio
+import collections
+import os
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults.server import FaultyServer, key_of
+from frontier.backend import HttpBackend, Sink, VirtualBackend
+from frontier.config import Config, load_config
+from frontier.engine.spec import EngineSpec
+from frontier.errors import MeasurementError
+from frontier.measure.prompts import PromptSource
+from frontier.model import Decision, Measurement, Outcome, Record, Trial
+from frontier.plan import make_plan
+from frontier.results import load
+from frontier.store import RunDirectory
+from frontier.sweep import Conductor, Quiet
+
+SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)
+CONFIG = """\
+endpoint: {url}
+shapes: [32/16]
+concurrency: [32, 64, 128]
+sla: {{p90_tpot: 40ms, error_rate: 1%}}
+requests: 600
+repeats: 1
+refine: 0
+warmup: 1s
+max_time: 20s
+timeouts: {{connect: 2s, first_byte: 4s, idle: 2s, total: 15s}}
+"""
+EXPECTED = {
+    None: {Outcome.OK},
+    "status": {Outcome.HTTP_ERROR},
+    "reset": {Outcome.OK, Outcome.STREAM_ERROR, Outcome.TRUNCATED},
+    "close": {Outcome.OK, Outcome.STREAM_ERROR, Outcome.TRUNCATED},
+    "hang": {Outcome.TIMEOUT},
+    "drip": {Outcome.TIMEOUT},
+    "garbage": {Outcome.PROTOCOL},
+    "empty": {Outcome.EMPTY},
+    "error_event": {Outcome.STREAM_ERROR},
+    "not_a_stream": {Outcome.PROTOCOL},
+}
+"""What a request may end as after what was done to it; a cut may come after the answer's end."""
+UPSET = {Outcome.STREAM_ERROR, Outcome.TRUNCATED, Outcome.TIMEOUT, Outcome.CONNECT}
+"""What any request may end as while the server is frozen, crashed or coming back."""
+
+
+@dataclass
+class Account:
+    """What is counted, over all trials, those that were dropped too. `faults` are promises that were broken."""
+
+    sent: int = 0
+    classes: collections.Counter[str] = field(default_factory=collections.Counter)
+    done: collections.Counter[str] = field(default_factory=collections.Counter)
+    resent: int = 0
+    never_arrived: int = 0
+    resident: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class Watched(HttpBackend):
+    """The client as it is, with a note of each prompt, each record, and its own memory."""
+
+    def __init__(self, config: Config, account: Account) -> None:
+        super().__init__(config, {}, salt=time.time_ns())
+        self.account = account
+        self.keys: dict[int, str] = {}
+        self.records: dict[str, tuple[Record, float]] = {}
+
+    def _prompts(self, trial: Trial) -> PromptSource:
+        source = super()._prompts(trial)
+        self.keys = {}
+
+        def noted(index: int) -> Any:
+            prompt = source(index)
+            self.keys[index] = key_of(prompt.content)
+            return prompt
+
+        return noted
+
+    async def run(self, trial: Trial, *, sink: Sink, **how: Any) -> Measurement:
+        seen: set[int] = set()
+
+        def noted(record: Record) -> None:
+            self.account.sent += 1
+            self.account.classes[record.outcome.value] += 1
+            if record.index in seen:
+                self.account.faults.append(f"request {record.index} of {trial.key} was told twice")
+            seen.add(record.index)
+            self.records[self.keys[record.index]] = replace(record, gaps=()), time.time()
+            sink(record)
+
+        measurement = await super().run(trial, sink=noted, **how)
+        if seen != set(range(len(seen))):
+            self.account.faults.append(f"requests of {trial.key} are missing from the records")
+        self.account.resident.append(_resident())
+        return measurement
+
+
+def _resident() -> float:
+    """This process's memory, MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+class Trouble(threading.Thread):
+    """Makes the server fail until told to stop; `upset` are the times (unix) when it was frozen or down."""
+
+    def __init__(self, server: FaultyServer, seed: int, every: tuple[float, float] = (2.0, 5.0)) -> None:
+        super().__init__(daemon=True)
+        self.server, self.rng, self.every = server, random.Random(seed), every
+        self.enough = threading.Event()
+        self.upset: list[tuple[float, float]] = []
+        self.tried: collections.Counter[str] = collections.Counter()
+
+    def run(self) -> None:
+        while not self.enough.wait(self.rng.uniform(*self.every)):
+            kind = self.rng.choices(
+                ["status", "reset", "close", "hang", "drip", "garbage", "empty", "error_event", "not_a_stream",
+                 "freeze", "crash"], [4, 3, 3, 2, 1, 2, 2, 2, 1, 1, 1],
+            )[0]  # fmt: skip
+            self.tried[kind] += 1
+            if kind in ("freeze", "crash"):
+                self._upset(self._freeze if kind == "freeze" else self._crash)
+                continue
+            how: dict[str, Any] = {
+                "seconds": self.rng.uniform(0.2, 1.0),
+                "share": self.rng.choice([0.02, 0.1, 0.5, 1.0]),
+            }
+            if kind == "status":
+                how |= {"status": self.rng.choice([429, 500, 503]), "retry_after": self.rng.choice([None, "1"])}
+            if kind in ("reset", "close"):
+                how["after"] = self.rng.uniform(0.0, 0.4)
+            self.server.fault(kind, **how)
+
+    def _upset(self, act: Callable[[], None]) -> None:
+        began = time.time()
+        act()
+        self.upset.append((began - 1, time.time() + 1))
+
+    def _freeze(self) -> None:
+        self.server.freeze()
+        time.sleep(self.rng.uniform(0.5, 5.0))
+        self.server.thaw()
+
+    def _crash(self) -> None:
+        self.server.kill()
+        time.sleep(self.rng.uniform(0.2, 3.0))
+        self.server.start()
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.join()
+        self.server.fault(None)
+
+
+Told = dict[str, tuple[Record, float]]
+"""Per key the record and the time (unix) at which the client told it."""
+
+
+def settle(account: Account, told: Told, arrivals: list[dict[str, Any]], upset: list[tuple[float, float]]) -> None:
+    """Join the client's records with the server's log, request by request."""
+    arrived = collections.Counter(line["key"] for line in arrivals)
+    faults = {line["key"]: line["fault"] for line in arrivals}
+    for key, (record, at) in told.items():
+        times = arrived[key]
+        account.resent += record.resent
+        if times > 1 + record.resent:
+            account.faults.append(f"a request arrived {times} times and the client says it sent it once")
+        if times == 0:
+            account.never_arrived += 1
+            if record.outcome in (Outcome.OK, Outcome.HTTP_ERROR):
+                account.faults.append(f"a request that never arrived ended {record.outcome}")
+            continue
+        done = faults[key]
+        account.done[f"{done or 'served'} -> {record.outcome.value}"] += 1
+        began = at - (record.end - record.sent) - 1
+        disturbed = record.resent or any(began < end and at > start for start, end in upset)
+        if record.outcome not in EXPECTED[done] | {Outcome.CANCELLED} | (UPSET if disturbed else set()):
+            account.faults.append(f"a request that met {done or 'no fault'} ended {record.outcome}: {record.error}")
+
+
+def sweep(config_text: str, path: Path, account: Account) -> tuple[Watched, Decision | None]:
+    """A whole sweep; the backend with what it noted, and the decision."""
+    config = load_config(config_text, "sweep.yaml")
+    backend = Watched(config, account)
+    for _ in range(60):
+        try:
+            return backend, _sweep(config, config_text, path, backend)
+        except MeasurementError as error:
+            # A fault met the first questions: the command says so and ends, and whoever runs it starts it again.
+            print(f"  started again: {error.what}", flush=True)
+            time.sleep(1.0)
+    raise AssertionError("sixty starts in vain")
+
+
+def _sweep(config: Config, config_text: str, path: Path, backend: Watched) -> Decision | None:
+    with RunDirectory.open_for_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), config_text=config_text, facts={}
+    ) as run:
+        conductor = Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event(), ready_wait=60.0)
+        asyncio.run(conductor.conduct())
+    decided = load(path).solve()
+    return decided[0] if decided else None
+
+
+def without_faults(config_text: str, path: Path) -> Decision:
+    """What the same sweep of the same engine decides in virtual time, where nothing fails and no machine is busy."""
+    config = load_config(config_text, "sweep.yaml")
+    with RunDirectory.open_for_sweep(
+        path, identity=config.identity(), canonical=config.canonical(), config_text=config_text, facts={}
+    ) as run:
+        backend = VirtualBackend({"default": SPEC})
+        asyncio.run(Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event()).conduct())
+    return load(path).solve()[0]
+
+
+def weaker_or_equal(faulty: Decision | None, clean: Decision) -> bool:
+    """It claims no more than the fault-free one."""
+    return faulty is None or faulty.concurrency is None or (clean.concurrency or 0) >= faulty.concurrency
+
+
+def soak(minutes: float, seed: int, here: Path) -> Account:
+    """The whole of it; prints what it finds as it goes."""
+    account = Account()
+    log = here / "server.log"
+    with FaultyServer(SPEC, log=log) as server:
+        clean = without_faults(CONFIG.format(url=server.url), here / "clean")
+        print(f"without faults: {clean.verdict}, concurrency {clean.concurrency}", flush=True)
+        trouble = Trouble(server, seed)
+        began, rounds = time.monotonic(), 0
+        trouble.start()
+        told: Told = {}
+        while time.monotonic() - began < 60 * minutes:
+            rounds += 1
+            backend, decided = sweep(CONFIG.format(url=server.url), here / f"run{rounds}", account)
+            told |= backend.records
+            said = "nothing measured" if decided is None else f"{decided.verdict}, concurrency {decided.concurrency}"
+            print(f"round {rounds}: {said}; {account.sent:,} requests, {account.resident[-1]:.0f} MB", flush=True)
+            if not weaker_or_equal(decided, clean):
+                account.faults.append(f"round {rounds} claims more than the fault-free sweep: {said}")
+        trouble.stop()
+        settle(account, told, [line for line in server.arrivals() if line["key"] in told], trouble.upset)
+    third = max(1, len(account.resident) // 3)
+    first, last = statistics.median(account.resident[:third]), statistics.median(account.resident[-third:])
+    print(f"faults begun: {dict(trouble.tried)}")
+    print(f"{account.sent:,} requests, each in one class: {dict(account.classes)}")
+    print(f"{account.resent} sent again on a dead kept-alive connection, {account.never_arrived} never arrived")
+    for what, times in sorted(account.done.items()):
+        print(f"  {what}: {times:,}")
+    # The records of this study itself are kept for the settling: about 1 kB each, and no fault of the client's.
+    grown = last - first - account.sent * 0.0012
+    print(f"memory: {first:.0f} MB in the first third, {last:.0f} MB in the last ({grown:+.0f} MB beside the notes)")
+    if grown > 60:
+        account.faults.append(f"memory grew by {grown:.0f} MB")
+    return account
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Minutes at concurrency 128 with random faults.")
+    parser.add_argument("minutes", type=float)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="frontier-soak-") as here:
+        account = soak(given.minutes, given.seed, Path(here))
+    for fault, times in collections.Counter(account.faults).most_common(20):
+        print(f"BROKEN ({times}x): {fault}")
+    print("exact" if not account.faults else f"{len(account.faults)} faults")
+    sys.exit(1 if account.faults else 0)
+
+
+if __name__ == "__main__":
+    main()

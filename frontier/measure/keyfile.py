@@ -1,0 +1,38 @@
+"""A key in a file: read only where nobody else could have read or written it."""
+
+import os
+import stat
+from pathlib import Path
+
+from frontier.errors import MisaskedError
+
+_LONGEST = 8192
+
+
+def read_key_file(path: Path) -> str:
+    """The key a file holds: one line. MisaskedError when it is not there, others may read it, or it is no key."""
+    try:
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise MisaskedError(f"the key file {path} is not a file")
+            if about.st_mode & 0o077:
+                loose = f"others may read or write it (mode {stat.S_IMODE(about.st_mode):04o})"
+                raise MisaskedError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
+            text = file.read(_LONGEST + 1).decode()
+    except FileNotFoundError as error:
+        raise MisaskedError(f"there is no key file {path}", "write the key into it, and  chmod 600  it") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise MisaskedError(f"the key file {path} cannot be read: {reason}") from error
+    return usable_key(text, f"the key file {path}")
+
+
+def usable_key(text: str, where: str) -> str:
+    """The key in a text, without the space around it. MisaskedError, not repeating it, when it cannot be sent."""
+    key = text.strip()
+    if not key:
+        raise MisaskedError(f"{where} is empty", "put the key into it")
+    if len(key) > _LONGEST or not key.isascii() or not key.isprintable():
+        raise MisaskedError(f"{where} does not hold a key: a key is one line of plain characters")
+    return key

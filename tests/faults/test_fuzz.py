@@ -1,0 +1,299 @@
+"""Bytes nobody meant for us: event streams, configs, records, run directories. They are read or refused, never a crash.
+
+Bounded by default; `-m slow` looks much longer.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from frontier.analyze.window import sample
+from frontier.codec import decode_measurement, decode_record, encode_record
+from frontier.config import load_config
+from frontier.errors import ConfigError, StoreError
+from frontier.measure.client import Exchange
+from frontier.measure.dialects import DIALECTS, message_of
+from frontier.measure.evidence import parse_metrics
+from frontier.measure.reading import Reading, error_message, retry_after, to_record
+from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
+from frontier.model import Outcome
+from frontier.results import load
+from frontier.samplefile import unpack
+from frontier.store import RunDirectory
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+SHORT = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(max_examples=3000, deadline=timedelta(seconds=5), suppress_health_check=list(HealthCheck))
+
+
+def fuzz(test: Callable[..., None]) -> Any:
+    """The test briefly, and as `[long]` under slow."""
+
+    @pytest.mark.parametrize("long", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+    def run(long: bool) -> None:
+        (LONG if long else SHORT)(test)()
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+# --- event streams
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(
+    ["choices", "text", "delta", "content", "error", "usage", "object", "finish_reason", "token_ids", "reasoning",
+     "tool_calls", "function", "arguments", "name", "index", "completion_tokens", "prompt_tokens", "message", "detail",
+     "token", "details", "generated_text", "done", "response", "prompt_tokens_details", "cached_tokens"]
+)  # fmt: skip
+events = st.recursive(
+    json_values, lambda inner: st.dictionaries(KEYS, inner, max_size=5) | st.lists(inner, max_size=3), max_leaves=20
+)
+pieces = st.one_of(
+    st.binary(max_size=60),
+    st.sampled_from([b"data: ", b"data:", b"\n\n", b"\r\n\r\n", b"\r", b": ping\n", b"event: error\n", b"\xef\xbb\xbf",
+                     b"data: [DONE]\n\n", b"id: 1\n", b"retry: 5\n", b"\x00"]),
+    events.map(lambda e: b"data: " + json.dumps(e).encode() + b"\n\n"),
+)  # fmt: skip
+streams = st.lists(pieces, max_size=25).map(b"".join)
+
+
+def cut(data: bytes, marks: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(m % (len(data) + 1) for m in marks)})
+    return [data[a:b] for a, b in pairwise(places)]
+
+
+@fuzz
+@given(streams, st.lists(st.integers(0, 10**6), max_size=20), st.sampled_from([EventParser, LineParser]))
+def test_any_cutting_of_any_bytes_gives_the_same_events(data: bytes, marks: list[int], parser: Any) -> None:
+    whole, torn = parser(cap=500), parser(cap=500)
+    try:
+        expected = whole.feed(data)
+    except EventTooLargeError:
+        return
+    try:
+        found = [event for read in cut(data, marks) for event in torn.feed(read)]
+    except EventTooLargeError:
+        return
+    assert expected == found
+
+
+def reads_of(name: str, api: str, status: int, kind: str, reads: list[bytes]) -> None:
+    exchange = Exchange(0.0, [0.1 * i for i in range(len(reads))], reads, status, {"content-type": kind}, end=9.0)
+    reading = Reading(exchange, DIALECTS[name], api)
+    while reading.take(3):
+        pass
+    record = to_record(reading, index=1, stream=0, isl=1, osl=1, zero=0.0)
+    assert record.outcome in Outcome
+    assert record.error is None or len(record.error) < 1000
+    assert record.finish_reason is None or len(record.finish_reason) <= 60
+    assert decode_record(encode_record(record)).outcome is record.outcome
+
+
+@fuzz
+@given(
+    st.sampled_from([(n, a) for n, d in DIALECTS.items() for a in d.paths]), st.sampled_from([200, 200, 200, 429, 500]),
+    st.sampled_from(["text/event-stream", "application/x-ndjson", "text/html"]), streams,
+    st.lists(st.integers(0, 10**6), max_size=8),
+)  # fmt: skip
+def test_whatever_a_server_streams_is_one_record(
+    dialect: tuple[str, str], status: int, kind: str, data: bytes, marks: list[int]
+) -> None:
+    reads_of(*dialect, status, kind, cut(data, marks))
+
+
+@pytest.mark.parametrize("depth", [10, 200, 500, 1000, 100_000])
+@pytest.mark.parametrize("status", [200, 500])
+def test_answers_nested_without_end_are_refused_and_no_recursion_of_ours(depth: int, status: int) -> None:
+    for head, tail in ((b'{"error":', b"}"), (b"[", b"]"), (b'{"choices":[', b"]}")):
+        body = head * depth + b"1" + tail * depth
+        for name, dialect in DIALECTS.items():
+            for api in dialect.paths:
+                frame = b"data: " + body + b"\n\n" if dialect.framing == "sse" else body + b"\n"
+                reads_of(name, api, status, "text/event-stream", [frame if status == 200 else body])
+
+
+@fuzz
+@given(events)
+@example({"error": {"message": {"detail": [{"msg": None}]}}})
+def test_any_error_object_has_a_text(error: object) -> None:
+    assert isinstance(message_of(error), str)
+
+
+@fuzz
+@given(st.binary(max_size=200), st.text(max_size=40), st.text(max_size=40))
+def test_any_error_body_and_header_has_a_text(body: bytes, wait: str, date: str) -> None:
+    exchange = Exchange(0.0, [0.1], [body], 503, {"retry-after": wait, "date": date})
+    assert error_message(exchange).startswith("HTTP 503")
+    seconds = retry_after(exchange)
+    assert seconds is None or 0 <= seconds < math.inf
+
+
+metric_names = st.sampled_from(
+    ["vllm:num_requests_running", "vllm:generation_tokens_total", "vllm:kv_cache_usage_perc", "sglang:token_usage",
+     "process_start_time_seconds", "llamacpp:requests_processing"]
+)  # fmt: skip
+metric_lines = st.builds(
+    lambda name, labels, value: f"{name}{labels} {value}",
+    metric_names,
+    st.sampled_from(["", "{}", '{a="b"}', '{a="', '{a="b"', "{a=b}", '{a="\\"}', "{,}", '{a="b",,}']),
+    st.one_of(st.floats().map(str), st.text(max_size=10), st.sampled_from(["NaN", "+Inf", "-Inf", "1e999", "1 2 3"])),
+)
+
+
+@fuzz
+@given(st.lists(metric_lines, max_size=8).map(lambda lines: "\n".join(lines).encode(errors="replace")))
+def test_any_metrics_text_is_finite_numbers_or_refused(text: bytes) -> None:
+    try:
+        found = parse_metrics(text)
+    except ValueError:
+        return
+    assert all(math.isfinite(v) for v in (*found.counters.values(), *found.gauges.values()))
+
+
+# --- configs
+
+yaml_bits = st.sampled_from(
+    ["endpoint: simulator\n", "shapes: [64/8]\n", "shapes: ", "concurrency: [1, 2]\n", "concurrency: 1..", "sla: {",
+     "p99_ttft: 500ms", ": ", "- ", "[", "]", "{", "}", "\n", "  ", "\t", "&a ", "*a", "!!", "!!str ", "|\n", ">\n",
+     "'", '"', "1e400", "0x1F", "~", "on", "2024-01-01", "<<: ", "%YAML 1.1\n", "---\n", "...\n", "# ", "api_key_env: ",
+     "budget: {", "deployments:\n  - ", "name: ", "hardware: ", "simulator: {", "timeouts: {", "headers: {", "\x00",
+     "\ufeff", "🙂"]
+)  # fmt: skip
+texts = st.lists(yaml_bits | st.text(max_size=12), max_size=25).map("".join)
+
+
+@fuzz
+@given(texts)
+@example("endpoint: simulator\nshapes: [64/8]\nsimulator: {step_base: 1e999}\n")
+def test_any_text_is_a_config_or_a_complaint(text: str) -> None:
+    try:
+        config = load_config(text, "sweep.yaml")
+    except ConfigError as error:
+        assert all(c.what for c in error.complaints)  # noqa: PT017  # whether it raises is what is open
+    else:
+        assert len(config.identity()) == 64
+
+
+tree = st.dictionaries(
+    st.sampled_from(
+        ["endpoint", "shapes", "concurrency", "sla", "requests", "repeats", "warmup", "max_time", "budget", "refine",
+         "prompts", "seed", "deployments", "headers", "extra_body", "timeouts", "tls", "hardware", "price", "simulator",
+         "objectives", "api", "model", "gpus", "metrics", "min_time", "proxy", "api_key_env", "api_key_file", "quality"]
+    ),
+    events | json_values,
+    max_size=8,
+)  # fmt: skip
+
+
+@fuzz
+@given(tree)
+def test_any_tree_is_a_config_or_a_complaint(given_tree: dict[str, Any]) -> None:
+    text = json.dumps({"endpoint": "simulator", "shapes": ["64/8"]} | given_tree)
+    try:
+        load_config(text, "sweep.yaml")
+    except ConfigError as error:
+        assert error.complaints  # noqa: PT017
+
+
+# --- what is on the disk
+
+
+@fuzz
+@given(st.binary(max_size=200) | st.dictionaries(st.text(max_size=10), json_values, max_size=6).map(orjson.dumps))
+def test_any_line_is_a_record_or_an_error(line: bytes) -> None:
+    try:
+        decode_record(line)
+    except StoreError as error:
+        assert "cannot be read" in str(error)  # noqa: PT017
+
+
+@fuzz
+@given(json_values)
+def test_any_tree_is_a_measurement_or_an_error(found: Any) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        decode_measurement(found)
+
+
+@fuzz
+@given(st.binary(max_size=300))
+def test_any_bytes_are_no_sample(data: bytes) -> None:
+    assert unpack(data, "x") is None
+    assert unpack(b"PK\x03\x04" + data, "x") is None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("fuzz") / "run"
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+    return path
+
+
+def damage(path: Path, at: int, how: str, filler: bytes) -> None:
+    data = path.read_bytes()
+    at %= len(data) + 1
+    if how == "cut":
+        path.write_bytes(data[:at])
+    elif how == "overwrite":
+        path.write_bytes(data[:at] + filler + data[at + len(filler) :])
+    else:
+        path.write_bytes(data[:at] + filler + data[at:])
+
+
+@pytest.mark.parametrize("many", [10, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path) -> None:
+    """One byte string put somewhere, or an end cut off, in any of the run's files; then everything is asked of it."""
+    files = [run / "manifest.json", run / "journal.jsonl", run / "config.yaml"]
+    files += sorted((run / "trials").iterdir())[:2] + sorted((run / "evidence").iterdir())[:2]
+    files += sorted((run / "derived" / "samples").iterdir())[:2]
+
+    @settings(max_examples=many, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(
+        st.sampled_from(files), st.integers(0, 10**6), st.sampled_from(["cut", "overwrite", "insert"]),
+        st.binary(min_size=1, max_size=12) | st.sampled_from([b"null", b"-1", b"1e999", b'"', b"[]", b"{}", b"\n"]),
+    )  # fmt: skip
+    def once(file: Path, at: int, how: str, filler: bytes) -> None:
+        whole = file.read_bytes()
+        try:
+            damage(file, at, how, filler)
+            try:
+                found = load(run)
+                found.points()
+                found.solve()
+            except (StoreError, ConfigError) as error:
+                assert str(error)  # noqa: PT017
+        finally:
+            file.write_bytes(whole)
+
+    once()
+
+
+def test_records_of_the_wrong_type_are_refused_with_the_file_named(tmp_path: Path) -> None:
+    """A foreign run: each line is a record by its names, and nonsense by its values."""
+    path = tmp_path / "run"
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+    opened = RunDirectory.read(path)
+    key, measurement = next(iter(opened.finished().items()))
+    file = opened.trial_file(key)
+    line = orjson.loads(file.read_bytes().splitlines()[0]) | {"sent": "yesterday"}
+    whole = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(orjson.dumps(line) + b"\n" + b"".join(whole[1:]))
+    evidence = orjson.loads(opened.evidence_file(key).read_bytes())
+    opened.evidence_file(key).write_bytes(orjson.dumps(evidence | {"bytes": file.stat().st_size}))
+    with pytest.raises(StoreError, match="cannot be read") as caught:
+        load(path)
+    assert str(file) in str(caught.value)
+    assert sample(measurement, []).n == 0

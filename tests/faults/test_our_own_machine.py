@@ -1,0 +1,397 @@
+"""The fault matrix, our own machine: disk, descriptors, ports, clock, sleep, memory. Nothing finished is lost."""
+
+import ast
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import frontier
+from frontier.analyze.validity import flags
+from frontier.analyze.window import sample
+from frontier.cli import main
+from frontier.errors import MeasurementError, WriteError
+from frontier.measure import preflight, watchdog
+from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
+from frontier.store import RunDirectory
+from tests.commands import frontier as run_frontier
+from tests.commands import start
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+SWEEP = """\
+endpoint: simulator
+simulator: {step_base: 2ms, per_decode: 10us, per_prefill_token: 10us}
+shapes: [32/8]
+concurrency: [1, 4]
+sla: {p90_ttft: 500ms}
+requests: 60
+repeats: 1
+refine: 0
+warmup: 100ms
+max_time: 20s
+"""
+BIG = SWEEP.replace("requests: 60", "requests: 600")
+
+
+def finished(run: Path) -> list[int]:
+    return sorted(m.trial.concurrency for m in RunDirectory.read(run).finished().values())
+
+
+# --- the disk
+
+
+def test_a_file_size_limit_ends_the_sweep_with_the_way_on_and_keeps_what_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
+    assert process.stderr is not None
+    while "[1/2]" not in (line := process.stderr.readline()):
+        assert line, "the sweep ended before its first trial"
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4000, 4000))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert "has reached this process's file size limit" in err
+    assert "finished trials are kept" in err
+    assert err.rstrip().endswith("frontier sweep sweep.yaml -o run")
+    assert "Traceback" not in err
+    assert len(finished(tmp_path / "run")) == 1
+    assert not list((tmp_path / "run").rglob("*.part"))
+    assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
+    said = run_frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
+    assert said.code in (0, 4, 5), said.err
+    assert finished(tmp_path / "run") == [1, 4]
+
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net"]
+
+
+def in_a_namespace(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell script where it may mount file systems and set network limits of its own."""
+    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
+        pytest.skip("this system lets nobody make namespaces")
+    command = [*NAMESPACE, "sh", "-c", textwrap.dedent(script)]
+    environ = {**os.environ, "PY": sys.executable, "NO_COLOR": "1"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, env=environ)
+
+
+LOOPBACK = """\
+$PY -c "
+import fcntl, socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', 0x1 | 0x40))"
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(BIG)
+    (tmp_path / "disk").mkdir()
+    said = in_a_namespace(
+        LOOPBACK
+        + """\
+        mount -t tmpfs -o size=8m tmpfs disk || exit 99
+        $PY -m frontier sweep sweep.yaml -o disk/run 2> first.err &
+        while ! ls disk/run/trials/*.part 2> /dev/null; do sleep 0.1; done
+        dd if=/dev/zero of=disk/ballast bs=64k 2> /dev/null
+        wait $!; echo "first $?"
+        rm disk/ballast
+        $PY -m frontier sweep sweep.yaml -o disk/run 2> second.err
+        echo "second $?"
+        ls disk/run/trials
+        cat disk/run/journal.jsonl
+        """,
+        tmp_path,
+    )
+    if said.returncode == 99:
+        pytest.skip("this system lets nobody mount a tmpfs")
+    assert "first 5" in said.stdout, said.stdout + said.stderr + (tmp_path / "first.err").read_text()
+    first = (tmp_path / "first.err").read_text()
+    assert "no space is left on the disk of disk/run" in first
+    assert "frontier sweep sweep.yaml -o disk/run" in first
+    assert "Traceback" not in first
+    assert "default-32x8-c0004-grid-r1.jsonl\n" in said.stdout
+    assert ".part" not in said.stdout.partition("second")[2]
+    assert '"event":"failed"' in said.stdout
+
+
+def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path: Path) -> None:
+    """While the trial runs, not only at its end: the buffer is written out when it is full."""
+    script = """
+        import resource, sys
+        from pathlib import Path
+        from tests.test_store import open_run, record, trial
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        from frontier.errors import WriteError
+        try:
+            with open_run(Path(sys.argv[1])) as run, run.writer(trial()) as writer:
+                for i in range(100_000):
+                    writer.add(record(i))
+        except WriteError as error:
+            print(error)
+    """
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
+    said = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    assert "file size limit" in said.stdout, said.stderr
+    assert [] == list((tmp_path / "run" / "trials").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "no space is left on the disk of"),
+        pytest.param(errno.EDQUOT, "the disk quota for", marks=pytest.mark.slow),
+        pytest.param(errno.EROFS, "read-only now", marks=pytest.mark.slow),
+        pytest.param(errno.EIO, "cannot write", marks=pytest.mark.slow),
+    ],
+)
+def test_what_the_disk_says_is_said_plainly(
+    number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsync is made to fail: a quota, a dying disk and a remount cannot be had for a test."""
+    text = config_text(ENGINES["smooth"], requests=100)
+    sweep_in_virtual_time(tmp_path / "run", text)
+    (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
+    before = finished(tmp_path / "run")
+    real = os.fsync
+
+    def fails(descriptor: int) -> None:
+        if "trials" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(number, os.strerror(number))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(WriteError, match=words) as caught:
+        sweep_in_virtual_time(tmp_path / "run", text)
+    assert caught.value.exit_code == 5
+    assert "finished trials are kept" in (caught.value.way_out or "")
+    monkeypatch.setattr(os, "fsync", real)
+    assert before == finished(tmp_path / "run")
+    assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
+
+
+@pytest.mark.slow
+def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_moved_to(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
+    assert process.stderr is not None
+    while "[1/2]" not in (line := process.stderr.readline()):
+        assert line, "the sweep ended before its first trial"
+    (tmp_path / "run").rename(tmp_path / "moved")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert "is gone: its directory was moved or removed" in err
+    assert "Traceback" not in err
+    assert len(finished(tmp_path / "moved")) == 1
+    assert run_frontier("sweep", "sweep.yaml", "-o", "moved", cwd=tmp_path).code in (0, 4, 5)
+    assert finished(tmp_path / "moved") == [1, 4]
+
+
+def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing is made to fail: root may write anywhere, and tests may run as root."""
+    text = config_text(ENGINES["smooth"], requests=100)
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    shutil.rmtree(tmp_path / "run" / "derived")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    assert frontier.load(tmp_path / "run").points() == run.points()
+
+
+# --- descriptors and ports
+
+
+def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[1, 512]"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
+    )  # fmt: skip
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert "512 connections need 576 open files; this system's hard limit is lower" in err
+    assert "ulimit -Hn 576" in err
+
+
+def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range as small as a crowded machine's; the system's own is not touched."""
+    import asyncio
+
+    from frontier.measure.target import Target
+
+    monkeypatch.setattr(preflight, "local_ports", lambda: 100)
+    with pytest.raises(MeasurementError, match="128 connections need 192 local ports; this system has 100") as caught:
+        asyncio.run(preflight.preflight(Target("http://127.0.0.1:9/v1"), concurrency=128))
+    assert "ip_local_port_range" in (caught.value.way_out or "")
+    assert watchdog.local_ports() is None or (watchdog.local_ports() or 0) > 100
+
+
+@pytest.mark.slow
+def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[4, 32]"))
+    said = in_a_namespace(
+        LOOPBACK
+        + """\
+        echo "40000 40020" > /proc/sys/net/ipv4/ip_local_port_range || exit 99
+        $PY -c "
+        import sys
+        from frontier.measure import preflight
+        preflight.local_ports = lambda: None  # as if the ports had been taken later
+        from frontier.cli.main import run
+        sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
+        echo "code $?"
+        """.replace("        ", ""),
+        tmp_path,
+    )
+    if said.returncode == 99:
+        pytest.skip("this system lets nobody set the range of ports")
+    err = (tmp_path / "err").read_text()
+    assert "Traceback" not in err, err
+    run = RunDirectory.read(tmp_path / "run")
+    ours = [r for key in run.finished() if "c0032" in key for r in run.records(key) if r.outcome is Outcome.CLIENT]
+    assert ours, said.stdout + err
+    assert "ran out of something" in (ours[0].error or "")
+    (point,) = [p for p in frontier.load(tmp_path / "run").points() if p.concurrency == 32]
+    assert "client_bound" in {flag.name for flag in point.flags}
+
+
+# --- time
+
+
+def test_no_duration_is_taken_from_the_wall_clock() -> None:
+    """`time.time` may be stepped at any moment: what measures and conducts reads it once, for a trial's epoch."""
+    root = Path(frontier.__file__).parent
+    loop = ("loop", "open_loop", "client", "direct", "clerk", "watchdog", "wire")
+    files = [*(root / "sweep").glob("*.py"), *(root / "measure" / f"{name}.py" for name in loop)]
+    calls = [
+        file.stem
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
+    ]
+    assert calls == ["loop"]
+
+
+def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = config_text(ENGINES["smooth"], requests=100, refine=2)
+    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
+    real, calls = time.time, [0]
+
+    def stepping() -> float:
+        calls[0] += 1
+        return real() - 3600 * (calls[0] // 5)
+
+    monkeypatch.setattr(time, "time", stepping)
+    stepped, _, end = sweep_in_virtual_time(tmp_path / "run", text)
+    assert end == "finished"
+    assert whole.solve() == stepped.solve()
+    assert list(RunDirectory.read(tmp_path / "whole").finished()) == list(
+        RunDirectory.read(tmp_path / "run").finished()
+    )
+
+
+def measured(health: ClientHealth) -> tuple[str, ...]:
+    from tests.test_store import trial
+
+    records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
+               for i in range(100)]  # fmt: skip
+    found = sample(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
+    return tuple(flag.measured for flag in flags(found) if flag.name == "client_bound")
+
+
+def test_a_trial_the_machine_slept_through_is_flagged() -> None:
+    assert measured(ClientHealth(suspended=0.0)) == ()
+    assert measured(ClientHealth(suspended=3600.0)) == ("this machine was suspended for 3,600 s",)
+
+
+def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's two clocks, one made to run ahead: a test cannot send the machine to sleep."""
+    watch = watchdog.Watchdog(time.perf_counter)
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda c: real(c) + 77.0 * (c == time.CLOCK_BOOTTIME))
+    suspended = watch.health(0, 0).suspended
+    assert suspended is not None
+    assert suspended == pytest.approx(77.0, abs=0.1)
+
+
+# --- memory, and the terminal
+
+
+def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def greedy(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(main.cli, "main", greedy)
+    assert main.run(["show"]) == 5
+    said = capsys.readouterr().err
+    assert "out of memory" in said
+    assert "finished trials are kept" in said
+
+
+def test_a_crash_log_is_the_users_own_and_holds_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    def broken(**_: object) -> None:
+        raise RuntimeError("with hunter2-hunter2 and Bearer abcdefgh12345678 inside")
+
+    monkeypatch.setattr(main.cli, "main", broken)
+    monkeypatch.setenv("MY_API_KEY", "hunter2-hunter2")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main.run(["show"]) == 1
+    (log,) = tmp_path.iterdir()
+    assert log.stat().st_mode & 0o077 == 0
+    said = capsys.readouterr().err + log.read_text()
+    assert "RuntimeError" in said
+    assert "hunter2" not in said
+    assert "abcdefgh" not in said
+
+
+def slow_sweep(tmp_path: Path, **how: Any) -> subprocess.Popen[bytes]:
+    (tmp_path / "sweep.yaml").write_text(BIG.replace("[1, 4]", "[1]"))
+    command = [sys.executable, "-m", "frontier", "sweep", "sweep.yaml", "-o", "run"]
+    return subprocess.Popen(command, cwd=tmp_path, **how)
+
+
+def wait_for(condition: Callable[[], object], limit: float = 60.0) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_nohup_is_obeyed(tmp_path: Path) -> None:
+    process = slow_sweep(
+        tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )  # fmt: skip
+    wait_for(lambda: list(tmp_path.glob("run/trials/*.part")))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(120) in (0, 4, 5)
+    assert finished(tmp_path / "run") == [1]
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_stops_the_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    process = slow_sweep(tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    wait_for(lambda: list(tmp_path.glob("run/trials/*.part")))
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 130
+    assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "interrupted"

@@ -1,0 +1,282 @@
+"""Keys stay where they belong, and a hostile server's words harm nobody: every byte that is produced is searched."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+from aiohttp import web
+
+from frontier.config import load_config
+from frontier.errors import ConfigError, MisaskedError
+from frontier.measure.keyfile import read_key_file
+from tests import servers
+from tests.commands import Said, frontier, start
+
+KEY = "planted-KEY-5f1e0c77"
+HEADER = "planted-HEADER-91b2"
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\x9b2J<script>alert(1)</script>=HYPERLINK(1)\u202e|`"
+
+CONFIG = """\
+endpoint: {url}
+{more}
+shapes: [16/4]
+concurrency: [1, 2]
+sla: {{p90_ttft: 500ms}}
+requests: 5
+repeats: 1
+refine: 0
+warmup: 50ms
+max_time: 2s
+timeouts: {{first_byte: 2s, total: 5s}}
+"""
+
+
+class Parrot:
+    """Says everything it was sent back, wherever a server may put words, in terminal, markup and formula dress."""
+
+    def __init__(self, fail: int | None = None, text: str = "w ") -> None:
+        self.fail, self.text = fail, text
+        self.seen: list[str] = []
+
+    def words(self, request: web.Request) -> str:
+        self.seen.append(request.headers.get("Authorization", ""))
+        return f"{HOSTILE} {request.headers.get('Authorization', '')} {request.headers.get('X-Session-Token', '')}"
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        rows = [{"id": self.words(request), "object": "model", "owned_by": "vllm", "max_model_len": 8192}]
+        # A header cannot carry control characters; the rest it can.
+        server = re.sub(r"[^ -~]", "", self.words(request))
+        return web.json_response({"object": "list", "data": rows}, headers={"Server": server})
+
+    async def version(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"version": self.words(request)})
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        if self.fail is not None and body["max_tokens"] == 4:
+            return web.json_response({"error": {"message": self.words(request)}}, status=self.fail)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        n = body["max_tokens"]
+        size = len(body["prompt"]) if isinstance(body["prompt"], list) else len(body["prompt"].split())
+        for i in range(n):
+            reason = self.words(request) if i == n - 1 else None
+            event = {"choices": [{"index": 0, "text": self.text, "finish_reason": reason}]}
+            await response.write(f"data: {json.dumps(event)}\n\n".encode())
+        usage = {"prompt_tokens": size, "completion_tokens": n}
+        await response.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n".encode())
+        return response
+
+    def routes(self) -> dict[str, Any]:
+        return {"GET /v1/models": self.models, "GET /version": self.version, "POST /v1/completions": self.complete}
+
+
+def everything(tmp_path: Path, said: list[Said]) -> bytes:
+    """Every byte that was written or said."""
+    found = [
+        f.read_bytes() for f in tmp_path.rglob("*") if f.is_file() and f.name not in ("sweep.yaml", "key", "k.pem")
+    ]
+    return b"\n".join([*found, *((s.out + s.err).encode() for s in said)])
+
+
+def look_from_all_sides(tmp_path: Path, **environ: str) -> list[Said]:
+    commands = (
+        ("show",), ("solve", "--json"), ("status",), ("report", "-o", "page.html"), ("report", "-o", "page.md"),
+        ("plot", "-o", "picture.svg"), ("export", "--csv"),
+    )  # fmt: skip
+    return [frontier(*command, cwd=tmp_path, **environ) for command in commands]
+
+
+@pytest.mark.parametrize("fail", [None, pytest.param(500, marks=pytest.mark.slow)])
+def test_no_byte_that_is_produced_holds_a_key_or_harms_a_reader(fail: int | None, tmp_path: Path) -> None:
+    environ = {"MY_KEY": KEY, "MY_HEADER": HEADER}
+    parrot = Parrot(fail)
+    more = 'api_key_env: MY_KEY\napi: completions\nheaders: {X-Session-Token: "${MY_HEADER}"}'
+    with servers.serving(parrot.routes()) as url:
+        (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=url, more=more))
+        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)]
+        said.append(frontier("probe", url, "--api-key-env", "MY_KEY", cwd=tmp_path, **environ))
+    assert f"Bearer {KEY}" in parrot.seen, said[0].err
+    said += look_from_all_sides(tmp_path, **environ)
+    assert all(s.code != 1 for s in said), [s.err for s in said if s.code == 1]
+    produced = everything(tmp_path, said)
+    for secret in (KEY, HEADER):
+        assert secret.encode() not in produced
+    for one in said:
+        assert "Traceback" not in one.err
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", one.out + one.err), repr(one.out + one.err)
+    for name in ("page.html", "picture.svg"):
+        assert "<script>alert" not in (tmp_path / name).read_text()
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / name).read_text())
+    prose = re.sub(r"```.*?```", "", (tmp_path / "page.md").read_text(), flags=re.DOTALL)
+    assert "<script>alert" not in prose
+
+
+@pytest.mark.slow
+def test_the_key_is_on_no_command_line(tmp_path: Path) -> None:
+    parrot = Parrot()
+    with servers.serving(parrot.routes()) as url:
+        text = CONFIG.format(url=url, more="api_key_env: MY_KEY\napi: completions").replace(
+            "requests: 5", "requests: 900"
+        )
+        (tmp_path / "sweep.yaml").write_text(text)
+        process = start("sweep", "sweep.yaml", cwd=tmp_path, MY_KEY=KEY)
+        deadline = time.monotonic() + 90
+        while not parrot.seen and time.monotonic() < deadline:
+            time.sleep(0.05)
+        me = psutil.Process(process.pid)
+        lines = [" ".join(p.cmdline()) for p in [me, *me.children(recursive=True)]]
+        process.terminate()
+        process.communicate(timeout=30)
+    assert parrot.seen
+    assert not any(KEY in line for line in lines)
+
+
+def key_file(tmp_path: Path, text: str = KEY + "\n", mode: int = 0o600) -> Path:
+    file = tmp_path / "key"
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def test_a_key_file_is_read_when_only_its_owner_may(tmp_path: Path) -> None:
+    assert KEY == read_key_file(key_file(tmp_path))
+    for mode in (0o644, 0o640, 0o606, 0o620):
+        with pytest.raises(MisaskedError, match=f"others may read or write it .mode {mode:04o}.") as caught:
+            read_key_file(key_file(tmp_path, mode=mode))
+        assert caught.value.way_out == f"chmod 600 {tmp_path / 'key'}"
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
+def test_what_is_no_key_is_refused_and_not_repeated(text: str, tmp_path: Path) -> None:
+    with pytest.raises(MisaskedError) as caught:
+        read_key_file(key_file(tmp_path, text))
+    assert text.strip() == "" or text not in str(caught.value)
+    with pytest.raises(MisaskedError, match="there is no key file"):
+        read_key_file(tmp_path / "none")
+    with pytest.raises(MisaskedError):
+        read_key_file(tmp_path)
+
+
+def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None:
+    key_file(tmp_path)
+    parrot = Parrot()
+    with servers.serving(parrot.routes()) as url:
+        (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=url, more="api_key_file: key\napi: completions"))
+        said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+        assert f"Bearer {KEY}" in parrot.seen, said.err
+        assert KEY.encode() not in everything(tmp_path, [said])
+        (tmp_path / "key").chmod(0o644)
+        said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    assert said.code == 2
+    assert "chmod 600 key" in said.err
+
+
+def test_a_key_named_twice_is_refused() -> None:
+    text = CONFIG.format(url="http://h:1/v1", more="api_key_env: A_KEY\napi_key_file: key")
+    with pytest.raises(ConfigError, match="the key is named twice"):
+        load_config(text, "sweep.yaml")
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:planted-KEY-5f1e0c77@127.0.0.1:9/v1", "http://planted-KEY-5f1e0c77@h/v1"]
+)
+def test_credentials_in_an_address_are_said_nowhere(address: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=address, more=""))
+    said = [frontier("sweep", "sweep.yaml", cwd=tmp_path), frontier("probe", address, cwd=tmp_path)]
+    said.append(frontier("init", address, cwd=tmp_path))
+    assert [2, 2] == [s.code for s in (said[0], said[1])]
+    assert KEY not in "".join(s.out + s.err for s in said)
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers.get("Authorization", ""))
+        self.send_response(200)
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [307, *(pytest.param(n, marks=pytest.mark.slow) for n in (301, 302, 308))])
+def test_a_redirect_does_not_take_the_key_to_another_host(status: int, tmp_path: Path) -> None:
+    Elsewhere.seen.clear()
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+
+    async def away(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status, headers={"Location": f"http://localhost:{other.server_port}{request.path}"})
+
+    try:
+        with servers.serving({"GET /v1/models": servers.models, "POST /v1/completions": away,
+                              "POST /v1/chat/completions": away}) as url:  # fmt: skip
+            said = frontier("probe", url, "--api-key-env", "MY_KEY", cwd=tmp_path, MY_KEY=KEY)
+    finally:
+        other.shutdown()
+        other.server_close()
+    assert said.code == 5
+    assert "redirect" in said.out + said.err
+    assert Elsewhere.seen == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "endpoint: !!python/object/apply:os.system ['touch pwned']\n",
+        "endpoint: !!python/name:os.system\n",
+        "a: &a [x, x]\nb: &b [*a, *a, *a]\nc: &c [*b, *b, *b]\nendpoint: [*c, *c]\n",
+        "endpoint: " + "[" * 5000,
+        "? {a: b}\n: c\n",
+    ],
+)
+def test_yaml_is_data_and_never_code(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError):
+        load_config(text, "sweep.yaml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_body_without_end_is_cut(tmp_path: Path) -> None:
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=500)
+        await response.prepare(request)
+        for _ in range(4000):
+            await response.write(b"x" * 65536)
+        return response
+
+    routes = {"GET /v1/models": servers.models, "POST /v1/completions": endless, "POST /v1/chat/completions": endless}
+    with servers.serving(routes) as url:
+        said = frontier("probe", url, cwd=tmp_path)
+    assert said.code == 5
+    assert len(said.out) < 5000
+
+
+@pytest.mark.slow
+def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frontier", "serve-sim", "--port", "0"], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        me = psutil.Process(process.pid)
+        listening = [c for p in [me, *me.children(recursive=True)] for c in p.net_connections() if c.status == "LISTEN"]
+        assert listening
+        assert {c.laddr.ip for c in listening} <= {"127.0.0.1", "::1"}
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
