@@ -126,34 +126,6 @@ def test_help_starts_with_what_it_does_and_every_command_has_examples(cwd: Path)
         assert "Examples:" in said.out
 
 
-def test_quick_says_in_plain_words_what_a_minute_shows_and_what_it_cannot() -> None:
-    from frontier.cli.quick import findings, words
-    from frontier.model import Estimate, Flag, Point, Shape
-
-    def point(c: int, ttft: float, *flags: Flag) -> Point:
-        sure = {
-            "p50_ttft": ttft / 2,
-            "p90_ttft": ttft,
-            "p50_tpot": 0.01,
-            "p90_tpot": 0.02,
-            "output_throughput": 90.0 * c,
-        }
-        metrics = {name: Estimate(value, value, value, 50) for name, value in sure.items()}
-        return Point("default", Shape.of(256, 64), c, metrics, 50, flags)
-
-    told = findings({1: point(1, 0.1), 4: point(4, 0.4), 16: point(16, 1.5)})
-    assert told is not None
-    said = " ".join(words(told, "http://x/v1"))
-    assert "One user waits 50.0 ms for the first token and then reads 100 tokens a second." in said
-    assert "About 4 users at once fit a chat" in said
-    assert "p90 TTFT goes over first" in said
-    assert "cannot bound a p99" in said
-    busy = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
-    assert findings({1: point(1, 0.1, busy)}) is None
-    assert "All 4 users" in " ".join(words(findings({1: point(1, 0.1), 4: point(4, 0.2)}) or {}, "u"))
-    assert "Not even 1" in " ".join(words(findings({1: point(1, 2.0)}) or {}, "u"))
-
-
 def test_probe_lists_what_a_server_does(tmp_path: Path) -> None:
     from frontier.engine.process import SimulatorProcess
     from frontier.engine.spec import EngineSpec

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 from click.testing import CliRunner, Result
 
@@ -13,6 +14,7 @@ from frontier.config import load_config
 from frontier.engine.process import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.errors import MeasurementError, MisaskedError
+from frontier.model import Estimate, Flag, Point, Shape
 from tests.commands import frontier
 
 ENGINE = {"step_base": "4ms", "per_decode": "50us", "max_num_seqs": 8, "noise": 0.05}
@@ -73,6 +75,51 @@ def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> N
     ] == quick.behind(told)
     assert [] == quick.behind({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
     assert [] == quick.behind({})
+
+
+def point(c: int, ttft: float, *flags: Flag) -> Point:
+    sure = {
+        "p50_ttft": ttft / 2, "p90_ttft": ttft, "p50_tpot": 0.01, "p90_tpot": 0.02, "output_throughput": 90.0 * c,
+    }  # fmt: skip
+    metrics = {name: Estimate(value, value, value, 50) for name, value in sure.items()}
+    return Point("default", Shape.of(256, 64), c, metrics, 50, flags)
+
+
+BUSY = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
+
+
+def said_of(*points: Point) -> str:
+    told = quick.findings({p.concurrency: p for p in points})
+    assert told is not None
+    return " ".join(quick.words(told, "http://x/v1"))
+
+
+def test_what_a_minute_shows_and_what_it_cannot_is_said_in_plain_words() -> None:
+    said = said_of(point(1, 0.1), point(4, 0.4), point(16, 1.5))
+    assert "One user waits 50.0 ms for the first token and then reads 100 tokens a second." in said
+    assert "About 4 users at once fit a chat" in said
+    assert "p90 TTFT goes over first" in said
+    assert "A minute cannot bound a p99" in said
+    assert "frontier init http://x/v1 > sweep.yaml && frontier sweep sweep.yaml" in said
+    assert "All 4 users tried at once fit a chat" in said_of(point(1, 0.1), point(4, 0.2))
+    assert "Not even 1 user fit a chat" in said_of(point(1, 2.0))
+
+
+def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
+    assert quick.findings({1: point(1, 0.1, BUSY)}) is None
+    said = said_of(point(1, 0.1), point(4, 0.2, BUSY), point(16, 0.3, BUSY))
+    assert "1 user at once fit a chat" in said
+    assert "of more, nothing can be said" in said
+    assert "Not counted: 4, 16 users (client_bound): this machine was too busy to measure them." in said
+    assert "with 1 user." in said
+
+
+def test_the_findings_are_json() -> None:
+    told = quick.findings({1: point(1, 0.1), 4: point(4, 0.2, BUSY)})
+    assert told is not None
+    tree = orjson.loads(orjson.dumps(told.tree()))
+    assert ({"1": 50, "4": 50}, {"4": ["client_bound"]}) == (tree["requests"], tree["invalid"])
+    assert (1, None, 0.05) == (tree["fit"], tree["binding"], tree["ttft"])
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
             f"look closer with  frontier probe {address}",
         )
     if as_json:
-        answer_json({"schema": "frontier.quick/1", "url": address, **told})
+        answer_json({"schema": "frontier.quick/1", "url": address, **told.tree()})
     else:
         answer("\n".join(words(told, address, seen)))
     return ExitCode.YES
@@ -135,8 +136,31 @@ def _measure(text: str, path: Path) -> "Run":
     return load(path)
 
 
-def findings(points: "Mapping[int, Point]") -> dict[str, object] | None:
-    """What a minute shows, as plain values in SI units; None when no valid point says anything about one user."""
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a minute shows, in SI units. `users` is the fewest that could be measured, with their median TTFT and speed;
+    `fit` the most that fit a chat, `binding` what goes over first (None: nothing did, up to `highest`).
+    """
+
+    users: int
+    ttft: float
+    tok_s_user: float
+    fit: int | None
+    highest: int
+    binding: str | None
+    best_throughput: float
+    best_at: int
+    requests: Mapping[int, int]
+    invalid: Mapping[int, tuple[str, ...]]
+
+    def tree(self) -> dict[str, object]:
+        """JSON-able."""
+        tree = {field.name: getattr(self, field.name) for field in fields(self)}
+        return tree | {name: {str(c): x for c, x in tree[name].items()} for name in ("requests", "invalid")}
+
+
+def findings(points: "Mapping[int, Point]") -> Findings | None:
+    """None when no valid point says anything about one user."""
     valid = {c: p for c, p in sorted(points.items()) if p.valid and "p50_ttft" in p.metrics and "p50_tpot" in p.metrics}
     if not valid:
         return None
@@ -149,18 +173,18 @@ def findings(points: "Mapping[int, Point]") -> dict[str, object] | None:
             break
         fit = c
     best = max(valid.values(), key=lambda p: _value(p.metrics.get("output_throughput"), 0.0))
-    return {
-        "users": min(valid),
-        "ttft": first.metrics["p50_ttft"].value,
-        "tok_s_user": 1 / first.metrics["p50_tpot"].value,
-        "fit": fit,
-        "highest": max(valid),
-        "binding": binding,
-        "best_throughput": _value(best.metrics.get("output_throughput"), 0.0),
-        "best_at": best.concurrency,
-        "requests": {c: p.n for c, p in points.items()},
-        "invalid": {c: [f.name for f in p.flags if f.fatal] for c, p in points.items() if not p.valid},
-    }
+    return Findings(
+        users=min(valid),
+        ttft=first.metrics["p50_ttft"].value,
+        tok_s_user=1 / first.metrics["p50_tpot"].value,
+        fit=fit,
+        highest=max(valid),
+        binding=binding,
+        best_throughput=_value(best.metrics.get("output_throughput"), 0.0),
+        best_at=best.concurrency,
+        requests={c: p.n for c, p in sorted(points.items())},
+        invalid={c: tuple(f.name for f in p.flags if f.fatal) for c, p in sorted(points.items()) if not p.valid},
+    )
 
 
 def behind(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
@@ -183,41 +207,54 @@ def _value(estimate: "Estimate | None", missing: float = float("inf")) -> float:
     return missing if estimate is None else estimate.value
 
 
-def words(
-    told: Mapping[str, object], address: str, server: "Mapping[int, Mapping[str, float]] | None" = None
-) -> list[str]:
+def words(told: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
     """The findings as a person would say them, with what they do not prove. `server`: its own metrics by users."""
-    from frontier.metrics import metric
     from frontier.units import format_number, format_seconds
 
-    users, fit, highest = told["users"], told["fit"], told["highest"]
-    ttft, speed, best = told["ttft"], told["tok_s_user"], told["best_throughput"]
-    requests = told["requests"]
-    assert isinstance(ttft, float)
-    assert isinstance(speed, float)
-    assert isinstance(best, float)
-    assert isinstance(requests, dict)
-    who = "One user" if users == 1 else f"Each of {users} users"
-    lines = [
-        f"{who} waits {format_seconds(ttft)} for the first token and then reads {format_number(speed)} tokens a second."
-    ]
-    chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
-    if fit is None:
-        lines.append(f"Not even {users} fits a chat ({chat}).")
-    elif told["binding"] is None:
-        lines.append(f"All {fit} users tried at once fit a chat ({chat}); the limit is above.")
-    else:
-        name = metric(str(told["binding"])).label
-        lines.append(f"About {fit} users at once fit a chat ({chat}); more, and {name} goes over first.")
-    lines += behind(server or {})
-    lines.append(f"The most output seen was {format_number(best)} tokens a second, with {told['best_at']} users.")
-    if told["invalid"]:
-        assert isinstance(told["invalid"], dict)
-        lines += [f"Not counted: {c} users ({', '.join(why)})." for c, why in told["invalid"].items()]
-    lines += [
-        f"About 256 tokens in, 64 out, {min(requests.values())} to {max(requests.values())} requests a setting,",
-        f"up to {highest} users. A minute cannot bound a p99,",
-        "nor say how it is with your lengths, or after an hour. That is proven with",
+    who = "One user" if told.users == 1 else f"Each of {told.users} users"
+    counts = told.requests.values()
+    return [
+        (
+            f"{who} waits {format_seconds(told.ttft)} for the first token and then reads "
+            f"{format_number(told.tok_s_user)} tokens a second."
+        ),
+        _chat(told),
+        *behind(server or {}),
+        f"The most output seen was {format_number(told.best_throughput)} tokens a second, with {_users(told.best_at)}.",
+        *_not_counted(told),
+        f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests a setting, to {_users(told.highest)}.",
+        "A minute cannot bound a p99, nor say how it is with your lengths, or after an hour. That is proven with",
         f"  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml",
     ]
-    return lines
+
+
+def _users(count: int) -> str:
+    return "1 user" if count == 1 else f"{count} users"
+
+
+def _chat(told: Findings) -> str:
+    from frontier.metrics import metric
+
+    chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
+    if told.fit is None:
+        return f"Not even {_users(told.users)} fit a chat ({chat})."
+    if told.binding is not None:
+        name = metric(told.binding).label
+        return f"About {_users(told.fit)} at once fit a chat ({chat}); more, and {name} goes over first."
+    if any(c > told.fit for c in told.invalid):
+        return f"{_users(told.fit)} at once fit a chat ({chat}); of more, nothing can be said."
+    return f"All {_users(told.fit)} tried at once fit a chat ({chat}); the limit is above."
+
+
+def _not_counted(told: Findings) -> list[str]:
+    """The settings that were measured and cannot be relied on, together where the reason is the same."""
+    by_reason: dict[tuple[str, ...], list[int]] = {}
+    for c, why in told.invalid.items():
+        by_reason.setdefault(why, []).append(c)
+    return [
+        f"Not counted: {', '.join(map(str, counts))} users ({', '.join(why)})" + _HINTS.get(why[0], ".")
+        for why, counts in by_reason.items()
+    ]
+
+
+_HINTS = {"client_bound": ": this machine was too busy to measure them."}
