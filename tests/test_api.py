@@ -40,3 +40,52 @@ def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
     assert 2 == len(frontier.load(tmp_path / "run").points())
     (decision,) = run.solve(frontier.parse_sla("p50_ttft<=1us"))
     assert decision.verdict in (Verdict.VIOLATES, Verdict.INVALID)  # invalid where the machine is too busy to measure
+
+
+def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
+    import asyncio
+
+    from frontier.measure.runner import run
+
+    async def inner() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def notebook() -> int:
+        return run(inner())
+
+    assert asyncio.run(notebook()) == 7
+
+
+def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
+    from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=1000))
+    assert "Run at concurrency 32" in run._repr_html_()
+    assert str(tmp_path) not in run._repr_html_()
+    decisions = run.solve()
+    assert isinstance(decisions, tuple)
+    assert "run at concurrency 32" in decisions._repr_html_()
+    assert "p99 TTFT" in decisions._repr_html_()
+    picture = run.picture()
+    assert "<svg" in picture._repr_svg_()
+    assert repr(picture).startswith("<picture: Run at concurrency 32")
+    picture.save(tmp_path / "a.png", width=800, theme="dark")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_frames_name_their_units(tmp_path: Path) -> None:
+    from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=400))
+    frame = run.frame()
+    units = frame.attrs["units"]
+    assert ("s", "s", "tok/s", "share") == tuple(
+        units[name] for name in ("p99_ttft", "p99_ttft_low", "output_throughput", "error_rate")
+    )
+    assert set(frame.columns) - set(units) == {"deployment", "shape", "concurrency", "n", "valid", "flags"}
+    requests = run.requests()
+    counted = frame.set_index("concurrency")["n"]
+    assert dict(requests.groupby("concurrency").size()) == dict(counted)
+    p99 = requests[requests["concurrency"] == 8]["ttft"].quantile(0.99, interpolation="higher")
+    assert p99 == pytest.approx(frame.set_index("concurrency").loc[8, "p99_ttft"], rel=0.02)

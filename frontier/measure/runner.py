@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from frontier.measure.loop import Progress, run_trial
@@ -14,7 +15,13 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a fresh event loop, the fastest at hand."""
+    """Run a coroutine on a fresh event loop, the fastest at hand.
+
+    Where a loop is running already, as in a notebook, it runs in a thread of its own.
+    """
+    if asyncio._get_running_loop() is not None:
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(run, coroutine).result()
     if sys.platform == "win32":
         return asyncio.run(coroutine)
     import uvloop

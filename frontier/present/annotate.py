@@ -64,8 +64,10 @@ def annotated(
     title: str | None,
 ) -> Panel:
     """The panel with its labels, in order of importance. `light` is the ceiling and its assumption."""
-    canvas = _occupied(panel)
     sizes = _ALONE if title is None else _SMALL
+    if not panel.marks:
+        return replace(panel, labels=(*_title(panel, title), _nothing(panel, sizes.block)))
+    canvas = _occupied(panel)
     labels = [
         *_title(panel, title),
         *_limit_labels(panel, canvas, limits, sizes.sla),
@@ -88,6 +90,13 @@ def annotated(
     return replace(
         panel, labels=(*labels, *better), arrow=arrow, unlabelled=tuple(sorted(m.concurrency for m in crowded))
     )
+
+
+def _nothing(panel: Panel, size: float) -> Label:
+    """What an empty panel says, in its middle."""
+    box, text = panel.box, "nothing to draw on these axes"
+    x, y, width = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2, text_width(text, size)
+    return Label((text,), Rect.around(x, y, width / 2, line_height(size) / 2), Role.QUIET, size, "center")
 
 
 def _occupied(panel: Panel) -> Canvas:

@@ -176,7 +176,11 @@ def notes_of(view: View, *, named: bool) -> list[str]:
     told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
     flagged = [p for p in view.mine if role_of(p, view.frontier) is Role.FLAGGED]
     excluded = view.frontier.excluded
-    told += [f"{clean(excluded[p.concurrency], 80)}: {setting(p.concurrency)}" for p in flagged if p.valid]
+    reasons: dict[str, list[str]] = {}
+    for p in flagged:
+        if p.valid and all(name in p.metrics for name in view.axes):  # the others are named as not drawn
+            reasons.setdefault(clean(excluded[p.concurrency], 80), []).append(setting(p.concurrency))
+    told += [f"{reason}: {', '.join(names)}" for reason, names in reasons.items()]
     found = [f"{head}○  " + "   ·   ".join(told)] if told else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:

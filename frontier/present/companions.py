@@ -52,8 +52,10 @@ def latency_sheet(view: View) -> Sheet | None:
             charts.append(chart)
     if not charts:
         return None
-    notes = ["Bars: 95% intervals. Between the settings nothing was measured: the dotted lines only join them."]
     bars = [bar for chart in charts for line in chart.lines for bar in line.bars if bar is not None]
+    notes = ["Between the settings nothing was measured: the dotted lines only join them."]
+    if bars:
+        notes.insert(0, "Bars: 95% intervals.")
     if any(math.isinf(end) for bar in bars for end in bar):
         notes.append("An arrow has no bound on its side: too few requests.")
     return Sheet("latency", f"{panel_name(view)}: latency against concurrency", tuple(charts), tuple(notes), tall=250)

@@ -12,7 +12,7 @@ from frontier.present.drawn import Picture
 from frontier.present.figure import Theme, render, save
 from frontier.present.picture import small_multiples
 from frontier.present.shown import PRE, WIDE
-from frontier.present.tables import Gpus, points_table
+from frontier.present.tables import Gpus, gpus_of, points_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,10 @@ def run_html(
 ) -> str:  # fmt: skip
     """A run: what it found in a sentence, and its points."""
     decided = {(d.deployment, d.shape): d for d in decisions}
-    views = [View(points, f, decided.get((f.deployment, f.shape)), limits) for f in frontiers]
+    views = [
+        View(points, f, decided.get((f.deployment, f.shape)), limits, gpus=gpus_of(gpus, f.deployment))
+        for f in frontiers
+    ]
     said = headline(views) if views else "nothing measured yet"
     table = points_table(points, frontiers, limits, decisions=decisions, gpus=gpus, width=WIDE)
     return f"<p><b>{escape(said)}</b><br>{escape(name)}</p>" + PRE.format(escape(table))

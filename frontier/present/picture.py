@@ -5,6 +5,7 @@ The title is the decision, the subtitle the key, the foot the provenance; one (d
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
 from frontier.present.annotate import annotated
@@ -133,6 +134,8 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
     x, y = axes_of(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
     marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y, hidden_limits(view))) is not None)
+    if not marks:
+        x, y = replace(x, ticks=()), replace(y, ticks=())  # numbers on an axis without a value would be invented
     members = {m.concurrency: m for m in marks if m.role is Role.FRONTIER}
     chosen = view.decision.concurrency if view.decision else None
     undecided = view.decision is not None and chosen is None and view.decision.verdict is not Verdict.INVALID

@@ -53,6 +53,7 @@ def to_text(renderable: RenderableType, *, width: int = 80, colour: bool = False
     console = Console(
         file=out, width=width, force_terminal=colour, no_color=not colour, legacy_windows=False, highlight=False,
         markup=False, emoji=False, color_system="standard" if colour else None, _environ={},
+        force_jupyter=False,
     )  # fmt: skip
     console.print(renderable)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

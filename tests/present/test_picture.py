@@ -208,6 +208,19 @@ def test_a_point_without_the_metric_is_named_as_not_drawn() -> None:
     assert "not drawn, no p99 TTFT: c=16" in said(found)
 
 
+def test_axes_without_a_value_are_empty_and_say_so() -> None:
+    points = toy_points((4, 16))
+    bare = [dataclasses.replace(p, metrics={"output_throughput": p.metrics["output_throughput"]}) for p in points]
+    why = {p.concurrency: "p99_ttft was not measured" for p in points}
+    found = picture(bare, Frontier("default", SHAPE, ("output_throughput", "p99_ttft"), (), (), why))
+
+    assert ((), ()) == (only(found).x.ticks, only(found).y.ticks)
+    assert "nothing to draw on these axes" in said(found)
+    assert "better" not in said(found)
+    assert 1 == said(found).count("c=4, c=16")
+    assert "was not measured" not in said(found)
+
+
 def test_nothing_feasible_is_said_and_the_nearest_is_ringed_not_starred() -> None:
     found = drawn(toy_points(), Limit("p99_ttft", 0.02))
 
