@@ -21,7 +21,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """
     if asyncio._get_running_loop() is not None:
         with ThreadPoolExecutor(1) as beside:
-            return beside.submit(run, coroutine).result()
+            return beside.submit(lambda: run(coroutine)).result()
     if sys.platform == "win32":
         return asyncio.run(coroutine)
     import uvloop
