@@ -6,6 +6,7 @@ Everything the command line does is a call of these names; each is imported when
     run = frontier.run_sweep("sweep.yaml", "runs/tonight")      # or frontier.load("runs/tonight")
     run.frame()                                                 # the points as a DataFrame, in SI units
     run.solve(frontier.parse_sla("p99_ttft<=500ms"))            # the operating point of each shape
+    frontier.compare_runs(run, frontier.load("runs/after"))     # did the frontier move
 """
 
 import importlib
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from frontier.plan import make_plan
     from frontier.results import Run, load
     from frontier.sweep import run_sweep
+    from frontier.versus import compare_runs
 
 __all__ = [
     "Config",
@@ -35,6 +37,7 @@ __all__ = [
     "Shape",
     "Verdict",
     "__version__",
+    "compare_runs",
     "import_files",
     "load",
     "load_config",
@@ -54,6 +57,7 @@ _HOMES = {
     "frontier.plan": ("make_plan",),
     "frontier.results": ("Run", "load"),
     "frontier.sweep": ("run_sweep",),
+    "frontier.versus": ("compare_runs",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,6 +6,7 @@ The rest are rates (`output_throughput`) and shares (`error_rate`).
 """
 
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -116,19 +117,31 @@ def metric(name: str) -> Metric:
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
 
 
-def claim_floor(p: float) -> int:
+WINDOW_IN_E2E = 20
+"""A tail is claimed from a window of this many mean E2E: in closed loop that is n >= 20 N."""
+
+
+def claim_floor(p: float, concurrency: int = 0) -> int:
     """Fewest requests before a claim about percentile `p` is made at all, however clean they look.
 
     p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Clustered stalls make a run that saw no cluster look perfect, which
-    the order-statistic minimum alone (299 for p99) cannot know.
+    the order-statistic minimum alone (`fewest_to_bound`) cannot know. For a tail (above p95) also WINDOW_IN_E2E
+    requests per slot of the concurrency, so that each of twenty time blocks outlasts a request.
     """
-    if p <= 0.5:
-        return 30
-    if p <= 0.9:
-        return 100
-    if p <= 0.95:
-        return 200
-    return 1000 if p <= 0.99 else 10_000
+    least = 10_000
+    for most, floor in ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000)):
+        if p <= most:
+            least = floor
+            break
+    return max(least, WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
+
+
+def fewest_to_bound(p: float, confidence: float = 0.95) -> int:
+    """Fewest independent requests whose largest value bounds percentile `p` from above: 59 for p95, 299 for p99.
+
+    The largest of n exceeds the percentile with chance 1 - p^n (order statistics).
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(p))
 
 
 def names() -> list[str]:

@@ -367,3 +367,4 @@ class Decision:
     rejected: RejectedStep | None = None
     throughput_optimum: int | None = None
     goodput_optimum: int | None = None
+    cheapest: int | None = None

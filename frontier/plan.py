@@ -21,8 +21,6 @@ from frontier.config.models import described
 from frontier.errors import MisaskedError
 from frontier.model import Phase, Shape, Trial
 
-TURNS = 5
-"""A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
@@ -156,11 +154,6 @@ def make_trial(
     )
 
 
-def window_requests(config: Config, concurrency: int) -> int:
-    """Requests a window holds: as many as the config asks, and several turns of every stream at least."""
-    return max(config.requests, TURNS * concurrency)
-
-
 def _in_order(config: Config) -> list[Trial]:
     """The first cheap trials, then block after block; deployments that are started are run one after another."""
     started = [d for d in config.deployments if d.start is not None]
@@ -172,7 +165,7 @@ def _in_order(config: Config) -> list[Trial]:
 def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> list[Trial]:
 
     def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
-        requests = window_requests(config, concurrency)
+        requests = config.window_requests(concurrency)
         return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests)
 
     rng = random.Random(int(digest(["order", config.seed])[:15], 16))

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from frontier.analyze import pareto, search, sla, summarize, uncertainty, window
-from frontier.analyze.sample import Sample
+from frontier.analyze.answer import Answer, answer
+from frontier.analyze.insight import Insight, insight
+from frontier.analyze.sample import Floats, Sample
 from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
 from frontier.engine.light import Light, bounds, distance
@@ -38,10 +42,16 @@ _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "compl
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """How sure a frontier is: the probability of each setting to be on it, and the band its staircase lies in."""
+    """How sure a frontier is: each setting's probability to be on it, the band its staircase lies in, and its area.
+
+    The `area` counts up to `reference`: (least of the first objective, worst of the second), the second being the
+    loosest tier's limit where there is one, else the worst measured. Areas compare only at one reference.
+    """
 
     probability: Mapping[int, float]
     band: uncertainty.Band
+    area: Estimate
+    reference: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +152,35 @@ class Run:
         return tuple(pareto.frontier(group, axes) for group in by_setting(points).values())
 
     def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
-        """The operating point of each (deployment, shape) under `limits`, as a tuple of decisions."""
+        """The operating point of each (deployment, shape) under `limits`, as a tuple of decisions.
+
+        Options as for `analyze.sla.solve`.
+        """
         wanted = self.limits() if limits is None else tuple(limits)
         if not wanted:
             raise MisaskedError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
-        decided: list[Point] = []
-        for at in self.histories:
-            # A setting run to locate may not be claimed, but where it breaks the SLA it counts.
-            others = self._others(at, wanted, self.config.objectives)
-            broken = [p for p in others if sla.judge(p, wanted).verdict is Verdict.VIOLATES]
-            decided += [*self._claims(at, wanted, self.config.objectives), *broken]
-        decided += self._aggregates()
+        return Decisions.of(self.answers([("", wanted)], **options)[0].decisions, self.gpus)
+
+    def answers(
+        self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
+    ) -> tuple[Answer, ...]:
+        """What each named set of limits gives (default: the config's tiers), with what is common to its shapes."""
         options = {"marginal_gain": self.config.marginal_gain, **options}
-        return Decisions.of(sla.solve_all(decided, wanted, **options), self.gpus)
+        found = []
+        for name, limits in self.config.tiers if tiers is None else tiers:
+            wanted = tuple(limits)
+            points = self._decidable(wanted)
+            found.append(answer(name, wanted, points, sla.solve_all(points, wanted, **options)))
+        return tuple(found)
+
+    def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
+        """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts."""
+        points: list[Point] = []
+        for at in self.histories:
+            others = self._others(at, limits, self.config.objectives)
+            broken = [p for p in others if sla.judge(p, limits).verdict is Verdict.VIOLATES]
+            points += [*self._claims(at, limits, self.config.objectives), *broken]
+        return [*points, *self._aggregates()]
 
     @property
     def gpus(self) -> dict[str, int | None]:
@@ -162,16 +188,50 @@ class Run:
         return {d.name: d.gpus for d in self.config.deployments}
 
     def doubts(self, objectives: tuple[str, str] | None = None) -> dict[Setting, Doubt]:
-        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap."""
+        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap.
+
+        Only settings that have a place on the frontier take part: a flagged one must not lift the band or beat others.
+        """
         axes = objectives or self.config.objectives
         found = {}
-        for at, history in self.histories.items():
-            samples = {c: window.join(parts) for c, parts in by_concurrency(history).items()}
-            samples |= search.claim_samples(history)
+        points = self.points(names=axes)
+        for f in self.frontiers(points, axes):
+            at = (f.deployment, f.shape)
+            samples = {c: s for c, s in self.samples(at).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(at[0]))
             if drawn.concurrencies:
-                found[at] = Doubt(uncertainty.membership(drawn), uncertainty.band(drawn))
+                mine = [p for p in points if (p.deployment, p.shape) == at and p.concurrency in drawn.concurrencies]
+                best = tuple(np.array([p.metrics[name].value for p in mine]) for name in axes)
+                reference = self._reference(axes, best)
+                area = uncertainty.hypervolume(drawn, (best[0], best[1]), reference)
+                found[at] = Doubt(uncertainty.membership(drawn), uncertainty.band(drawn), area, reference)
         return found
+
+    def _reference(self, axes: tuple[str, str], best: Sequence[Floats]) -> tuple[float, float]:
+        """Where the area of a frontier ends."""
+        gain, price = best
+        least = 0.0 if metric(axes[0]).better == "higher" else float(gain.max())
+        loosest = max if metric(axes[1]).better == "lower" else min
+        promises = [limit.promise for _, limits in self.config.tiers for limit in limits if limit.metric == axes[1]]
+        return least, float(loosest(promises)) if promises else float(loosest(price))
+
+    def insights(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Insight, ...]:
+        """What is to be said of each (deployment, shape) as a whole: its frontier with its doubt, and its capacity."""
+        doubts = self.doubts(objectives)
+        found = []
+        for f in self.frontiers(points, objectives):
+            doubt = doubts.get((f.deployment, f.shape))
+            if doubt is None:
+                found.append(insight(f, points))
+            else:
+                sure = replace(f, probability=doubt.probability)
+                found.append(insight(sure, points, doubt.area, doubt.reference))
+        return tuple(found)
+
+    def samples(self, at: Setting) -> dict[int, Sample]:
+        """Per concurrency the data its point stands on; none for imported aggregates."""
+        history = self.histories.get(at, [])
+        return {c: window.join(parts) for c, parts in by_concurrency(history).items()} | search.claim_samples(history)
 
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)

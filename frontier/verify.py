@@ -14,14 +14,14 @@ from typing import Protocol
 
 import numpy as np
 
-from frontier.analyze import sla, stats, summarize, window
+from frontier.analyze import sla, summarize, window
 from frontier.analyze.loadchecks import DRIFT
 from frontier.analyze.sample import Sample
 from frontier.backend import Facts, Sink
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, ExitCode, MeasurementError, MisaskedError
 from frontier.measure.loop import Progress as Tick
-from frontier.metrics import DEFAULT_METRICS, metric
+from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point, Trial, Verdict
 from frontier.results import Run
 from frontier.store import RunDirectory
@@ -98,7 +98,7 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: in
 def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
     """Requests for a proof as strong as the closed loop's."""
     assert decision.concurrency is not None
-    floors = [stats.floor(p, decision.concurrency) for limit in limits if (p := metric(limit.metric).p) is not None]
+    floors = [claim_floor(p, decision.concurrency) for limit in limits if (p := metric(limit.metric).p) is not None]
     behind = [decision.metrics[limit.metric].n for limit in limits if limit.metric in decision.metrics]
     return max([*floors, *behind], default=1_000)
 

@@ -11,7 +11,8 @@ from frontier.model import Verdict
 
 NAMES = [
     "Config", "Decision", "Estimate", "Frontier", "Limit", "Metric", "Point", "Run", "Shape", "Verdict", "__version__",
-    "import_files", "load", "load_config", "make_plan", "metric", "nondominated", "parse_sla", "run_sweep",
+    "compare_runs", "import_files", "load", "load_config", "make_plan", "metric", "nondominated", "parse_sla",
+    "run_sweep",
 ]  # fmt: skip
 
 

@@ -328,21 +328,27 @@ def test_a_deployment_that_differs_is_named() -> None:
 # ---- warnings
 
 
+SHORT, NO_MORE = "requests are too few to claim", "and refine: 0 measures no more"
+
+
 @pytest.mark.parametrize(
     ("lines", "what", "way_out"),
     [
-        ("requests: 100\nrepeats: 1\nsla: {p99_ttft: 1s}",
-         "100 requests cannot bound a p99 (a one-sided 95% limit needs 299)",
-         "set  requests: 299,  or ask for p95 (59 is enough)"),
+        ("requests: 90\nrepeats: 1\nsla: {p99_ttft: 1s}",
+         "90 requests are too few to claim a p99 (1,000 are needed)",
+         "set  requests: 1000,  or ask for p50 (30 are enough)"),
         ("requests: 90\nsla: {p99_ttft: 1s}",
-         "90 x 3 = 270 requests cannot bound a p99 (a one-sided 95% limit needs 299)",
-         "set  requests: 100,  or ask for p95 (59 is enough)"),
-        ("requests: 300\nrefine: 0\nsla: {p99_ttft: 1s}",
+         "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
+         "set  requests: 334,  or ask for p95 (200 are enough)"),
+        ("requests: 300\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
          "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
-         "set  requests: 334,  or ask for p95 (59 is enough)"),
+         "set  requests: 334,  or ask for p95 (200 are enough)"),
+        ("requests: 334\nrefine: 0\nsla: {p99_ttft: 1s}",
+         f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
+         "set  requests: 854,  or ask for p95 (200 are enough)"),
         ("requests: 500\nsla: {p99.9_ttft: 1s}",
-         "500 x 3 = 1,500 requests cannot bound a p99.9 (a one-sided 95% limit needs 2,995)",
-         "set  requests: 999,  or ask for p95 (59 is enough)"),
+         "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
+         "set  requests: 3334,  or ask for p99 (1,000 are enough)"),
     ],
 )  # fmt: skip
 def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, what: str, way_out: str) -> None:
@@ -352,7 +358,8 @@ def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, 
 
 def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of() -> None:
     assert () == load("requests: 300\nsla: {p99_ttft: 1s}\n").warnings
-    assert () == load("requests: 334\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
+    assert () == load("requests: 854\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
+    assert () == load("requests: 334\nconcurrency: [1, 50]\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
 
 
 def test_a_limit_on_a_mean_is_allowed_and_noted() -> None:

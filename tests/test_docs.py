@@ -35,13 +35,15 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A directory as a reader has it: the configs, one finished run, a sweep.yaml, and a server."""
+    """A directory as a reader has it: the configs, finished runs, a sweep.yaml, and a server."""
     here = tmp_path_factory.mktemp("reader")
     shutil.copytree(ROOT / "configs", here / "configs")
     shutil.copytree(ROOT / "tests" / "data" / "exchange", here / "results")
     (here / "runs").mkdir()
     text = config_text(ENGINES["smooth"], requests=1000)
     sweep_in_virtual_time(here / "runs" / "night", text)
+    for name in ("before", "after"):
+        shutil.copytree(here / "runs" / "night", here / "runs" / name)
     (here / "sweep.yaml").write_text(text)
     with SimulatorProcess(EngineSpec.from_mapping({"step_base": "2ms"})) as simulator:
         yield here, simulator.url

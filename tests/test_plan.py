@@ -8,8 +8,9 @@ import pytest
 
 from frontier.analyze.claims import LOOKS
 from frontier.config import Config, load_config
+from frontier.config.models import TURNS
 from frontier.model import Phase, Shape, Trial
-from frontier.plan import RECORD_BYTES, TOKEN_BYTES, TURNS, Plan, estimate, make_plan, make_trial, window_requests
+from frontier.plan import RECORD_BYTES, TOKEN_BYTES, Plan, estimate, make_plan, make_trial
 
 TWO = """\
 endpoint: http://h:8000
@@ -123,7 +124,7 @@ def test_a_finished_trial_no_longer_counts_when_something_it_depends_on_changes(
 
 def test_a_window_holds_several_turns_of_every_stream() -> None:
     config = load()
-    assert (200, 200, 320) == tuple(window_requests(config, c) for c in (1, 40, 64))
+    assert (200, 200, 320) == tuple(config.window_requests(c) for c in (1, 40, 64))
     assert all(t.requests >= max(200, TURNS * t.concurrency) for t in make_plan(config).trials)
 
 

@@ -1,16 +1,17 @@
-"""python -m benchmarks.calibration [--deployments N] [--engine N] [--jobs N] [--results FILE]
+"""python -m benchmarks.calibration [--deployments N] [--engine N] [--jobs N] [--results FILE] [--tables]
 
 Draws deployments by number, so the same numbers are the same deployments. Each finished one is a line of the results
-file; started again with the same file, the study goes on. The tables go to standard output.
+file; started again with the same file, the study goes on, whatever stopped it. The tables go to standard output.
 """
 
 import argparse
 import json
 import multiprocessing
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.calibration import study
+from benchmarks.calibration import study, tables
 from benchmarks.calibration.servers import FAMILIES
 
 
@@ -18,34 +19,48 @@ def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("--deployments", type=int, default=140, help="of the process model (default 140)")
-    parser.add_argument(
-        "--engine", type=int, default=0, help="of the engine itself, a hundred times slower (default 0)"
-    )
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--engine", type=int, default=0, help="of the engine itself, many times slower (default 0)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1: this one)")
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
+    parser.add_argument("--tables", action="store_true", help="only print the tables of what the file holds")
     asked = parser.parse_args()
     wanted = [
         (kind, FAMILIES[i % len(FAMILIES)], i // len(FAMILIES))
         for kind, count in (("process", asked.deployments), ("engine", asked.engine))
         for i in range(count)
     ]
-    results: list[study.Result] = []
-    if asked.results is not None and asked.results.exists():
-        results = [json.loads(line) for line in asked.results.read_text().splitlines()]
-    known = {(r["kind"], r["family"], r["seed"]) for r in results}
-    todo = [job for job in wanted if job not in known]
-    sink = asked.results.open("a") if asked.results is not None else None
-    with multiprocessing.get_context("spawn").Pool(asked.jobs, initializer=study.quiet) as pool:
-        for number, result in enumerate(pool.imap_unordered(study.job, todo), 1):
-            results.append(result)
-            if sink is not None:
+    results = known(asked.results)
+    done = {(r["kind"], r["family"], r["seed"]) for r in results}
+    todo = [] if asked.tables else [job for job in wanted if job not in done]
+    for number, result in enumerate(run(todo, asked.jobs), 1):
+        results.append(result)
+        if asked.results is not None:
+            with asked.results.open("a") as sink:
                 sink.write(json.dumps(result) + "\n")
-                sink.flush()
-            print(f"\r{number}/{len(todo)}", end="", file=sys.stderr)
-    if sink is not None:
-        sink.close()
+        print(f"\r{number}/{len(todo)}", end="", file=sys.stderr, flush=True)
     chosen = set(wanted)
-    print(study.tables([r for r in results if (r["kind"], r["family"], r["seed"]) in chosen]))
+    print(tables.tables([r for r in results if (r["kind"], r["family"], r["seed"]) in chosen]))
+
+
+def known(file: Path | None) -> list[study.Result]:
+    """The results a file holds. A last line that was cut off by a kill is taken off the file, to be made again."""
+    if file is None or not file.exists():
+        return []
+    text = file.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        file.write_text(whole)
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def run(todo: list[tuple[str, str, int]], jobs: int) -> Iterator[study.Result]:
+    """Each deployment as it is finished, here or in processes of their own."""
+    if jobs == 1:
+        study.quiet()
+        yield from map(study.job, todo)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=study.quiet) as pool:
+        yield from pool.imap_unordered(study.job, todo)
 
 
 if __name__ == "__main__":

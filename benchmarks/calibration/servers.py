@@ -108,6 +108,13 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
     return law
 
 
+def draw_metrics(rng: np.random.Generator) -> tuple[str, ...]:
+    """What the SLA limits: one latency, or TTFT and TPOT together; their p99 three times in four, else their p95."""
+    tail = "p99" if rng.random() < 0.75 else "p95"
+    which = rng.choice(4, p=[0.3, 0.2, 0.2, 0.3])
+    return tuple(f"{tail}_{name}" for name in (("ttft",), ("tpot",), ("e2e",), ("ttft", "tpot"))[which])
+
+
 def draw_limits(
     rng: np.random.Generator, names: tuple[str, ...], one: Truth, many: Truth, *, infeasible: bool
 ) -> tuple[Limit, ...]:
@@ -134,8 +141,7 @@ class Process:
         """The deployment number `seed` of its family, with limits where the SLA may bind anywhere or nowhere."""
         rng = np.random.default_rng([seed, FAMILIES.index(family)])
         bare = cls(draw_law(rng, family), family, (), seed)
-        which = rng.choice(4, p=[0.3, 0.2, 0.2, 0.3])
-        names = (("p99_ttft",), ("p99_tpot",), ("p99_e2e",), ("p99_ttft", "p99_tpot"))[which]
+        names = draw_metrics(rng)
         limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
         return cls(bare.law, family, limits, seed)
 
@@ -220,9 +226,9 @@ class Process:
         )  # fmt: skip
 
     def truth(self, c: int) -> Truth:
-        """From 60 runs of 1,500 requests: what a user of this deployment meets, run by run, in the long run."""
+        """From 40 runs of 1,000 requests: what a user of this deployment meets, run by run, in the long run."""
         if c not in self._truth:
-            self._truth[c] = self._long(c, 60, 1500)
+            self._truth[c] = self._long(c, 40, 1000)
         return self._truth[c]
 
     def _long(self, c: int, runs: int, n: int) -> Truth:
@@ -244,8 +250,10 @@ class Process:
             for p in (50, 90, 95, 99):
                 found[f"p{p}_{name}"] = float(np.quantile(values, p / 100, method="inverted_cdf"))
             found[f"mean_{name}"] = float(values[np.isfinite(values)].mean())
+        found["error_rate"] = self.law.error_rate
         if self.limits:
             found["attainment"] = self._attained(parts)
+            found["goodput"] = found["attainment"] * sum(len(part[0]) for part in parts) / lasted
         return found
 
     def _attained(self, parts: list[tuple[Floats, ...]]) -> float:
@@ -282,7 +290,7 @@ class Engine:
         )  # fmt: skip
         band = (place, max(place + 1, round(1.35 * place))) if family == "non_monotone" else None
         bare = cls(spec, family, shape, (), rng.uniform(0, 0.04), band, rng.uniform(1.1, 1.8), seed)
-        names = (("p99_ttft",), ("p99_tpot",), ("p99_e2e",), ("p99_ttft", "p99_tpot"))[rng.integers(4)]
+        names = draw_metrics(rng)
         bare.limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
         return bare
 
@@ -309,10 +317,11 @@ class Engine:
             parts.append((found.ttft, found.tpot, found.e2e))
             produced += found.output_tokens
             lasted += found.window.length
-        out = {"output_throughput": produced / lasted}
+        out = {"output_throughput": produced / lasted, "request_throughput": sum(len(p[0]) for p in parts) / lasted}
         for name, values in zip(("ttft", "tpot", "e2e"), map(np.concatenate, zip(*parts, strict=True)), strict=True):
             known = values[~np.isnan(values)]
-            out[f"p99_{name}"] = float(np.quantile(known, 0.99, method="inverted_cdf"))
+            for p in (95, 99):
+                out[f"p{p}_{name}"] = float(np.quantile(known, p / 100, method="inverted_cdf"))
         return out
 
 

@@ -1,33 +1,34 @@
-"""One deployment of the study, and the table of all of them."""
+"""One deployment of the study: what each rule answers for it, and which published intervals hold its truth."""
 
 import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.calibration import rules
-from benchmarks.calibration.servers import FAMILIES, Engine, Process, Server, make_trial
-from frontier.analyze import pareto, stats, summarize, uncertainty, window
+from benchmarks.calibration.servers import Engine, Process, Server, make_trial
+from frontier.analyze import compare, pareto, summarize, uncertainty, window
 from frontier.analyze.sample import Sample
-from frontier.model import Phase
+from frontier.metrics import metric
+from frontier.model import Phase, Point
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),
     "search, 6 extra settings": lambda server, seed: rules.ours(server, seed, refine=6),
     "proven grid, no search": rules.proven_grid,
-    "largest passing p99 on the grid": rules.largest_passing,
-    "bisection on the p99": rules.bisection,
-    "bisection on the mean of 3 p99s": rules.bisection_of_means,
+    "largest passing value on the grid": rules.largest_passing,
+    "bisection on the value": rules.bisection,
+    "bisection on the mean of 3 values": rules.bisection_of_means,
 }
 OURS = tuple(RULES)[:3]
 OBJECTIVES = ("output_throughput", "p99_e2e")
 COVERED = (
-    *(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("p50", "p90", "p95", "p99")),
-    "output_throughput", "request_throughput", "attainment",
+    *(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
+    "output_throughput", "request_throughput", "error_rate", "goodput", "attainment",
 )  # fmt: skip
 Result = dict[str, Any]
 
@@ -44,6 +45,7 @@ def deployment(kind: str, family: str, seed: int, *, only: Sequence[str] = tuple
             "c": c,
             "verdict": answer.verdict,
             "requests": answer.requests,
+            "seconds": answer.seconds,
             "excess": None if c is None else rules.excess(server, c),
             "share": None
             if best.concurrency is None
@@ -51,9 +53,10 @@ def deployment(kind: str, family: str, seed: int, *, only: Sequence[str] = tuple
             if c is None
             else server.truth(c)["output_throughput"] / best.throughput,
         }
+    requests, seconds = rules.dense_grid_cost(server)
     result: Result = {
-        "kind": kind, "family": family, "seed": seed, "best": best.concurrency,
-        "dense": rules.dense_grid_cost(server), "rules": answers,
+        "kind": kind, "family": family, "seed": seed, "limits": {lim.metric: lim.promise for lim in server.limits},
+        "best": best.concurrency, "dense": requests, "dense_seconds": seconds, "rules": answers,
     }  # fmt: skip
     if isinstance(server, Process):
         result["coverage"] = _coverage(server, seed)
@@ -76,7 +79,7 @@ def quiet() -> None:
 def _coverage(server: Process, seed: int) -> dict[str, list[bool | None]]:
     """At a random setting, from three windows: is the truth inside the interval, and below the one-sided bound?
 
-    Once as drawn, where every run has a speed of its own, and once with runs that are alike.
+    Once as drawn, where every run has a speed of its own, and once with runs that are alike. None: no such bound.
     """
     rng = np.random.default_rng([seed, 5])
     c = int(rng.choice(rules.GRID))
@@ -89,117 +92,78 @@ def _coverage(server: Process, seed: int) -> dict[str, list[bool | None]]:
         true = which.truth(c)
         for name in COVERED:
             e = summarize.estimate(sample, name, limits=which.limits)
-            if e is not None and name in true and math.isfinite(e.high - e.low):
-                inside = e.low <= true[name] <= e.high
+            if e is not None and name in true and math.isfinite(e.value):
+                inside = e.low <= true[name] <= e.high if math.isfinite(e.high - e.low) else None
                 found[f"{name}|{label}"] = [inside, true[name] <= e.upper if math.isfinite(e.upper) else None]
     return found
 
 
-def _frontier(server: Server) -> dict[str, bool]:
-    """Is the true area under the measured settings, and the true staircase at its middle, inside what is published?"""
-    samples: dict[int, Sample] = {}
-    for c in rules.GRID:
-        parts = [server.trial(make_trial(server, c, Phase.GRID, i, 350), 800_000 + i) for i in (1, 2, 3)]
-        samples[c] = window.join(parts)
-    true = {c: server.truth(c) for c in rules.GRID}
-    gain, price = (np.array([true[c][name] for c in rules.GRID]) for name in OBJECTIVES)
-    reference = (0.0, float(price.max()) * 1.05)
-    drawn = uncertainty.replicates(samples, OBJECTIVES, draws=200)
-    points = [[summarize.estimate(samples[c], name) for c in rules.GRID] for name in OBJECTIVES]
-    values = [np.array([e.value if e is not None else math.nan for e in row]) for row in points]
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Side:
+    """One deployment's grid measured, and its truth at the same settings."""
+
+    server: Process
+    points: list[Point]
+    samples: dict[int, Sample]
+    gain: np.ndarray[Any, np.dtype[np.float64]]
+    price: np.ndarray[Any, np.dtype[np.float64]]
+
+    @classmethod
+    def measured(cls, server: Process) -> "_Side":
+        samples = {}
+        for c in rules.GRID:
+            trials = [make_trial(server, c, Phase.GRID, repeat, 350) for repeat in (1, 2, 3)]
+            samples[c] = window.join([server.trial(t, 800_000 + i) for i, t in enumerate(trials)])
+        gain, price = (np.array([server.truth(c)[name] for c in rules.GRID]) for name in OBJECTIVES)
+        points = [summarize.point(sample, names=OBJECTIVES) for sample in samples.values()]
+        return cls(server, points, samples, gain, price)
+
+    def most(self, latency: float) -> float:
+        """The true throughput within this latency."""
+        low, high = 1, rules.TOP
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.server.truth(middle)[OBJECTIVES[1]] <= latency else (low, middle)
+        return max(float(self.gain[self.price <= latency].max()), self.server.truth(low)[OBJECTIVES[0]])
+
+
+def _frontier(server: Process) -> dict[str, bool]:
+    """Is the truth inside what is published of a frontier and of two compared? Only what is published is named."""
+    a = _Side.measured(server)
+    reference = (0.0, float(a.price.max()) * 1.05)
+    drawn = uncertainty.replicates(a.samples, OBJECTIVES, draws=200)
+    values = [np.array([p.metrics[name].value for p in a.points]) for name in OBJECTIVES]
     area = uncertainty.hypervolume(drawn, (values[0], values[1]), reference)
-    middle = float(np.sqrt(price[3] * price[4]))  # between two settings, where the staircase is not at a step
+    middle = float(np.sqrt(a.price[3] * a.price[4]))  # between two settings, where the staircase is not at a step
     band = uncertainty.band(drawn, [middle])
-    stair = float(gain[price <= middle].max())
-    return {
-        "area": area.low <= pareto.hypervolume(gain, price, reference) <= area.high,
+    stair = float(a.gain[a.price <= middle].max())
+    held = {
+        "area": area.low <= pareto.hypervolume(a.gain, a.price, reference) <= area.high,
         "band": bool(band.low[0] <= stair <= band.high[0]),
     }
+    return {**held, **_compared(a, reference, middle)}
 
 
-def tables(results: Sequence[Result]) -> str:
-    """The results as Markdown."""
-    lines: list[str] = []
-    for kind in ("process", "engine"):
-        mine = [r for r in results if r["kind"] == kind]
-        if mine:
-            lines += [f"### {len(mine)} deployments, {kind} model", "", *_rule_table(mine), ""]
-            lines += ["By family, for the search with 6 extra settings:", "", *_family_table(mine, OURS[1]), ""]
-    lines += ["### Coverage of published intervals", "", *_coverage_table(results)]
-    return "\n".join(lines) + "\n"
-
-
-def _rule_table(results: Sequence[Result]) -> list[str]:
-    lines = [
-        "| rule | answered | break the SLA | by over 5 % | median share | where answered | requests / dense grid |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name in (n for n in RULES if n in results[0]["rules"]):
-        s = summary(results, name)
-        lines.append(
-            f"| {name} | {s['answered']} | {_percent(s['violations'], s['answered'])} | "
-            f"{_percent(s['beyond'], s['answered'])} | {s['share']:.0%} | {s['share_answered']:.0%} | {s['cost']:.0%} |"
-        )
-    return lines
-
-
-def _family_table(results: Sequence[Result], name: str) -> list[str]:
-    lines = ["| family | deployments | answered | break the SLA | median share |", "|---|---|---|---|---|"]
-    for family in FAMILIES:
-        mine = [r for r in results if r["family"] == family]
-        if mine:
-            s = summary(mine, name)
-            share = "–" if math.isnan(s["share"]) else f"{s['share']:.0%}"
-            lines.append(
-                f"| {family.replace('_', ' ')} | {len(mine)} | {s['answered']} | "
-                f"{_percent(s['violations'], s['answered'])} | {share} |"
-            )
-    return lines
-
-
-def _coverage_table(results: Sequence[Result]) -> list[str]:
-    lines = ["| interval | nominal | n | holds the truth |", "|---|---|---|---|"]
-    for name, (nominal, hits, n) in sorted(coverage(results).items()):
-        lines.append(f"| {name} | {nominal} | {n} | {hits / n:.1%} |")
-    return lines
-
-
-def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int]]:
-    """Per kind of interval: its nominal coverage, how often it held the truth, of how many."""
-    groups: dict[str, tuple[str, list[bool]]] = {}
-    for r in results:
-        for key, (both, upper) in r.get("coverage", {}).items():
-            name, _, label = key.partition("|")
-            kind = name.partition("_")[0] if name[0] == "p" else name.replace("_", " ")
-            groups.setdefault(f"{kind}, {label}", ("95 %", []))[1].append(both)
-            if kind == "p99" and upper is not None:
-                groups.setdefault(f"p99 upper bound, {label}", (">= 95 %", []))[1].append(upper)
-        for name, inside in r.get("frontier", {}).items():
-            label, nominal = {"area": ("area under the frontier", "95 %"), "band": ("attainment band", "90 %")}[name]
-            groups.setdefault(f"{label}, runs differ", (nominal, []))[1].append(inside)
-    return {name: (nominal, sum(held), len(held)) for name, (nominal, held) in groups.items()}
-
-
-def summary(results: Sequence[Result], name: str) -> Mapping[str, float]:
-    """A rule's counts and medians over these deployments. `share` counts no answer as nothing, where one exists."""
-    mine = [r["rules"][name] for r in results]
-    answered = [m for m in mine if m["c"] is not None]
-    shares = [m["share"] for m in mine if m["share"] is not None]
-    given = [m["share"] for m in answered if m["share"] is not None]
-    return {
-        "answered": len(answered),
-        "violations": sum(m["excess"] > 1 for m in answered),
-        "beyond": sum(m["excess"] > 1.05 for m in answered),
-        "share": float(np.median(shares)) if shares else math.nan,
-        "share_answered": float(np.median(given)) if given else math.nan,
-        "cost": float(np.mean([m["requests"] / r["dense"] for m, r in zip(mine, results, strict=True)])),
-    }
-
-
-def _percent(hits: float, n: float) -> str:
-    """'3.1 % (31)', with the 95 % upper bound where nothing was seen."""
-    if not n:
-        return "–"
-    if not hits:
-        return f"0 (< {stats.clopper_pearson(0, n)[1]:.1%})"
-    return f"{hits / n:.1%} ({hits:.0f})"
+def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[str, bool]:
+    """The same deployment made up to a quarter faster or slower, measured by itself, against `a`."""
+    rng = np.random.default_rng([a.server.seed, 6])
+    speed = math.exp(rng.uniform(math.log(0.8), math.log(1.25)))
+    law = dataclasses.replace(a.server.law, tpot=a.server.law.tpot / speed, ttft=a.server.law.ttft / speed)
+    b = _Side.measured(Process(law, a.server.family, a.server.limits, a.server.seed + 1_000_000))
+    if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
+        return {}
+    found = compare.compare(
+        a.points, b.points, OBJECTIVES, reference=reference[1], at=(middle,),
+        a_samples=a.samples, b_samples=b.samples, draws=200,
+    )  # fmt: skip
+    true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
+    held = {"ratio": found.ratio.low <= true <= found.ratio.high}
+    if found.verdict != "not resolved":
+        held["verdict"] = (found.verdict == "better") == (true > 1)
+    if a.server.band is None and bool((b.price <= middle).any()):  # with a slow band there are two crossings
+        gain = b.most(middle) / a.most(middle)
+        (bracket,) = found.gains
+        held["bracket"] = bracket.low <= gain <= bracket.high
+        if bracket.interpolated is not None:
+            held["lines"] = bracket.interpolated.low <= gain <= bracket.interpolated.high
+    return held

@@ -20,13 +20,15 @@ from frontier.errors import ExitCode
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape
 
-Answer = Literal["better", "worse", "not resolved"]
+Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
+ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
+"""The answers, the worst last."""
 Samples = Mapping[tuple[str, Shape], Mapping[int, Sample]]
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Throughput of B over A at the same latency `at`: certainly between `low` and `high` as far as measured.
+    """Throughput of B over A at the same latency `at`: between `low` and `high`, what is measured in doubt.
 
     `low` is 0 or `high` infinite where a side has no setting on that side of `at`. `interpolated` reads both frontiers
     off straight lines between their settings: an estimate for the eye, None outside what both measured.
@@ -68,16 +70,19 @@ def compare(
     a_samples: Mapping[int, Sample] | None = None,
     b_samples: Mapping[int, Sample] | None = None,
     limits: tuple[Limit, ...] = (),
+    within: float | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
     """B against A, both of one deployment and the same shape.
 
     `reference` is the worst value of the second objective that counts, usually the SLA's limit; by default the worst
-    that both frontiers reach. `at` are latencies for the gains (default: the reference). Only settings in the
-    concurrency range of both take part. Without samples of both sides the doubt is not known, and the verdict stays
-    "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio itself 2 % away from it.
-    ValueError when a side has no usable point.
+    that both frontiers reach. `at` are latencies for the gains; by default the reference, where both measured beyond
+    it. Only settings in the concurrency range of both take part. Without samples of both sides the doubt is not known,
+    and the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio
+    itself 2 % away from it. `within` is the share that B may lose and still be "no worse", proven when the ratio's
+    lower end is above that; B is then worse only when its loss is surely more. ValueError when a side has no usable
+    point.
     """
     one, other = metric(objectives[0]), metric(objectives[1])
     low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
@@ -95,7 +100,7 @@ def compare(
             table.draw(replicates(chosen, objectives, limits=limits, draws=draws, seed=seed), signs)
         seed += 1
     ratio = _ratio(tables[0], tables[1], signs[0], worst)
-    gains = tuple(_gain(tables[0], tables[1], signs[1] * x, x) for x in (at or (signs[1] * worst,)))
+    gains = tuple(_gain(tables[0], tables[1], signs[1] * x, x) for x in (at or (signs[1] * _within(tables, worst),)))
     return Comparison(
         shape=a[0].shape,
         a=a[0].deployment,
@@ -104,7 +109,7 @@ def compare(
         reference=signs[1] * worst,
         ratio=ratio,
         gains=gains,
-        verdict=_verdict(ratio),
+        verdict=_verdict(ratio, within),
         notes=_notes(ratio, gains, other.format(signs[1] * worst), kept, sides),
     )
 
@@ -139,13 +144,33 @@ class _Side:
         return value, np.array(areas)
 
     def bracket(self, at: float) -> tuple[float, float]:
-        """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one."""
-        inside = self.gain[self.price <= at]
-        stair = float(inside.max()) if inside.size else -math.inf
-        beyond = np.flatnonzero(self.price > at)
-        if not beyond.size:
-            return stair, math.inf
-        return stair, max(stair, float(self.gain[beyond[np.argmin(self.price[beyond])]]))
+        """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one.
+
+        With draws the lower end is the 2.5 % quantile of theirs and the upper end the 97.5 % one.
+        """
+        stair, beyond = _bracket(self.gain, self.price, at)
+        if self.drawn is None:
+            return stair, beyond
+        ends = np.array([_bracket(gain, price, at) for gain, price in zip(*self.drawn, strict=True)])
+        low, high = (np.quantile(ends[:, side], q, method="inverted_cdf") for side, q in ((0, 0.025), (1, 0.975)))
+        return min(stair, float(low)), max(beyond, float(high))
+
+
+def _bracket(gain: Floats, price: Floats, at: float) -> tuple[float, float]:
+    inside = gain[price <= at]
+    stair = float(inside.max()) if inside.size else -math.inf
+    beyond = np.flatnonzero(price > at)
+    if not beyond.size:
+        return stair, math.inf
+    return stair, max(stair, float(gain[beyond[np.argmin(price[beyond])]]))
+
+
+def _within(sides: Sequence[_Side], worst: float) -> float:
+    """The reference where both sides have a setting beyond it, else the middle of the last step both have."""
+    if all((side.price > worst).any() for side in sides):
+        return worst
+    last = min((np.sort(side.price)[-2:] for side in sides), key=lambda prices: float(prices[-1]))
+    return float(last.mean())
 
 
 def _ratio(a: _Side, b: _Side, sign: float, worst: float) -> Estimate:
@@ -191,10 +216,12 @@ def _line(gain: Floats, price: Floats, at: float) -> float:
     return float(np.interp(at, price[keep][order], gain[keep][order], left=math.nan, right=math.nan))
 
 
-def _verdict(ratio: Estimate) -> Answer:
+def _verdict(ratio: Estimate, within: float | None) -> Answer:
     if ratio.low > 1 and ratio.value > 1 + INDIFFERENCE:
         return "better"
-    if ratio.high < 1 and ratio.value < 1 - INDIFFERENCE:
+    if within is not None and ratio.low >= 1 - within:
+        return "no worse"
+    if ratio.high < 1 - (within or 0.0) and ratio.value < 1 - max(INDIFFERENCE, within or 0.0):
         return "worse"
     return "not resolved"
 
@@ -226,10 +253,11 @@ def compare_all(
     b_samples: Samples | None = None,
     reference: float | None = None,
     limits: tuple[Limit, ...] = (),
+    within: float | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[Comparison, ...]:
-    """`compare` for each shape that both sides measured.
+    """`compare` for each shape that both sides measured; where a side has no usable point the verdict is "invalid".
 
     Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
     """
@@ -243,8 +271,8 @@ def compare_all(
         )
         if partner is None:
             continue
-        found.append(
-            compare(
+        try:
+            one = compare(
                 points,
                 right[partner],
                 objectives,
@@ -252,10 +280,17 @@ def compare_all(
                 a_samples=(a_samples or {}).get((deployment, shape)),
                 b_samples=(b_samples or {}).get(partner),
                 limits=limits,
+                within=within,
                 draws=draws,
                 seed=seed,
             )
-        )
+        except ValueError as error:
+            unknown = Estimate.unknown_doubt(math.nan, 0)
+            why = f"{error}."
+            one = Comparison(
+                shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid", (why[0].upper() + why[1:],)
+            )
+        found.append(one)
     return tuple(found)
 
 
@@ -266,11 +301,20 @@ def _groups(points: Sequence[Point]) -> dict[tuple[str, Shape], list[Point]]:
     return groups
 
 
+def overall(comparisons: Sequence[Comparison]) -> Answer:
+    """The worst of all shapes; "invalid" when nothing could be compared."""
+    return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")
+
+
 def exit_code(comparisons: Sequence[Comparison]) -> ExitCode:
-    """3 when any shape got worse, else 4 when any is not resolved, else 0. FAILED when nothing could be compared."""
-    if not comparisons:
-        return ExitCode.FAILED
-    verdicts = {c.verdict for c in comparisons}
-    if "worse" in verdicts:
-        return ExitCode.NO
-    return ExitCode.NOT_PROVEN if "not resolved" in verdicts else ExitCode.YES
+    """0 when every shape is better or no worse, 3 when any is worse, 4 when any is not resolved, 5 when any is invalid.
+
+    The worst counts, and no comparison at all is invalid.
+    """
+    return {
+        "better": ExitCode.YES,
+        "no worse": ExitCode.YES,
+        "not resolved": ExitCode.NOT_PROVEN,
+        "worse": ExitCode.NO,
+        "invalid": ExitCode.FAILED,
+    }[overall(comparisons)]

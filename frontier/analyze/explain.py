@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from frontier.analyze.capacity import Capacity
 from frontier.metrics import claim_floor, metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
 
@@ -25,14 +26,16 @@ def with_notes(decision: Decision, points: Mapping[int, Point], rate: str | None
 
 
 def measured(estimate: Estimate | None, name: str) -> str:
-    """'p99 TTFT 396 ms [373 ms, 438 ms]'."""
+    """'p99 TTFT 396 ms [373 ms, 438 ms]', or '... [373 ms, no upper bound]' where too few requests give none."""
     m = metric(name)
     if estimate is None or math.isnan(estimate.value):
         return f"{m.label} not measured"
     text = f"{m.label} {m.format(estimate.value)}"
     if math.isinf(estimate.low) and math.isinf(estimate.high) and estimate.low != estimate.high:
         return f"{text} (its doubt is not known)"
-    return f"{text} [{m.format(estimate.low)}, {m.format(estimate.high)}]"
+    low = "no lower bound" if estimate.low == -math.inf else m.format(estimate.low)
+    open_above = estimate.high == math.inf and math.isfinite(estimate.value)
+    return f"{text} [{low}, {'no upper bound' if open_above else m.format(estimate.high)}]"
 
 
 def limit_text(limit: Limit) -> str:
@@ -79,6 +82,8 @@ def _chosen(d: Decision, points: Mapping[int, Point], rate: str | None) -> list[
         notes.append(f"No measured setting violates: the limit is above {max(points)}.")
     elif d.first_fail is not None:
         notes.append(_next(d, points, d.first_fail, rate))
+    if d.first_fail is not None and d.first_fail != beyond and d.last_pass is not None:
+        notes.append(f"Bracket: c={d.last_pass} is the highest proven, c={d.first_fail} the lowest that violates.")
     return notes
 
 
@@ -234,9 +239,9 @@ def _beside(d: Decision, points: Mapping[int, Point], rate: str | None) -> list[
     if d.goodput_optimum is not None and d.goodput_optimum != d.concurrency:
         good = points[d.goodput_optimum].metrics["goodput"]
         notes.append(f"The most goodput is at c={d.goodput_optimum}: {metric('goodput').format(good.value)}.")
-    cost = points[best].metrics.get("cost") if best is not None else None
+    cost = points[d.cheapest].metrics["cost"] if d.cheapest is not None else None
     if cost is not None and math.isfinite(cost.value):
-        notes.append(f"The cheapest inside the SLA is c={best}: {metric('cost').format(cost.value)}.")
+        notes.append(f"The cheapest inside the SLA is c={d.cheapest}: {metric('cost').format(cost.value)}.")
     return notes
 
 
@@ -253,3 +258,38 @@ def _oddities(d: Decision, points: Mapping[int, Point]) -> list[str]:
         names = (f"c={c} ({', '.join(_plain(f.name) for f in points[c].flags if f.fatal)})" for c in left_out)
         notes.append(f"Left out as invalid: {'; '.join(names)}.")
     return notes
+
+
+def capacity_notes(found: Capacity, rate: str = "output_throughput") -> list[str]:
+    """Where and why a throughput curve ends, as far as its points show it."""
+    notes: list[str] = []
+    if found.knee is not None:
+        notes.append(f"Knee: the most throughput per latency is at c={found.knee}.")
+    if found.best is not None:
+        notes.append(f"{_fit(found, metric(rate).format)} (fits within {found.best.error:.1%}).")
+    if found.limit == "queueing":
+        notes.append(
+            f"Queueing from c={found.onset} on: throughput is flat and only the first token waits, as behind an "
+            "admission cap (max_num_seqs)."
+        )
+    if found.limit == "thrashing":
+        notes.append(
+            f"Thrashing from c={found.onset} on: throughput falls and latency jumps, as when requests are preempted "
+            "and computed again (KV memory)."
+        )
+    elif found.retrograde:
+        notes.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, found.retrograde))}.")
+    return notes
+
+
+def _fit(found: Capacity, spell: Callable[[float | None], str]) -> str:
+    assert found.best is not None
+    p = found.best.parameters
+    if found.best.model == "capped":
+        if math.isfinite(p["cap"]):
+            return f"Throughput grows as N / (a + b N) up to a cap of {spell(p['cap'])}"
+        return "Throughput grows as N / (a + b N), no cap in sight"
+    if found.peak is not None:
+        span = f"{found.peak.low:.0f} to {found.peak.high:.0f}"
+        return f"Throughput follows the scalability law and peaks near c={found.peak.value:.0f} ({span})"
+    return "Throughput follows the scalability law, without a peak that these points prove"

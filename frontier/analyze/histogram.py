@@ -124,8 +124,17 @@ class LogHistogram:
 
     def count_above(self, x: float) -> int:
         """How many durations are in a bin above the one of `x` seconds. Exact where `x` is a bin's value."""
-        at = int(np.searchsorted(self._indices, int(bin_indices([x])[0]), side="right"))
-        return self.count - (int(self._cumulative[at - 1]) if at else 0)
+        return LogHistogram.counts_above((self,), x)[0]
+
+    @staticmethod
+    def counts_above(parts: Iterable["LogHistogram"], x: float) -> list[int]:
+        """`count_above` of each part."""
+        bin_of_x = int(bin_indices([x])[0])
+        found = []
+        for part in parts:
+            at = int(part._indices.searchsorted(bin_of_x, side="right"))
+            found.append(part.count - (int(part._cumulative[at - 1]) if at else 0))
+        return found
 
     def fraction_above(self, x: float) -> float:
         """`count_above` as a share; NaN when empty."""

@@ -29,6 +29,11 @@ def beta_quantile(q: float, a: float, b: float) -> float:
     return float(special.betaincinv(a, b, q))
 
 
+def normal_quantile(q: float) -> float:
+    """The q-quantile of the standard normal."""
+    return float(special.ndtri(q))
+
+
 def t_quantile(q: float, freedom: int) -> float:
     """The q-quantile of Student's t."""
     return float(special.stdtrit(freedom, q))

@@ -41,7 +41,7 @@ from frontier.analyze.claims import (
 from frontier.analyze.gaps import between, widest_gap
 from frontier.analyze.guess import STEEP, expected, smoothed
 from frontier.analyze.sample import Sample
-from frontier.metrics import metric
+from frontier.metrics import claim_floor, metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
 
 START = 0.10
 """A climb starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
-REACH = 0.04
+REACH = 0.025
 """... and steps to the highest expected this far below; both grow by this much with every rung given up."""
 STRIDE = 1.5
 """No step of a climb is larger, whatever the line through the data says."""
@@ -365,7 +365,7 @@ def _look_size(state: _State, concurrency: int) -> int:
         values = values[~np.isnan(values)]
         worth = min(DEPENDENCE_CAP, len(values) / max(1.0, stats.n_eff(values, m.p))) if len(values) else 1.0
         wanted = math.ceil(worth * stats.needed(m.p, 1 - RUNG_ALPHA, violations=1))
-        size = max(size, wanted, stats.floor(m.p, concurrency))
+        size = max(size, wanted, claim_floor(m.p, concurrency))
     return size
 
 

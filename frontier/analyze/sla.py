@@ -201,6 +201,7 @@ def solve(
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
         throughput_optimum=_best(feasible, rate),
         goodput_optimum=_best(feasible, "goodput", sure=True),
+        cheapest=_cheapest(feasible),
     )
     return explain.with_notes(decision, by_concurrency, rate, point_estimates)
 
@@ -270,6 +271,13 @@ def _best(points: Sequence[Point], name: str | None, *, sure: bool = False) -> i
         return e.lower if sure and math.isfinite(e.lower) else e.value
 
     return max(points, key=lambda p: (worth(p), -p.concurrency)).concurrency
+
+
+def _cheapest(points: Sequence[Point]) -> int | None:
+    """The concurrency of least cost, where all have one; the lowest on ties."""
+    if not points or any("cost" not in p.metrics for p in points):
+        return None
+    return min(points, key=lambda p: (p.metrics["cost"].value, p.concurrency)).concurrency
 
 
 def _choose(

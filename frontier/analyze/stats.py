@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.analyze import laws
-from frontier.metrics import claim_floor
 
 Floats = NDArray[np.float64]
 
@@ -22,8 +21,10 @@ BATCHES = 20
 """Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
 TUNING = 1.1
 """n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
-WINDOW_IN_E2E = 20
-"""A tail is claimed from a window of this many mean E2E: in closed loop that is n >= 20 N."""
+TELLING = 10.0
+"""Independent values a window needs on a percentile's rarer side before windows are compared by it."""
+SURELY = 0.98
+"""Confidence above which windows are not compared: the bounds of the search's looks, which are held to 99.7 %."""
 _SLACK = 1e-9
 
 
@@ -62,13 +63,6 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
         else:
             high = middle
     return high
-
-
-def floor(p: float, concurrency: int) -> int:
-    """Fewest requests before percentile p is claimed at this concurrency: `metrics.claim_floor`; for a tail (above p95)
-    also WINDOW_IN_E2E requests per slot, so that each block outlasts a request.
-    """
-    return max(claim_floor(p), WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 
 def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
@@ -132,6 +126,21 @@ def n_eff(x: Floats, p: float) -> float:
     return len(x) / inflation(vif(x, quantile(x, p)), vif(x, quantile(x, steadier(p))))
 
 
+def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
+    """`worth` independent values, less what whole windows take from it: what differs from run to run no block sees.
+
+    `beyond` and `counts` are per window. Few windows tell little of how far windows lie apart, so a bound at
+    `confidence` pays Student's price for their number. Nothing is taken where a window's tail is too small to tell at
+    all (fewer than TELLING independent values of it: at a p99 of a thousand requests its own noise is the larger), nor
+    above SURELY, where the price for two or three windows is a hundredfold: such a bound's own margin has to do.
+    """
+    windows = int((counts > 0).sum())
+    if windows < 2 or worth * min(p, 1 - p) / windows < TELLING or confidence > SURELY:
+        return worth
+    price = laws.t_quantile(confidence, windows - 1) / laws.normal_quantile(confidence)
+    return min(worth, float(counts.sum()) / max(1e-9, vif_of_blocks(beyond, counts) * price**2))
+
+
 def upper(x: Floats, p: float, confidence: float = 0.95) -> float:
     """One-sided upper bound of the percentile p, x in the order of sending. +inf: too few, or too many failures."""
     at = upper_rank(p, len(x), n_eff(x, p), confidence) if len(x) else None
@@ -174,27 +183,42 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
 class BatchMeans:
     """A mean or rate from time blocks, with its standard error, degrees of freedom, and how far blocks still depend.
 
-    `lag1` is the correlation of a block with the next; above 0.4 the blocks are too short and the interval too narrow.
+    `between` is the standard error that whole windows show (0 for one window). `lag1` is the correlation of a block
+    with the next; above 0.4 the blocks are too short and the interval too narrow.
     """
 
     value: float
     error: float
     freedom: int
     lag1: float
+    windows: int = 1
+    between: float = 0.0
 
     def bounds(self, confidence: float = 0.95) -> tuple[float, float]:
-        """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to go by."""
+        """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to go by.
+
+        By blocks or by whole windows, whichever reaches further: blocks are many but share what was peculiar to their
+        run, windows hold all that differs but are few.
+        """
         if self.freedom < 1 or not math.isfinite(self.value):
             return -math.inf, math.inf
         reach = laws.t_quantile(confidence, self.freedom) * self.error
+        if self.windows > 1:
+            reach = max(reach, laws.t_quantile(confidence, self.windows - 1) * self.between)
         return self.value - reach, self.value + reach
+
+    @property
+    def differ(self) -> bool:
+        """Windows lie further apart than their blocks explain (F test at 5 %)."""
+        if self.windows < 2 or self.freedom < 1:
+            return False
+        return self.between**2 > self.error**2 * laws.f_quantile(0.95, self.windows - 1, self.freedom)
 
 
 def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans:
     """The ratio sum(totals) / sum(weights) of blocks in time order (`windows` equal runs), regrouped into BATCHES.
 
-    For a rate the weights are seconds, for a mean per request they are counts. Blocks of one window share what was
-    peculiar to that run: when windows differ by more than their blocks explain (F test at 5 %), windows are the blocks.
+    For a rate the weights are seconds, for a mean per request they are counts.
     """
     fine_weights, fine_totals = regroup(weights), regroup(totals)
     whole = float(fine_weights.sum())
@@ -202,16 +226,11 @@ def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans
     if whole <= 0 or not math.isfinite(value) or len(fine_weights) < 2:
         return BatchMeans(value, math.inf, 0, math.nan)
     residual = fine_totals - value * fine_weights
-    error, freedom = _ratio_error(residual, whole), len(residual) - 1
     centred = residual - residual.mean()
     spread = float(centred @ centred)
     lag1 = float(centred[1:] @ centred[:-1]) / spread if spread > 0 else 0.0
-    if windows > 1:
-        per_window = (totals - value * weights).reshape(windows, -1).sum(axis=1)
-        between = _ratio_error(per_window, whole)
-        if between**2 > error**2 * laws.f_quantile(0.95, windows - 1, freedom):
-            error, freedom = between, windows - 1
-    return BatchMeans(value, error, freedom, lag1)
+    between = _ratio_error((totals - value * weights).reshape(windows, -1).sum(axis=1), whole) if windows > 1 else 0.0
+    return BatchMeans(value, _ratio_error(residual, whole), len(residual) - 1, lag1, windows, between)
 
 
 def _ratio_error(residual: Floats, whole: float) -> float:

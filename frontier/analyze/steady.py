@@ -92,13 +92,21 @@ def median_drift(x: Floats, count: int) -> Drift | None:
     """
     if count < 14 or len(x) < 2 * count:
         return None
-    medians = np.array([np.median(block) for block in np.array_split(x, count)])
+    medians = _block_medians(x, count)
     first, second = medians[: count // 2], medians[count // 2 :]
     before, after = float(np.median(first)), float(np.median(second))
     if before <= 0 or after <= 0:
         return None
     p = laws.mann_whitney(first, second)
     return Drift(math.log(after / before), p < SURE)
+
+
+def _block_medians(x: Floats, count: int) -> Floats:
+    """The median of each of np.array_split's blocks: the first are longer by one."""
+    size, longer = divmod(len(x), count)
+    at = longer * (size + 1)
+    parts = [x[:at].reshape(longer, size + 1), x[at:].reshape(count - longer, size)]
+    return np.concatenate([np.median(part, axis=1) for part in parts if len(part)])
 
 
 def mser5(x: Floats) -> int:

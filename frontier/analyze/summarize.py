@@ -12,7 +12,7 @@ import numpy as np
 
 from frontier.analyze import stats
 from frontier.analyze.histogram import ALPHA, LogHistogram
-from frontier.analyze.sample import BLOCKS, Bools, Floats, Sample
+from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
 from frontier.analyze.validity import flags
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Estimate, Limit, Point
@@ -83,10 +83,10 @@ def estimate(
             return None
         if wanted.p is None:
             return _mean(values, windows, confidence)
-        found = _percentile(values, wanted.p, sample.concurrency, confidence)
+        found = _percentile(values, windows, wanted.p, sample.concurrency, confidence)
         return _inverse(found) if wanted.inverted else found
     if name == "error_rate":
-        return _share(~sample.ok, confidence)
+        return _share(~sample.ok, sample.window, confidence)
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name == "cost":
@@ -145,26 +145,31 @@ def attains(sample: Sample, limits: Iterable[Limit]) -> Bools:
     return within
 
 
-def _values(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
+def _values(sample: Sample, quantity: str) -> tuple[Floats, Ints]:
     """The quantity of each request that has one, in the order of sending, and the window it was sent in."""
     values: Floats = {"ttft": sample.ttft, "tpot": sample.tpot, "e2e": sample.e2e}[quantity]
     has = ~np.isnan(values)
-    return values[has], sample.window[has].astype(np.float64)
+    return values[has], sample.window[has]
 
 
-def _percentile(x: Floats, p: float, concurrency: int, confidence: float) -> Estimate:
+def _percentile(x: Floats, windows: Ints, p: float, concurrency: int, confidence: float) -> Estimate:
     ordered = np.sort(x)
-    failed = float(np.isinf(x).mean())
+    at = float(ordered[stats.rank(p, len(x)) - 1])
+    beyond = np.isinf(x) if math.isinf(at) else x > at
+    counts = np.bincount(windows).astype(np.float64)
+    tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
+    worth = stats.n_eff(x, p)
     return _tail(
-        p, len(x), stats.n_eff(x, p), lambda rank: float(ordered[rank - 1]), confidence,
-        requests=len(x), least=stats.floor(p, concurrency), failed=failed,
+        p, len(x), lambda level: stats.worth_between(worth, p, tails, counts, level),
+        lambda rank: float(ordered[rank - 1]), confidence,
+        requests=len(x), least=claim_floor(p, concurrency), failed=float(np.isinf(x).mean()),
     )  # fmt: skip
 
 
 def _tail(
     p: float,
     n: int,
-    effective: float,
+    worth: Callable[[float], float],
     at: Callable[[int], float],
     confidence: float,
     *,
@@ -172,22 +177,24 @@ def _tail(
     least: int,
     failed: float,
 ) -> Estimate:
-    """The percentile p of n values worth `effective` independent ones, where `at` gives the value of a rank.
+    """The percentile p of n values, where `at` gives the value of a rank.
+
+    `worth` tells how many independent values they are worth to a bound at a confidence.
 
     The upper bound, which a claim rests on, also needs `least` requests. The lower bound, which shows a violation, does
     not: too few requests can hide a slow tail but not invent one.
     """
 
     def low(level: float) -> float:
-        rank = stats.lower_rank(p, n, effective, level)
+        rank = stats.lower_rank(p, n, worth(level), level)
         return -math.inf if rank is None else at(rank)
 
     def high(level: float) -> float:
-        rank = stats.upper_rank(p, n, effective, level)
+        rank = stats.upper_rank(p, n, worth(level), level)
         return math.inf if rank is None else at(rank)
 
     upper = high(confidence) if requests >= least else math.inf
-    wanted = need(p, confidence, failed, requests / effective) if math.isinf(upper) else None
+    wanted = need(p, confidence, failed, requests / worth(confidence)) if math.isinf(upper) else None
     if wanted is not None:
         wanted = max(wanted, least, requests + 1)
     return Estimate(at(stats.rank(p, n)), low(_SIDE), high(_SIDE), requests, low(confidence), upper, wanted)
@@ -212,14 +219,20 @@ def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
     def at(rank: int) -> float:
         return pooled.order_stat(rank) if rank <= pooled.count and failed < 1 else math.inf
 
-    def inflation(share: float) -> float:
+    def above(share: float) -> Floats:
         q = pooled.order_stat(stats.rank(share, n))
-        above = np.array([block.count_above(q) for block in sample.block_itl], dtype=np.float64)
-        return stats.vif_of_blocks(stats.regroup(above), stats.regroup(counts))
+        return np.array(LogHistogram.counts_above(sample.block_itl, q), dtype=np.float64)
 
-    effective = n / stats.inflation(inflation(p), inflation(stats.steadier(p)))
-    least = stats.floor(p, sample.concurrency)
-    found = _tail(p, n, effective, at, confidence, requests=sample.n, least=least, failed=failed)
+    def inflation(beyond: Floats) -> float:
+        return stats.vif_of_blocks(stats.regroup(beyond), stats.regroup(counts))
+
+    beyond = above(p)
+    worth = n / stats.inflation(inflation(beyond), inflation(above(stats.steadier(p))))
+    tails, of = (blocks.reshape(-1, BLOCKS).sum(axis=1) for blocks in (beyond, counts))
+    found = _tail(
+        p, n, lambda level: stats.worth_between(worth, p, tails, of, level), at, confidence,
+        requests=sample.n, least=claim_floor(p, sample.concurrency), failed=failed,
+    )  # fmt: skip
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
     less, more = 1 - ALPHA, 1 + ALPHA
     return replace(
@@ -227,7 +240,7 @@ def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
     )
 
 
-def _mean(x: Floats, windows: Floats, confidence: float) -> Estimate:
+def _mean(x: Floats, windows: Ints, confidence: float) -> Estimate:
     """The mean, from blocks of successive requests. With a failure it is infinite, and only a lower bound is known."""
     finite = np.isfinite(x)
     kept, runs = x[finite], windows[finite]
@@ -279,12 +292,18 @@ def _rate(sample: Sample, totals: Floats, confidence: float) -> Estimate | None:
     return _from_blocks(totals, sample.block_seconds, len(sample.starts), BLOCKS, sample.n, confidence)
 
 
-def _share(hits: Bools, confidence: float) -> Estimate:
+def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:
     """A share of requests, by Clopper and Pearson at the effective sample size; its upper bound needs MEAN_FLOOR."""
-    n, effective = len(hits), stats.share_n_eff(hits)
+    n, worth = len(hits), stats.share_n_eff(hits)
     share = float(hits.mean())
-    low, high = stats.clopper_pearson(share * effective, effective, _SIDE)
-    lower, upper = stats.clopper_pearson(share * effective, effective, confidence)
+    counts = np.bincount(windows).astype(np.float64)
+    tails = np.bincount(windows, hits, len(counts)).astype(np.float64)
+
+    def bounds(level: float) -> tuple[float, float]:
+        effective = stats.worth_between(worth, share, tails, counts, level)
+        return stats.clopper_pearson(share * effective, effective, level)
+
+    (low, high), (lower, upper) = bounds(_SIDE), bounds(confidence)
     if n < MEAN_FLOOR:
         return Estimate(share, low, high, n, lower, math.inf, MEAN_FLOOR)
     return Estimate(share, low, high, n, lower, upper)
@@ -296,7 +315,7 @@ def _attaining(sample: Sample, name: str, limits: tuple[Limit, ...], confidence:
         return None
     within = attains(sample, limits)
     if name == "attainment":
-        miss = _share(~within, confidence)
+        miss = _share(~within, sample.window, confidence)
         return Estimate(1 - miss.value, 1 - miss.high, 1 - miss.low, miss.n, 1 - miss.upper, 1 - miss.lower, miss.need)
     length = (sample.ends - sample.starts)[sample.window]
     into = (sample.sent - sample.starts[sample.window]) / np.where(length > 0, length, 1)

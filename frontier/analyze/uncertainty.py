@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from frontier.analyze import pareto, stats, summarize
+from frontier.analyze import pareto, summarize
 from frontier.analyze.histogram import bin_values
 from frontier.analyze.sample import BLOCKS, Floats, Ints, Sample
 from frontier.metrics import Metric, metric
@@ -84,15 +84,12 @@ def replicates(
 def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
-    When its windows differ by more than their blocks explain (`stats.batch_means`' test), windows are drawn first and
-    blocks within them, so that what was peculiar to a run is part of the doubt.
+    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a run is part of the
+    doubt, and one fewer makes the spread of so few that of their mean (Rao and Wu, "Resampling inference with complex
+    survey data", 1988).
     """
     windows = len(sample.starts)
-    blocks = windows * BLOCKS
-    means = stats.batch_means(sample.block_output_tokens, sample.block_seconds, windows)
-    if windows == 1 or means.freedom != windows - 1:
-        return rng.multinomial(blocks, [1 / blocks] * blocks, size=draws)
-    taken = rng.multinomial(windows, [1 / windows] * windows, size=draws)
+    taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)
     return np.hstack([rng.multinomial(BLOCKS * taken[:, w], [1 / BLOCKS] * BLOCKS) for w in range(windows)])
 
 

@@ -23,7 +23,7 @@ from frontier.analyze.loadchecks import (
     stationary,
 )
 from frontier.analyze.sample import Sample
-from frontier.metrics import metric
+from frontier.metrics import claim_floor, metric
 from frontier.model import Flag, Limit
 from frontier.units import format_number, format_seconds, format_share
 
@@ -239,7 +239,7 @@ def _identity(sample: Sample) -> Iterator[Flag]:
 def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     shares = [read.p for read in map(metric, (limit.metric for limit in limits)) if read.p is not None]
     hardest = max(shares, default=0.5)
-    least = stats.floor(hardest, sample.concurrency)
+    least = claim_floor(hardest, sample.concurrency)
     if sample.n < least:
         label = f"p{hardest * 100:g}"
         yield Flag(

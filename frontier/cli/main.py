@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Decide": {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
+        "compare": "did the change push the frontier up and to the left",
         "predict": "the frontier to expect, before measuring or beyond it, and the speed of light",
     },
     "Present": {

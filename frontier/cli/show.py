@@ -38,9 +38,10 @@ def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
     found = load(find_run(run))
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
-    frontiers = found.frontiers(points, axes)
+    insights = found.insights(points, axes)
+    frontiers = [one.frontier for one in insights]
     if as_json:
-        answer_json(points_json(points, frontiers))
+        answer_json(points_json(points, frontiers, insights))
     else:
         from frontier.cli.outcome import gpus
 
@@ -48,7 +49,8 @@ def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
         decisions = found.solve() if limits else ()
         answer(
             points_table(
-                points, frontiers, limits, decisions=decisions, gpus=gpus(found), width=width(), colour=in_colour()
+                points, frontiers, limits, decisions=decisions, insights=insights, gpus=gpus(found), width=width(),
+                colour=in_colour(),
             )
-        )
+        )  # fmt: skip
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

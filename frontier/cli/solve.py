@@ -1,42 +1,74 @@
 """`frontier solve`: the operating point of a run under an SLA."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, run_argument, width
 
+if TYPE_CHECKING:
+    from frontier.config.slatext import Tiers
+    from frontier.results import Run
+
 
 @click.command("solve")
 @run_argument
-@click.option("--sla", help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; default: the config's.")
+@click.option(
+    "--sla",
+    multiple=True,
+    help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
+    "promise). Default: every tier of the config.",
+)
+@click.option("--tier", help="Only this tier of the config.")
 @click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
 @json_option
-def command(run: Path | None, sla: str | None, point_estimates: bool, marginal_ok: bool, as_json: bool) -> int:
+def command(
+    run: Path | None, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool, as_json: bool
+) -> int:
     """The operating point: the concurrency whose tail is proven inside the SLA, or the plain statement that none is.
 
-    Nothing is measured again: any SLA can be asked of a finished run. The exit code says the verdict.
+    Nothing is measured again: any SLA can be asked of a finished run. The exit code says the verdict, the worst one
+    where several tiers or shapes are asked.
 
     \b
     Examples:
       frontier solve
       frontier solve runs/llama8b --sla 'p99_ttft<=500ms, p99_tpot<=30ms'
+      frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
     """
-    from frontier.analyze.sla import exit_code
-    from frontier.config import parse_sla
-    from frontier.present.jsonout import decisions_json
-    from frontier.present.tables import decision_table
+    from frontier.analyze.answer import exit_code
+    from frontier.present.answers import answers_json, answers_text
     from frontier.results import load
 
     found = load(find_run(run))
-    limits = found.limits() if sla is None else parse_sla(sla)
-    decisions = found.solve(limits, point_estimates=point_estimates, marginal_ok=marginal_ok)
+    answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:
-        answer_json(decisions_json(decisions))
+        answer_json(answers_json(answers))
     else:
         gpus = {d.name: d.gpus for d in found.config.deployments}
-        answer(decision_table(decisions, gpus=gpus, width=width(), colour=in_colour()))
-    return exit_code(decisions)
+        answer(answers_text(answers, gpus=gpus, width=width(), colour=in_colour()))
+    return exit_code(answers)
+
+
+def asked(found: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
+    """The named sets of limits to answer: those given, else the config's. MisaskedError for a tier there is not."""
+    from frontier.config import parse_sla
+    from frontier.errors import MisaskedError
+
+    if sla and tier:
+        raise MisaskedError("--sla and --tier are two ways to say what to ask", "give one of them")
+    if sla:
+        return tuple((text, parse_sla(text)) for text in sla)
+    tiers = found.config.tiers
+    if not tiers:
+        raise MisaskedError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
+    if tier is None:
+        return tiers
+    chosen = tuple(t for t in tiers if t[0] == tier)
+    if not chosen:
+        raise MisaskedError(f"the config has no tier {tier!r}", "it has " + ", ".join(name for name, _ in tiers))
+    return chosen

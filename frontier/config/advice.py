@@ -4,15 +4,9 @@ import math
 
 from frontier.config.models import Config
 from frontier.config.values import Fault
-from frontier.metrics import claim_floor, metric
+from frontier.metrics import claim_floor, fewest_to_bound, metric
 
-
-def least_for_a_bound(p: float) -> int:
-    """Fewest independent requests whose largest value bounds percentile `p` from above with 95 % confidence.
-
-    The largest of n exceeds the percentile with chance 1 - p^n: 59 for p95, 299 for p99 (order statistics).
-    """
-    return math.ceil(math.log(0.05) / math.log(p))
+_EASIER = (0.99, 0.95, 0.9, 0.5)
 
 
 def advice(config: Config) -> list[Fault]:
@@ -21,27 +15,35 @@ def advice(config: Config) -> list[Fault]:
 
 
 def _too_few(config: Config) -> list[Fault]:
-    """Too few requests for the percentiles the SLA names. A setting's repeats are pooled."""
+    """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
+
+    What `refine` proves it sizes itself; then only a grid too small to tell where to look is worth a word.
+    """
     asked = {metric(limit.metric).p: limit.metric for _, limits in config.tiers for limit in limits}
-    named = [(p, name) for p, name in asked.items() if p is not None]
+    named = [p for p in asked if p is not None]
     if not named:
         return []
-    p, _ = max(named)
-    pooled = config.requests * config.repeats
-    enough = least_for_a_bound(p)
-    percentile, sum_up = f"p{p * 100:g}", f"{config.requests:,} x {config.repeats} = {pooled:,} requests"
-    if config.repeats == 1:
-        sum_up = f"{pooled:,} requests"
-    if pooled < enough:
-        what = f"{sum_up} cannot bound a {percentile} (a one-sided 95% limit needs {enough:,})"
-    elif pooled < claim_floor(p) and config.refine == 0:
-        enough = claim_floor(p)
-        what = f"{sum_up} are too few to claim a {percentile} ({enough:,} are needed), and refine: 0 measures no more"
+    p = max(named)
+    if config.refine:
+        lacking = [] if config.requests * config.repeats >= fewest_to_bound(p) else [min(config.concurrency)]
     else:
+        lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
+    if not lacking:
         return []
-    lower = [q for q in (0.95, 0.9, 0.5) if q < p and least_for_a_bound(q) <= pooled]
-    other = f",  or ask for p{lower[0] * 100:g} ({least_for_a_bound(lower[0])} is enough)" if lower else ""
+    c = max(lacking)
+    pooled, enough = _pooled(config, c), claim_floor(p, c)
+    each = pooled // config.repeats
+    said = f"{each:,} x {config.repeats} = {pooled:,} requests" if config.repeats > 1 else f"{pooled:,} requests"
+    at = "" if enough == claim_floor(p) else f" at concurrency {c}"
+    what = f"{said} are too few to claim a p{p * 100:g}{at} ({enough:,} are needed)"
+    what += "" if config.refine else ", and refine: 0 measures no more"
+    easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
+    other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
     return [Fault(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", ("requests",))]
+
+
+def _pooled(config: Config, concurrency: int) -> int:
+    return config.window_requests(concurrency) * config.repeats
 
 
 def _means(config: Config) -> list[Fault]:

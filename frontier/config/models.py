@@ -23,6 +23,8 @@ WARMUP_AUTO = 2.0
 
 
 MAX_TRIALS = 20_000
+TURNS = 5
+"""A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
 
 
 class BudgetConfig(Strict):
@@ -184,6 +186,10 @@ class Config(Strict):
         own = self.on_finish.command if self.on_finish is not None else None
         listed = [c for d in self.deployments for c in d.commands]
         return tuple(dict.fromkeys([*listed, *([own] if own is not None else [])]))
+
+    def window_requests(self, concurrency: int) -> int:
+        """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""
+        return max(self.requests, TURNS * concurrency)
 
     def deployment(self, name: str) -> DeploymentConfig:
         """The deployment of that name. KeyError when there is none."""

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from frontier.analyze.compare import Comparison, Gain
+from frontier.analyze.compare import Comparison, Gain, overall
 from frontier.metrics import metric
 from frontier.model import Estimate
 from frontier.present.jsonout import estimate_tree, number
@@ -17,7 +17,7 @@ from frontier.present.tables import to_text
 from frontier.present.wording import clean, limit_value_text
 
 COMPARE_SCHEMA = "frontier.compare/1"
-_STYLES = {"better": "green", "worse": "red", "not resolved": "yellow"}
+_STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 Names = tuple[str, str]
 
 
@@ -43,6 +43,8 @@ def comparison_sentence(comparison: Comparison, names: Names | None = None) -> s
     """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms'."""
     a, b = names_of(comparison, names)
     ratio = f"{ratio_text(comparison.ratio)} the area up to {_until(comparison)}"
+    if comparison.verdict == "invalid":
+        return f"{b} against {a} cannot be told: no usable measurement"
     if comparison.verdict == "not resolved":
         return f"{b} against {a} is not resolved: {ratio}"
     return f"{b} is {comparison.verdict} than {a}: {ratio}"
@@ -59,7 +61,8 @@ def comparison_table(
         head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
                              (f"{b} against {a}", "bold"), f"   {clean(comparison.shape.label, 40)}")  # fmt: skip
         rows = Table.grid(padding=(0, 2, 0, 0))
-        rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
+        if comparison.verdict != "invalid":
+            rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
         for gain in comparison.gains:
             label = metric(comparison.objectives[0]).label
             at = f"{metric(comparison.objectives[1]).label} {limit_value_text(comparison.objectives[1], gain.at)}"
@@ -77,8 +80,12 @@ def _gain_text(gain: Gain) -> str:
 
 
 def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = None) -> dict[str, Any]:
-    """The answer of `frontier compare --json`: one entry per shape."""
-    return {"schema": COMPARE_SCHEMA, "shapes": [_tree(comparison, names) for comparison in comparisons]}
+    """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
+    return {
+        "schema": COMPARE_SCHEMA,
+        "verdict": overall(comparisons),
+        "shapes": [_tree(comparison, names) for comparison in comparisons],
+    }
 
 
 def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:

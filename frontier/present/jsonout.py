@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from frontier.analyze.capacity import littles_law
+from frontier.analyze.insight import Insight
 from frontier.metrics import metric
 from frontier.model import Decision, Distance, Estimate, Flag, Frontier, Limit, Point
 
@@ -47,6 +49,11 @@ def _limit(limit: Limit) -> Tree:
     }
 
 
+def limits_json(limits: Sequence[Limit]) -> list[Tree]:
+    """Each line of an SLA."""
+    return [_limit(limit) for limit in limits]
+
+
 def decisions_json(decisions: Sequence[Decision]) -> Tree:
     """The answer of `frontier solve --json`. `shapes` has one entry per (deployment, shape), in order."""
     return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
@@ -63,13 +70,14 @@ def decision_json(decision: Decision) -> Tree:
         "binding": decision.binding,
         "metrics": _metrics(decision.metrics),
         "notes": list(decision.notes),
-        "limits": [_limit(limit) for limit in decision.limits],
+        "limits": limits_json(decision.limits),
         "candidate": decision.candidate,
         "last_pass": decision.last_pass,
         "first_fail": decision.first_fail,
         "holes": list(decision.holes),
         "throughput_optimum": decision.throughput_optimum,
         "goodput_optimum": decision.goodput_optimum,
+        "cheapest": decision.cheapest,
         "rejected_step": step
         and {
             "concurrency": step.concurrency,
@@ -92,15 +100,43 @@ def decision_json(decision: Decision) -> Tree:
     }
 
 
-def points_json(points: Sequence[Point], frontiers: Sequence[Frontier]) -> Tree:
-    """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`."""
+def points_json(points: Sequence[Point], frontiers: Sequence[Frontier], insights: Sequence[Insight] = ()) -> Tree:
+    """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
+
+    `frontiers` has what is said of each (deployment, shape) as a whole: the area under its frontier with its reference,
+    and where its capacity ends.
+    """
     by_setting = {(f.deployment, f.shape): f for f in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
     return {
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
         "points": [_point(point, by_setting.get((point.deployment, point.shape))) for point in points],
+        "frontiers": [_insight(found) for found in insights],
     }
+
+
+def _insight(found: Insight) -> Tree:
+    f, c = found.frontier, found.capacity
+    return {
+        "deployment": f.deployment,
+        "shape": f.shape.label,
+        "objectives": list(f.objectives),
+        "members": list(f.members),
+        "area": found.area and estimate_tree(found.area),
+        "reference": found.reference and [number(x) for x in found.reference],
+        "knee": c.knee,
+        "fits": [
+            {"model": fit.model, "parameters": {k: number(v) for k, v in fit.parameters.items()},
+             "aic": number(fit.aic), "error": number(fit.error), "best": fit is c.best}
+            for fit in c.fits
+        ],
+        "peak": c.peak and estimate_tree(c.peak),
+        "retrograde": list(c.retrograde),
+        "limit": c.limit,
+        "onset": c.onset,
+        "notes": list(found.notes),
+    }  # fmt: skip
 
 
 def _point(point: Point, frontier: Frontier | None) -> Tree:
@@ -119,6 +155,7 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "notes": list(point.notes),
+        "littles_law": (law := littles_law(point)) and estimate_tree(law),
         "whole_run": {name: number(value) for name, value in sorted(point.whole_run.items())},
         "light": point.light and _distance(point.light),
     }

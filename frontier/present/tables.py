@@ -4,6 +4,7 @@ Colour only repeats what a sign or a word says. Text from outside is cleaned and
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from frontier.analyze.insight import Insight
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Trial, Verdict
 from frontier.present.wording import (
@@ -87,11 +89,13 @@ def points_table(
     limits: Sequence[Limit] = (),
     *,
     decisions: Sequence[Decision] = (),
+    insights: Sequence[Insight] = (),
     gpus: Gpus = None,
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """One table per (deployment, shape), with what is flagged and why below it."""
+    """One table per (deployment, shape), with what is flagged and why below it, and what is known of the whole."""
+    told = {(one.frontier.deployment, one.frontier.shape): one.notes for one in insights}
     by_setting = {(f.deployment, f.shape): f for f in frontiers}
     chosen = {(d.deployment, d.shape): d.concurrency for d in decisions}
     groups: dict[tuple[str, Shape], list[Point]] = {}
@@ -105,6 +109,7 @@ def points_table(
         blocks += [Text("")] if blocks else []
         ordered = sorted(group, key=lambda p: p.concurrency)
         blocks += _point_group(ordered, frontier, limits, chosen.get(key), gpus_of(gpus, key[0]), width)
+        blocks += [Text(clean(note, 400), style="dim") for note in told.get(key, ())]
     return to_text(Group(*blocks), width=width, colour=colour)
 
 
@@ -297,7 +302,7 @@ def _headline(decision: Decision) -> str:
 def _figures(decision: Decision, gpus: int | None) -> Table | None:
     """The throughput and every metric of the SLA: value, interval, limit and which binds."""
     of_limit = {limit.metric: limit for limit in decision.limits}
-    names = [n for n in dict.fromkeys(["output_throughput", *of_limit]) if n in decision.metrics]
+    names = [n for n in dict.fromkeys(["output_throughput", "cost", *of_limit]) if n in decision.metrics]
     if not names:
         return None
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -316,13 +321,15 @@ def _limit_words(decision: Decision, limit: Limit | None) -> str:
     if limit is None:
         return ""
     words = f"limit {limit_value_text(limit.metric, limit.promise)}"
-    verdicts = next(
-        (j.per_metric for j in decision.judgements if j.concurrency == (decision.concurrency or decision.candidate)), {}
-    )
-    verdict = verdicts.get(limit.metric)
+    shown = decision.concurrency or decision.candidate
+    judged = next((j for j in decision.judgements if j.concurrency == shown), None)
+    verdict = judged.per_metric.get(limit.metric) if judged else None
     if verdict is not None and verdict is not Verdict.MEETS:
         return f"{words}, {'over' if verdict is Verdict.VIOLATES else verdict.value}"
-    return f"{words}, binding" if limit.metric == decision.binding else words
+    if judged is None or limit.metric != judged.binding:
+        return words
+    left = "" if judged.headroom is None or not math.isfinite(judged.headroom) else f", {judged.headroom:.0%} left"
+    return f"{words}, binding{left}"
 
 
 # --- plans

@@ -164,7 +164,9 @@ class Conductor:
         put_off = []
         for trial in trials:
             history = self._history(trial.deployment, trial.shape)
-            reason = search.skip_reason(trial, history, self.config.limits)
+            tiers = [limits for _, limits in self.config.tiers] or [()]
+            reasons = [search.skip_reason(trial, history, limits) for limits in tiers]
+            reason = reasons[-1] if None not in reasons else None  # what is hopeless for one tier another may want
             if reason is not None:
                 self._skip(trial, reason)
                 continue

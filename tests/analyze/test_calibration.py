@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.calibration import tables
+from benchmarks.calibration.__main__ import known
 from frontier.analyze.stats import clopper_pearson
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +40,7 @@ def test_no_more_than_one_answer_in_twenty_breaks_its_sla(results, rule):
 @pytest.mark.slow
 @pytest.mark.timeout(1600)
 def test_point_values_alone_would_break_it_far_more_often(results):
-    answered = [a for r in results if (a := r["rules"]["bisection on the p99"])["c"] is not None]
+    answered = [a for r in results if (a := r["rules"]["bisection on the value"])["c"] is not None]
     assert clopper_pearson(sum(a["excess"] > 1 for a in answered), len(answered), 0.99)[0] > 0.05
 
 
@@ -57,3 +59,41 @@ def test_an_infeasible_deployment_never_gets_an_operating_point(results):
     answers = [r["rules"][rule] for r in results if r["family"] == "infeasible" for rule in OURS]
     assert answers
     assert all(a["c"] is None for a in answers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1600)
+def test_published_intervals_hold_the_truth_about_as_often_as_they_say(results):
+    for name, (nominal, held, n, _) in tables.coverage(results).items():
+        goal = 0.87 if nominal == "90 %" else 0.93
+        # Below its goal for sure only when the one-sided 99.9 % bound is: a dozen and more are looked at.
+        assert clopper_pearson(held, n, 0.999)[1] >= goal, (name, held, n)
+
+
+def test_a_study_that_was_killed_goes_on_after_its_last_whole_line(tmp_path):
+    file = tmp_path / "results.jsonl"
+    file.write_text('{"seed": 1}\n{"seed": 2}\n{"se')
+    assert [{"seed": 1}, {"seed": 2}] == known(file)
+    assert '{"seed": 1}\n{"seed": 2}\n' == file.read_text()
+    assert [] == known(tmp_path / "none")
+
+
+def test_the_tables_count_what_the_results_hold():
+    def result(seed, excess, share, held):
+        rule = {"c": 8, "verdict": "meets", "requests": 100, "seconds": 9.0, "excess": excess, "share": share}
+        silent = {**rule, "c": None, "excess": None, "share": 0.0}
+        rules = {name: rule if name != tables.OURS[0] else silent for name in tables.RULES}
+        return {
+            "kind": "process", "family": "smooth", "seed": seed, "best": 9, "dense": 1000, "dense_seconds": 90.0,
+            "rules": rules, "coverage": {"p99_ttft|runs alike": [held, None]}, "frontier": {"band": held},
+        }  # fmt: skip
+
+    results = [result(0, 0.9, 0.8, True), result(1, 1.2, 1.0, False), result(2, 1.01, 0.9, None)]
+    s = tables.summary(results, tables.OURS[1])
+    wanted = ("answered", "violations", "beyond", "share", "cost", "time")
+    assert [3, 2, 1, 0.9, 0.1, 0.1] == pytest.approx([s[k] for k in wanted])
+    assert (0, 0.0) == tuple(tables.summary(results, tables.OURS[0])[k] for k in ("answered", "share"))
+    assert ("95 %", 1, 2, 3) == tables.coverage(results)["p99, runs alike"]
+    text = tables.tables(results)
+    assert "| search, 6 extra settings | 3 | 66.7% (2) | 33.3% (1) | 90% | 90% | 10% | 10% |" in text
+    assert "| smooth | 3 | 3 | 66.7% (2) | 33.3% (1) | 90% |" in text

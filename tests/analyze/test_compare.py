@@ -122,3 +122,39 @@ def test_shapes_are_matched_and_deployments_by_name_or_when_there_is_one_each():
     two = [*a, point(1, 100, 1.0, "new")]
     assert [("new", "new")] == [(c.a, c.b) for c in compare.compare_all(two, b, OBJECTIVES)]
     assert ExitCode.FAILED == compare.exit_code(compare.compare_all(a, [], OBJECTIVES))
+
+
+def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
+    slower = both(1 / 1.15, reference=20.0)
+    assert "worse" == slower.verdict
+    assert "worse" == both(1 / 1.15, reference=20.0, within=0.02).verdict
+    allowed = both(1 / 1.15, reference=20.0, within=0.4)
+    assert ("no worse", ExitCode.YES) == (allowed.verdict, compare.exit_code([allowed]))
+    same = both(1.0, reference=2.0, within=0.2)
+    assert "no worse" == same.verdict
+    assert "better" == both(1.15, reference=20.0, within=0.2).verdict
+    unknown = compare.compare([point(1, 100, 1.0)], [point(1, 99, 1.0)], OBJECTIVES, reference=3.0, within=0.5)
+    assert "not resolved" == unknown.verdict  # without the requests nothing is proven, however wide the margin
+
+
+def test_the_worst_shape_speaks_for_all_and_a_side_without_a_usable_point_is_invalid():
+    flag = (Flag("lockstep", "", "", ""),)
+    other = Shape.of(8, 8)
+    a = [point(1, 100, 1.0), point(1, 100, 1.0, shape=other)]
+    b = [point(1, 100, 1.0), point(1, 100, 1.0, shape=other, flags=flag)]
+    found = compare.compare_all(a, b, OBJECTIVES)
+    assert ["not resolved", "invalid"] == [c.verdict for c in found]
+    assert any("usable point" in note for note in found[1].notes)
+    assert ("invalid", ExitCode.FAILED) == (compare.overall(found), compare.exit_code(found))
+    better, worse = both(1.15, reference=20.0), both(1 / 1.15, reference=20.0)
+    assert "worse" == compare.overall([better, worse, found[0]])
+    assert "not resolved" == compare.overall([better, found[0]])
+
+
+def test_the_gain_is_read_where_both_sides_measured_beyond():
+    a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 300, 4.0)]
+    b = [point(1, 150, 1.0), point(2, 260, 2.0), point(4, 330, 6.0)]
+    assert 3.5 == compare.compare(a, b, OBJECTIVES, reference=3.5).gains[0].at
+    (gain,) = compare.compare(a, b, OBJECTIVES, reference=99.0).gains
+    assert 3.0 == gain.at  # the middle of the last step of the side that ends first
+    assert 0 < gain.low < gain.high < math.inf

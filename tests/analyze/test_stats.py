@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats as dist
 
 from frontier.analyze import stats
+from frontier.metrics import claim_floor
 
 Floats = NDArray[np.float64]
 latencies = st.lists(st.floats(1e-3, 1e3), min_size=40, max_size=200)
@@ -276,8 +277,8 @@ def test_windows_are_regrouped_into_twenty() -> None:
     fine = np.random.default_rng(3).normal(10, 1, 60)
     by_hand = fine.reshape(20, 3).sum(axis=1)
     assert by_hand == pytest.approx(stats.regroup(fine))
-    one, three = stats.batch_means(by_hand, np.full(20, 3.0)), stats.batch_means(fine, np.ones(60), windows=3)
-    assert one.bounds() == pytest.approx(three.bounds(), rel=1e-12)
+    one, regrouped = stats.batch_means(by_hand, np.full(20, 3.0)), stats.batch_means(fine, np.ones(60))
+    assert one.bounds() == pytest.approx(regrouped.bounds(), rel=1e-12)
 
 
 def test_windows_that_differ_widen_the_interval_to_their_own() -> None:
@@ -286,10 +287,66 @@ def test_windows_that_differ_widen_the_interval_to_their_own() -> None:
     fine = (windows[:, None] + rng.normal(0, 0.5, (3, 20))).ravel()
     means = stats.batch_means(fine, np.ones(60), windows=3)
     per_window = fine.reshape(3, 20).mean(axis=1)
-    assert 2 == means.freedom
-    assert per_window.std(ddof=1) / math.sqrt(3) == pytest.approx(means.error)
+    assert means.differ
+    assert per_window.std(ddof=1) / math.sqrt(3) == pytest.approx(means.between)
     low, high = means.bounds(0.975)
-    assert high - low > 20
+    assert high - low == pytest.approx(2 * dist.t.ppf(0.975, 2) * per_window.std(ddof=1) / math.sqrt(3))
+
+
+def test_windows_closer_together_than_their_blocks_leave_the_interval_to_the_blocks() -> None:
+    fine = np.tile(np.random.default_rng(7).normal(100, 5, 20), 3)
+    three, one = stats.batch_means(fine, np.ones(60), windows=3), stats.batch_means(fine, np.ones(60))
+    assert not three.differ
+    assert one.bounds() == three.bounds()
+
+
+def test_a_rate_is_covered_whether_runs_differ_or_not() -> None:
+    rng = np.random.default_rng(5)
+    for between in (0.0, 1.0, 5.0):
+        held = 0
+        for _ in range(400):
+            fine = (100 + rng.normal(0, between, (3, 1)) + rng.normal(0, 3, (3, 20))).ravel()
+            low, high = stats.batch_means(fine, np.ones(60), windows=3).bounds(0.975)
+            held += low <= 100 <= high
+        assert 0.93 <= held / 400 <= 0.995
+
+
+# --- what differs from run to run
+
+
+def test_windows_that_differ_are_worth_fewer_requests_at_the_price_of_their_number() -> None:
+    counts = np.full(3, 1000.0)
+    beyond = np.array([150.0, 100.0, 50.0])
+    vif = stats.vif_of_blocks(beyond, counts)
+    price = dist.t.ppf(0.95, 2) / dist.norm.ppf(0.95)
+    assert 3000 / (vif * price**2) == pytest.approx(stats.worth_between(2500, 0.9, beyond, counts, 0.95))
+    assert stats.worth_between(2500, 0.9, beyond, counts, 0.975) < stats.worth_between(2500, 0.9, beyond, counts, 0.95)
+    assert 2500 == stats.worth_between(2500, 0.9, np.full(3, 100.0), counts, 0.95)  # alike to the last one
+
+
+def test_windows_with_too_small_a_tail_are_not_compared_by_it() -> None:
+    counts, beyond = np.full(3, 334.0), np.array([9.0, 1.0, 0.0])
+    assert 900 == stats.worth_between(900, 0.99, beyond, counts, 0.95)
+    assert 900 > stats.worth_between(900, 0.9, np.array([90.0, 10.0, 0.0]), counts, 0.95)
+    assert 900 == stats.worth_between(900, 0.9, beyond[:1], counts[:1], 0.95)  # one window tells nothing of others
+
+
+def test_percentiles_of_runs_that_differ_are_covered_and_blocks_alone_would_not_do() -> None:
+    rng = np.random.default_rng(13)
+    held = naive = 0
+    truth = 1.2816  # p90 of a normal; runs differ by a third of its spread, which the pooled law takes in
+    for _ in range(300):
+        x = (rng.normal(0, 0.33, (3, 1)) + rng.normal(0, math.sqrt(1 - 0.33**2), (3, 400))).ravel()
+        at = stats.quantile(x, 0.9)
+        tails = (x > at).reshape(3, 400).sum(axis=1).astype(float)
+        ordered = np.sort(x)
+        for worth, kind in ((stats.n_eff(x, 0.9), 0), (0.0, 1)):
+            worth = worth or stats.worth_between(stats.n_eff(x, 0.9), 0.9, tails, np.full(3, 400.0), 0.975)
+            low, high = stats.lower_rank(0.9, 1200, worth, 0.975), stats.upper_rank(0.9, 1200, worth, 0.975)
+            inside = (low is None or ordered[low - 1] <= truth) and (high is None or truth <= ordered[high - 1])
+            held, naive = (held + inside, naive) if kind else (held, naive + inside)
+    assert held / 300 >= 0.85
+    assert naive / 300 < 0.75
 
 
 def test_one_block_or_none_has_no_interval() -> None:
@@ -315,4 +372,4 @@ def test_batch_means_cover_the_mean_of_a_dependent_series() -> None:
     [(0.5, 128, 30), (0.95, 128, 200), (0.99, 1, 1000), (0.99, 128, 2560), (0.999, 1, 10_000)],
 )
 def test_a_tail_needs_a_window_that_outlasts_its_requests(p: float, concurrency: int, least: int) -> None:
-    assert least == stats.floor(p, concurrency)
+    assert least == claim_floor(p, concurrency)

@@ -76,10 +76,11 @@ def test_windows_that_are_alike_narrow_the_doubt_and_windows_that_differ_do_not(
         drawn = uncertainty.replicates({8: window.join(parts)}, OBJECTIVES, draws=300)
         return float(np.std(drawn.gain) / np.mean(drawn.gain))
 
-    assert spread(alike) == pytest.approx(spread(alike[:1]) / np.sqrt(3), rel=0.15)
+    # Two of three windows are drawn each time: alike as they are, that is the doubt of two.
+    assert spread(alike) == pytest.approx(spread(alike[:1]) / np.sqrt(2), rel=0.15)
     assert spread(differ) > 0.03  # a tenth between three runs: about 5 % on their mean
     rates = [p.block_output_tokens.sum() / p.block_seconds.sum() for p in differ]
-    assert spread(differ) == pytest.approx(np.std(rates) / np.sqrt(3) / np.mean(rates), rel=0.25)
+    assert spread(differ) == pytest.approx(np.std(rates, ddof=1) / np.sqrt(3) / np.mean(rates), rel=0.15)
 
 
 def test_draws_are_seeded_and_do_not_depend_on_which_other_settings_there_are():

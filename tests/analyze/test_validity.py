@@ -459,3 +459,11 @@ def test_equal_requests_behind_an_admission_cap_run_in_waves_and_varied_ones_do_
     capped = KINDS["queueing"]
     assert "lockstep" in found(simulated(300, 32, shape=Shape.of(128, 32), spec=capped))
     assert "lockstep" not in found(simulated(300, 32, spec=capped))
+
+
+@pytest.mark.parametrize("n", [28, 29, 300, 333, 1019])
+def test_the_medians_of_blocks_equal_those_taken_one_by_one(n: int) -> None:
+    x = np.random.default_rng(n).exponential(size=n)
+    for count in (14, 20):
+        one_by_one = [np.median(block) for block in np.array_split(x, count)]
+        assert list(steady._block_medians(x, count)) == one_by_one

@@ -1,0 +1,57 @@
+"""`frontier compare`: two runs against each other, with a verdict a CI job can act on."""
+
+from pathlib import Path
+
+import click
+
+from frontier.cli.common import answer, answer_json, in_colour, json_option, objectives_option, say, width
+
+_RUN = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("compare")
+@click.argument("a", type=_RUN)
+@click.argument("b", type=_RUN)
+@click.option("--sla", help="Limits; the area counts up to the one on the frontier's latency. Default: A's.")
+@click.option("--within", metavar="5%", help="Also say yes when B is proven to lose no more than this share.")
+@objectives_option
+@json_option
+def command(a: Path, b: Path, sla: str | None, within: str | None, objectives: str | None, as_json: bool) -> int:
+    """Run B against run A: is its frontier further up and to the left, by how much, and how sure is that.
+
+    Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable measurement.
+    Two runs of one server on two days differ by some percent: sweep A and B in turn, not a week apart.
+
+    \b
+    Examples:
+      frontier compare runs/before runs/after
+      frontier compare runs/main runs/pull-request --within 5% --json
+    """
+    from frontier.analyze.compare import exit_code
+    from frontier.cli.common import read_objectives
+    from frontier.config import parse_sla
+    from frontier.errors import MisaskedError
+    from frontier.present.comparison import comparison_table, comparisons_json
+    from frontier.results import load
+    from frontier.units import parse_share
+    from frontier.versus import compare_runs
+
+    try:
+        share = None if within is None else parse_share(within)
+    except ValueError as error:
+        raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
+    runs = load(a), load(b)
+    found = compare_runs(
+        *runs, objectives=read_objectives(objectives), limits=None if sla is None else parse_sla(sla), within=share
+    )
+    names = None if a.name == b.name else (a.name, b.name)
+    compared = {(c.a, c.shape) for c in found}, {(c.b, c.shape) for c in found}
+    for run, known in zip(runs, compared, strict=True):
+        alone = [f"{at[0]} {at[1].label}" for at in run.histories if at not in known]
+        if alone:
+            say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
+    if as_json:
+        answer_json(comparisons_json(found, names))
+    else:
+        answer(comparison_table(found, names=names, width=width(), colour=in_colour()))
+    return exit_code(found)
