@@ -66,7 +66,7 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`."""
     trial = dict(tree["trial"])
     trial |= {"shape": _decode_shape(trial["shape"]), "phase": Phase(trial["phase"])}
-    return Measurement(
+    measurement = Measurement(
         trial=Trial(**trial),
         epoch=tree["epoch"],
         window=Window(**tree["window"]),
@@ -75,6 +75,8 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
         server=tree["server"],
         server_identity=tree["server_identity"],
     )
+    _require(measurement)
+    return measurement
 
 
 def _decode_shape(tree: Mapping[str, Any]) -> Shape:
@@ -117,3 +119,24 @@ def decode_imported(line: bytes) -> Point:
         raise StoreError(
             f"an imported point cannot be read: {error}", "import the files again, into another run directory"
         ) from error
+
+
+_ENDED = ("requests", "time", "interrupted", "server_lost")
+
+
+def _require(found: Measurement) -> None:
+    """TypeError where a value is not of its kind: what is read may have been damaged, or come from a stranger."""
+    trial, shape = found.trial, found.trial.shape
+    lengths = [(s.mean, s.low, s.high, s.sd) for s in (shape.isl, shape.osl)]
+    numbers = [
+        found.epoch, found.window.start, found.window.end, shape.prefix, trial.concurrency, trial.repeat,
+        trial.requests, trial.seed, trial.warmup, trial.min_time, trial.max_time,
+        *(n for four in lengths for n in four),
+        *found.server.values(), *(v for v in dataclasses.astuple(found.health) if v is not None),
+    ]  # fmt: skip
+    texts = [trial.deployment, trial.fingerprint, shape.isl.kind, shape.osl.kind, *found.server]
+    texts += [text for text in (shape.name, found.server_identity) if text is not None]
+    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+        raise TypeError("a number is not one")
+    if not all(isinstance(text, str) for text in texts) or found.ended not in _ENDED:
+        raise TypeError("a text is not one")
