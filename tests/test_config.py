@@ -226,6 +226,23 @@ def test_a_model_is_described_by_its_config_json_too() -> None:
     assert (2, 64) == (found.roofline.model.layers, found.roofline.model.hidden)
 
 
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("hardware: h200\n", "3:11: the sizes of the model are not known"),
+        ("model: our-own\nhardware: h200\n", "4:11: the sizes of our-own are not known"),
+        ("model: llama-3.1-70b\nhardware: h100\n", "4:11: 1024/256: not one request of 1,152 tokens fits on 1 x h100"),
+        ("model: llama-3.1-8b\nhardware: h200\n", None),
+        ("hardware: {name: h200, weights: 16GB}\n", None),
+        ("hardware: {name: my-gpu}\n", None),
+    ],
+)
+def test_hardware_that_bounds_nothing_is_warned_of(more: str, what: str | None) -> None:
+    warnings = [f"{w.line}:{w.column}: {w.what}" for w in load(more).warnings]
+    assert len(warnings) == (0 if what is None else 1)
+    assert all(warning.startswith(what or "") for warning in warnings), warnings
+
+
 def test_the_simulator_knows_its_own_speed_of_light() -> None:
     text = "simulator: {{model: llama-3.1-8b, hardware: h100, max_num_seqs: 32{}}}\n"
     base = "endpoint: simulator\nshapes: [1024/256]\n"

@@ -11,7 +11,7 @@ _EASIER = (0.99, 0.95, 0.9, 0.5)
 
 def advice(config: Config) -> list[Fault]:
     """What to warn of; each path leads to the key."""
-    return [*_too_few(config), *_means(config)]
+    return [*_too_few(config), *_means(config), *_light(config)]
 
 
 def _too_few(config: Config) -> list[Fault]:
@@ -54,4 +54,25 @@ def _means(config: Config) -> list[Fault]:
                 path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
                 what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
                 found.append(Fault(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", path))
+    return found
+
+
+def _light(config: Config) -> list[Fault]:
+    """Hardware that is described, and yet bounds nothing: the model's sizes are not known, or nothing fits."""
+    found = []
+    for i, deployment in enumerate(config.deployments):
+        path = ("deployments", i, "hardware")
+        described, light = deployment.hardware, deployment.light()
+        if described is None or described.gpu() is None:
+            continue
+        if light is None:
+            what = f"the sizes of {deployment.model or 'the model'} are not known, so its speed of light is not either"
+            found.append(Fault(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", path))
+            continue
+        for shape in config.shapes:
+            try:
+                light.limits(shape, 1)
+            except ValueError as wrong:
+                found.append(Fault(f"{shape.label}: {wrong}", "look at gpus, precision and model", path))
+                break
     return found

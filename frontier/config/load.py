@@ -94,7 +94,7 @@ def _loaded(doc: Document) -> Config:
     complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
     if complaints or config is None:
         raise ConfigError(doc.file, _redacted(_sorted(complaints), secrets))
-    config._warnings = tuple(doc.complaint(f.path, f.what, f.way_out) for f in advice(config))
+    config._warnings = tuple(doc.complaint(_place(doc, f.path), f.what, f.way_out) for f in advice(config))
     return config
 
 
