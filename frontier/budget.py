@@ -180,12 +180,23 @@ def _setting(trial: Trial) -> tuple[str, Shape, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What of some trials fits, in their order, and which limit drops the others. `bounded`: by `max_time` alone."""
+    """What of some trials fits, in their order, and which limit drops the others.
+
+    `spent` is what will have been spent then; `bounded`: some trial's time is not known but for its `max_time`.
+    """
 
     fits: tuple[Trial, ...]
     dropped: tuple[Trial, ...]
     by: tuple[str, ...]
     bounded: bool
+    spent: Amount = Amount()
+
+    def __add__(self, later: "Forecast") -> "Forecast":
+        """This, and then what comes later."""
+        return Forecast(
+            self.fits + later.fits, self.dropped + later.dropped, tuple(dict.fromkeys(self.by + later.by)),
+            self.bounded or later.bounded, later.spent,
+        )  # fmt: skip
 
 
 def forecast(
@@ -204,7 +215,7 @@ def forecast(
             dropped.append(trial)
             by.append(reason)
     bounded = any(pace.seconds(trial) is None for trial in trials)
-    return Forecast(tuple(fits), tuple(dropped), tuple(dict.fromkeys(by)), bounded)
+    return Forecast(tuple(fits), tuple(dropped), tuple(dict.fromkeys(by)), bounded, used)
 
 
 def described_trials(trials: Sequence[Trial]) -> str:

@@ -1,6 +1,7 @@
 """Whole sweeps over real HTTP in real time: the operating point is the one the engine's virtual twin says is true."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,22 @@ def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) ->
         assert (sample.completion_tokens == sample.asked_osl).all()
         assert abs(sample.prompt_tokens - sample.asked_isl).mean() <= 2
         assert sample.server[0], "the server's own metrics are evidence"
+
+
+def test_a_trial_that_runs_over_the_budgets_time_is_cut_off_and_said_to_be(tmp_path: Path) -> None:
+    text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 900_000) + "budget: {time: 4s}\n"
+    config, told = load_config(text, "sweep.yaml"), Told()
+
+    async def go() -> SweepEnd:
+        return await Conductor(config, make_plan(config), run, HttpBackend(config, {}), told, asyncio.Event()).conduct()
+
+    began = time.monotonic()
+    with open_run(tmp_path / "run", config, text) as run:
+        assert asyncio.run(go()) == "budget"
+        lines = run.journal_lines()
+    assert time.monotonic() - began < 25, "not the 25 s a trial may take, twice"
+    (cut,) = [line for line in lines if line["event"] == "interrupted"]
+    assert cut["sent"] > 0
+    reasons = {line["reason"]: line["trials"] for line in lines if line["event"] == "dropped"}
+    assert {"the budget had no room: time: it was cut off", "the budget had no room: time 4 s"} == set(reasons)
+    assert 2 == sum(len(trials) for trials in reasons.values())

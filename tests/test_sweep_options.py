@@ -119,3 +119,11 @@ def test_a_dry_run_says_what_fits_the_budget(tmp_path: Path) -> None:
     assert "of repeat 3" in said.out
     told = json.loads(sweep(tmp_path, "--dry-run", "--json", "--set", "budget.requests=500").out)["budget"]
     assert (7, 5, ["requests 500"]) == (told["fits"], len(told["dropped"]), told["by"])
+
+
+def test_deployments_started_in_turn_share_the_budget_in_the_plan_as_in_the_night(tmp_path: Path) -> None:
+    two = "deployments: [{name: a, start: serve a}, {name: b, start: serve b}]\n"
+    text = TINY.replace("endpoint: simulator\n", "endpoint: http://127.0.0.1:1/v1\n")
+    (tmp_path / "sweep.yaml").write_text("".join(s for s in text.splitlines(True) if "simulator" not in s) + two)
+    told = json.loads(sweep(tmp_path, "--dry-run", "--json", "--set", "budget.requests=420").out)["budget"]
+    assert (6, ["a", "b"]) == (told["fits"], [key[0] for key in told["dropped"]])

@@ -21,7 +21,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
     from frontier.present.tables import plan_table
 
     ledger, todo = _standing(config, plan, run)
-    forecast = ledger.forecast(todo) if config.budget.limited else None
+    forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
     if as_json:
         tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": len(plan.trials) - len(todo)}
         answer_json(tree if forecast is None else {**tree, "budget": _tree(ledger, forecast)})
@@ -47,6 +47,27 @@ def _standing(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     finished = {key: found.trial for key, found in there.finished().items()}
     ledger.recall(there.journal_lines(), finished)
     return ledger, [t for t in plan.trials if t.key not in finished or finished[t.key].fingerprint != t.fingerprint]
+
+
+def _forecast(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> "Forecast":
+    """What of these fits: deployments that are started in turn share what is left, as they will when it is run."""
+    from frontier.budget import Forecast, forecast
+    from frontier.plan import in_turn
+
+    now, spent = time.time(), ledger.spent()
+    found, at = Forecast((), (), (), bounded=False, spent=spent), now
+    turns = [
+        (group, trials)
+        for group in in_turn(config, plan)
+        if (trials := [t for t in todo if t.deployment in {d.name for d in group}])
+    ]
+    for i, (group, trials) in enumerate(turns):
+        parts = sum(len(later) for later, _ in turns[i:]) / len(group)
+        rate = sum(d.price or 0.0 for d in group) / 3600
+        caps = ledger.whole.share(found.spent, at, parts)
+        found += forecast(trials, caps, ledger.pace, now=at, spent=found.spent, rate=rate)
+        at = now + found.spent.seconds - spent.seconds
+    return found
 
 
 def _tree(ledger: "Ledger", forecast: "Forecast") -> dict[str, Any]:

@@ -89,6 +89,4 @@ class Ledger:
 
     def forecast(self, trials: Iterable[Trial]) -> Forecast:
         """What of these fits, as things stand."""
-        return forecast(
-            tuple(trials), self.caps, self.pace, now=self._wall(), spent=self.spent(), rate=self._rate
-        )  # fmt: skip
+        return forecast(tuple(trials), self.caps, self.pace, now=self._wall(), spent=self.spent(), rate=self._rate)

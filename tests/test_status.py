@@ -1,0 +1,64 @@
+"""`frontier status` beside a sweep that runs: what it tells, and that it disturbs nothing."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from frontier.cli.status import line, page, stand
+from tests.commands import frontier, start
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+SLOW = """\
+endpoint: simulator
+simulator: {step_base: 10ms, per_decode: 10us, per_prefill_token: 10us}
+shapes: [64/20]
+concurrency: [1, 4]
+sla: {p99_ttft: 500ms}
+requests: 100000
+repeats: 1
+refine: 0
+warmup: 100ms
+"""
+
+
+def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SLOW)
+    sweep = start("sweep", "sweep.yaml", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    told: dict[str, object] = {}
+    while time.monotonic() < deadline and not told.get("running"):
+        if list(tmp_path.glob("runs/*/manifest.json")):
+            told = json.loads(frontier("status", "--json", cwd=tmp_path).out)
+        time.sleep(0.2)
+    assert ("running", 0, 2, 2) == (told["state"], told["done"], told["planned"], told["left"])
+    running = told["running"]
+    assert isinstance(running, dict)
+    assert running["trial"] == "default-64x20-c0001-grid-r1"
+    assert "now: default-64x20-c0001-grid-r1" in frontier("status", cwd=tmp_path).out
+    follower = start("status", "--follow", "--json", cwd=tmp_path)
+    assert follower.stdout is not None
+    assert "running" == json.loads(follower.stdout.readline())["state"]
+    sweep.send_signal(signal.SIGINT)
+    sweep.communicate(timeout=60)
+    out, _ = follower.communicate(timeout=60)
+    assert (130, 0) == (sweep.returncode, follower.returncode)
+    last = json.loads(out.splitlines()[-1])
+    assert ("stopped", "interrupted") == (last["state"], last["last"][-1]["event"])
+
+
+def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
+    sweep_in_virtual_time(tmp_path / "run", text)
+    told = stand(tmp_path / "run")
+    assert ("finished", 0) == (told["state"], told["left"])
+    assert told["done"] + told["skipped"] == told["planned"] == 21
+    assert any("the budget had no room: requests 5,000" in text for text in told["warnings"])
+    assert page(told)[0] == line(told)
+    for lost in (tmp_path / "run" / "trials").glob("*c0004-grid-r1.jsonl"):
+        lost.unlink()
+    again = stand(tmp_path / "run")
+    assert ("stopped", 1) == (again["state"], again["left"])
+    assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
