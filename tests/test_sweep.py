@@ -191,6 +191,19 @@ def test_a_trial_this_machine_was_too_busy_for_is_measured_once_more(busy: int, 
     assert bound == ([] if busy == 1 else [1, 2, 4, 8, 16, 32, 64])
 
 
+def test_a_trial_there_is_no_room_to_measure_again_counts_as_it_is(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
+    config, told = load_config(text + "budget: {requests: 120}\n", "sweep.yaml"), Told()
+    backend = Busy({"default": config.deployments[0].engine_spec()})
+    with open_run(tmp_path / "run", config, text) as run:
+        assert (
+            asyncio.run(Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()) == "budget"
+        )
+        (dropped,) = [line["trials"] for line in run.journal_lines() if line["event"] == "dropped"]
+        assert (1, 6) == (len(run.finished()), len(dropped))
+    assert [1] == [trial.concurrency for trial in told.finished]
+
+
 def test_a_point_faster_than_the_described_hardware_is_flagged_and_never_chosen(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
     slow = "hardware: {memory_bandwidth: 1TB/s, weights: 8GB, kv_per_token: 131kB}\n"

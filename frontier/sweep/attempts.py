@@ -53,12 +53,13 @@ class Attempts:
 
         A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
         """
-        lives = again = 0
+        lives = 0
+        busy_one: Sample | None = None
         while True:
             if self.stop.is_set():
                 return "interrupted"
             if (limit := self.ledger.refuses(trial)) is not None:
-                return self._drop(trial, limit)
+                return self._drop(trial, limit) if busy_one is None else self._finish(trial, busy_one)
             try:
                 measurement = await self._once(trial)
             except AnotherServerError as error:
@@ -66,7 +67,10 @@ class Attempts:
                 return "lost"
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
-                return "interrupted" if self.stop.is_set() else self._drop(trial, "time: it was cut off")
+                if self.stop.is_set():
+                    return "interrupted"
+                cut = "time: it was cut off"
+                return self._drop(trial, cut) if busy_one is None else self._finish(trial, busy_one)
             if measurement.ended == "server_lost":
                 lives += 1
                 why = self._witness.account()
@@ -83,15 +87,14 @@ class Attempts:
             found = flags(sample)
             busy = next((flag for flag in found if flag.name == "client_bound"), None)
             self._busy = self._busy + 1 if busy else 0
-            if busy and not again and self._busy <= PATIENCE:
-                again = 1
+            if busy and busy_one is None and self._busy <= PATIENCE:
+                busy_one = sample
                 self.run.journal("measured_again", trial=trial.key, reason=busy.measured)
                 self.progress.note(f"this machine was busy ({busy.measured}); the trial is measured once more")
                 continue
             if names := [flag.name for flag in found if flag.fatal]:
                 self.run.journal("flagged", trial=trial.key, flags=names)
-            self._finish(trial, sample)
-            return "done"
+            return self._finish(trial, sample)
 
     async def _once(self, trial: Trial) -> Measurement:
         self.progress.trial_started(trial, len(self.done) + 1, max(len(self.plan.trials), len(self.done) + 1))
@@ -135,12 +138,13 @@ class Attempts:
         finally:
             watching.cancel()
 
-    def _finish(self, trial: Trial, sample: Sample) -> None:
+    def _finish(self, trial: Trial, sample: Sample) -> Step:
         self.history(trial.deployment, trial.shape).append((trial, sample))
         self.done.add(trial.key)
         self.dropped.pop(trial.key, None)
         self.ledger.done(trial)
         self.progress.trial_finished(trial, sample_line(sample))
+        return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:
         """The budget has no room for the trial. Others after it may be smaller, and fit."""
