@@ -130,6 +130,7 @@ def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "server.pid").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_measured(tmp_path: Path) -> None:
     port = free_port()
     broken = "echo loading; echo 'torch.OutOfMemoryError: 80 GiB' >&2; exit 7"
@@ -143,6 +144,7 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     assert "Not measured: broken-32x4-c0001-grid-r1" in said.err
 
 
+@pytest.mark.slow
 def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     port = free_port()
     written(tmp_path, port, "{name: slow, start: 'echo still loading; exec sleep 600', ready: {within: 2s}}")
@@ -154,6 +156,7 @@ def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     assert "still loading" in said.err
 
 
+@pytest.mark.slow
 def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)
@@ -163,6 +166,7 @@ def test_the_ready_command_is_asked_too(tmp_path: Path) -> None:
     assert sweep(tmp_path).code in ENDED
 
 
+@pytest.mark.slow
 def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -174,6 +178,7 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(t
     assert f"something answers at http://127.0.0.1:{port}/v1 before plain is started" in said.err
 
 
+@pytest.mark.slow
 def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_path: Path) -> None:
     port = free_port()
     serve = f"echo $$ >> server.pid; {SERVE.format(port=port)}"

@@ -39,7 +39,9 @@ max_time: 20s
 """
 
 
-@pytest.mark.parametrize("stage", ["warmup", "window", "hold"])
+@pytest.mark.parametrize(
+    "stage", [pytest.param("warmup", marks=pytest.mark.slow), "window", pytest.param("hold", marks=pytest.mark.slow)]
+)
 def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
     config = load_config(SLOW, "sweep.yaml")
     stop = asyncio.Event()

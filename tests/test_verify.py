@@ -178,6 +178,7 @@ def test_what_cannot_be_checked_says_why(
         assert "is not a share of a rate" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
     path = tmp_path / "run"
     sweep_in_virtual_time(path, config_text(ENGINES["smooth"], sla="{p90_ttft: 200ms}", requests=200))
