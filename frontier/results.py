@@ -367,7 +367,7 @@ def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
 
 
 def _cache(run: RunDirectory, measurement: Measurement) -> Path:
-    return run.derived_file(f"samples/{measurement.trial.key}.npz")
+    return run.derived_file(f"samples/{measurement.trial.key}.sample")
 
 
 def _made_from(run: RunDirectory, measurement: Measurement) -> str:

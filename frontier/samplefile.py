@@ -1,6 +1,7 @@
 """A sample as bytes and back, for the cache under `derived/`. No pickle: a run directory may come from a stranger."""
 
 import dataclasses
+import hashlib
 import io
 import json
 import zipfile
@@ -14,10 +15,11 @@ from frontier.model import ClientHealth, Lengths, Shape
 
 VERSION = 1
 """Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
+_DIGEST = hashlib.sha256().digest_size
 
 
 def pack(sample: Sample, made_from: str) -> bytes:
-    """The sample as one npz file; `made_from` names the data it was made of."""
+    """The sample as an npz file behind its own digest; `made_from` names the data it was made of."""
     arrays: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(Sample):
@@ -35,13 +37,17 @@ def pack(sample: Sample, made_from: str) -> bytes:
     head = json.dumps({"version": VERSION, "made_from": made_from, "plain": plain})
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, head=np.frombuffer(head.encode(), np.uint8), **arrays)
-    return out.getvalue()
+    body = out.getvalue()
+    return hashlib.sha256(body).digest() + body
 
 
 def unpack(data: bytes, made_from: str) -> Sample | None:
-    """The sample in an npz file, or None when the file is damaged, of another version, or made from other data."""
+    """What `pack` made, or None when it is damaged, of another version, or made from other data."""
+    body = data[_DIGEST:]
+    if data[:_DIGEST] != hashlib.sha256(body).digest():
+        return None  # not left to the parser: numpy's stumbles over a damaged head in more ways than one can list
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        with np.load(io.BytesIO(body), allow_pickle=False) as file:
             head = json.loads(file["head"].tobytes())
             if head["version"] != VERSION or head["made_from"] != made_from:
                 return None
