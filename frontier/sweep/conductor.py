@@ -96,7 +96,7 @@ class Conductor:
                 continue
             self._attempts.done.add(key)
             self._history(trial.deployment, trial.shape).append((trial, load_sample(self.run, measurement)))
-        self._servers.begun = bool(self._attempts.done)
+        self._servers.done = self._attempts.done
 
     # -- the passes --------------------------------------------------------------------------------------------------
 

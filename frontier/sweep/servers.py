@@ -1,7 +1,7 @@
 """The servers of a sweep: checked before the first trial, waited for when lost, never mixed with another."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from frontier.backend import Backend, Facts
@@ -31,8 +31,8 @@ class Servers:
     losses: Losses
     facts: dict[str, Facts] = field(default_factory=dict)
     launched: dict[str, Launched] = field(default_factory=dict)
-    begun: bool = False
-    """There are finished trials, which another server's must not be mixed with."""
+    done: Collection[str] = ()
+    """The finished trials, growing with the sweep: another server's must not be mixed with them."""
 
     async def up(self, deployment: DeploymentConfig) -> bool:
         """Have it ready to be measured, started by us where the config says how. False when it is given up.
@@ -81,7 +81,7 @@ class Servers:
         """Check that it can be measured. AnotherServerError when it is not the one the run was begun with."""
         facts = await self.backend.prepare(deployment)
         before, now = self._identities().get(deployment.name), f"{facts.model} on {facts.identity}"
-        if before is not None and before != now and self.begun:
+        if before is not None and before != now and self.done:
             raise AnotherServerError(
                 f"another server answers at {facts.endpoint}: {before} when the run was begun, {now} now",
                 "put the old server back, or begin a run of its own with  -o DIR",
