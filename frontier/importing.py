@@ -14,7 +14,7 @@ from frontier.exchange import formats
 from frontier.exchange.assemble import Assembled, assemble, config_text
 from frontier.exchange.documents import MOST_BYTES, ForeignFileError, text
 from frontier.exchange.found import Found
-from frontier.model import Shape
+from frontier.model import MAX_TOKENS, Shape
 from frontier.results import Run, load
 from frontier.store import AnotherSweepError, RunDirectory
 
@@ -149,6 +149,6 @@ def parse_shape(written: str | None) -> Shape | None:
     if written is None:
         return None
     found = re.fullmatch(r"\s*([1-9]\d{0,8})\s*/\s*([1-9]\d{0,8})\s*", written)
-    if found is None:
+    if found is None or max(int(found[1]), int(found[2])) > MAX_TOKENS:
         raise MisaskedError(f"--shape {written!r} is not a shape", "write input/output tokens, as 1024/256")
     return Shape.of(int(found[1]), int(found[2]))

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+MAX_TOKENS = 4_194_304
+"""The longest input or output that a config or a file may name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:

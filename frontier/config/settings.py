@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from frontier.config.values import Fault, Faults, fault, is_number, name, nearest, number, share, shown, whole
-from frontier.model import Lengths, Shape
+from frontier.model import MAX_TOKENS, Lengths, Shape
 
 MAX_CONCURRENCY = 65_536
-MAX_TOKENS = 4_194_304
 MAX_SETTINGS = 1_000
 
 

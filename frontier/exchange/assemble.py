@@ -19,7 +19,7 @@ from frontier.exchange.documents import ForeignFileError
 from frontier.exchange.found import Found, Result, Trace, interactivity, with_failures
 from frontier.exchange.steady import concurrency_of, window_of
 from frontier.metrics import metric
-from frontier.model import Estimate, Flag, Measurement, Outcome, Phase, Point, Record, Shape, Trial
+from frontier.model import MAX_TOKENS, Estimate, Flag, Measurement, Outcome, Phase, Point, Record, Shape, Trial
 from frontier.units import format_number
 
 ALIKE = 0.05
@@ -254,6 +254,11 @@ def _shaped(items: Sequence[_Item], asked: Shape | None) -> list[_Item]:
         if not item.what.isl or not item.what.osl:
             raise ForeignFileError(
                 item.file, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256"
+            )
+        longest = max(item.what.isl, item.what.osl)
+        if longest > MAX_TOKENS:
+            raise ForeignFileError(
+                item.file, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole"
             )
     stated = {
         i: (round(item.what.isl or 0), round(item.what.osl or 0)) for i, item in enumerate(items) if item.what.stated

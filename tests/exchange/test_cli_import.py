@@ -111,6 +111,7 @@ def test_every_bad_file_is_named_at_once_and_nothing_is_written(here: Path, caps
         (["--deployment", "a b"], "--deployment 'a b' cannot be a name"),
         (["--shape", "1k/1k"], "--shape '1k/1k' is not a shape"),
         (["--shape", "9" * 5000 + "/1"], "is not a shape"),
+        (["--shape", "4194305/1"], "is not a shape"),
     ],
 )
 def test_options_that_cannot_be(here: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str) -> None:

@@ -271,6 +271,14 @@ def test_impossible_figures_are_refused(more: dict[str, Any], says: str) -> None
     assert says in str(raised.value)
 
 
+@pytest.mark.parametrize("tokens", [4_194_305, 1e11])
+def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
+    table = formats.read("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
+    assert table is not None
+    with pytest.raises(ForeignFileError, match="tokens cannot be"):
+        assemble([table])
+
+
 def test_a_named_format_overrides_the_detection() -> None:
     tree = vllm() | {"hw": "h", "framework": "f", "tput_per_gpu": 1.0, "conc": 8}
     assert "InferenceX" == said(tree).format
