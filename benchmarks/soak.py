@@ -2,20 +2,24 @@
 
     python -m benchmarks.soak 30
 
-A sweep (32, 64, 128) runs against the simulated engine in a process of its own that is made to fail at random: 503 and
-429, resets, streams that are closed, silent, broken or empty, freezes, and now and then a crash and a restart. Checked:
+A sweep (64, 96, 128) runs again and again against the simulated engine in a process of its own that is made to fail at
+random: 503 and 429, resets, streams that are closed, silent, broken or empty, freezes, and now and then a crash and a
+restart. A last sweep is made when the faults are over. Checked:
 
 - every request is in exactly one class, told by the client once; what the server's log says was done to it agrees with
-  the class; every request that was answered at all is in the log, and none is in it twice that the client did not
-  say it had sent again;
-- memory: the client's resident size does not grow from the first third to the last;
+  the class; every request that was answered at all is in the log, none is in it twice that the client did not say it
+  had sent again, and none is in it that the client did not tell;
+- memory: the client's resident size does not grow from the first third of the trials to the last;
 - the decision: the fault-free one (of the same engine in virtual time), or an honestly weaker one (a lower
   concurrency, unproven, marginal, violated or invalid); never a higher one.
+
+What the client told is written to a file as it is told, so that this study's own notes are not in the memory measured.
 """
 
 import argparse
 import asyncio
 import collections
+import json
 import os
 import random
 import statistics
@@ -24,7 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +48,9 @@ SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, nois
 CONFIG = """\
 endpoint: {url}
 shapes: [32/16]
-concurrency: [32, 64, 128]
-sla: {{p90_tpot: 40ms, error_rate: 1%}}
-requests: 600
+concurrency: [64, 96, 128]
+sla: {{p90_tpot: 38ms, error_rate: 1%}}
+requests: 1500
 repeats: 1
 refine: 0
 warmup: 1s
@@ -75,22 +79,55 @@ class Account:
     """What is counted, over all trials, those that were dropped too. `faults` are promises that were broken."""
 
     sent: int = 0
+    at_128: int = 0
     classes: collections.Counter[str] = field(default_factory=collections.Counter)
     done: collections.Counter[str] = field(default_factory=collections.Counter)
     resent: int = 0
     never_arrived: int = 0
+    arrived: int = 0
+    questions: int = 0
     resident: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One request as the client told it; `at`: when (unix), `took`: seconds from its sending to its end."""
+
+    key: str
+    outcome: str
+    resent: int
+    at: float
+    took: float
+    error: str | None
+
+
+class Notes:
+    """Two files: the keys of all prompts that were made, and what the client told of each request."""
+
+    def __init__(self, here: Path) -> None:
+        self._made, self._told = here / "made.txt", here / "told.jsonl"
+        self._files = [path.open("w") for path in (self._made, self._told)]
+
+    def made(self, key: str) -> None:
+        self._files[0].write(f"{key}\n")
+
+    def tell(self, told: Told) -> None:
+        self._files[1].write(json.dumps(asdict(told)) + "\n")
+
+    def read(self) -> tuple[set[str], list[Told]]:
+        for file in self._files:
+            file.close()
+        return set(self._made.read_text().split()), [Told(**json.loads(line)) for line in self._told.open()]
 
 
 class Watched(HttpBackend):
     """The client as it is, with a note of each prompt, each record, and its own memory."""
 
-    def __init__(self, config: Config, account: Account) -> None:
+    def __init__(self, config: Config, account: Account, notes: Notes) -> None:
         super().__init__(config, {}, salt=time.time_ns())
-        self.account = account
+        self.account, self.notes = account, notes
         self.keys: dict[int, str] = {}
-        self.records: dict[str, tuple[Record, float]] = {}
 
     def _prompts(self, trial: Trial) -> PromptSource:
         source = super()._prompts(trial)
@@ -99,6 +136,7 @@ class Watched(HttpBackend):
         def noted(index: int) -> Any:
             prompt = source(index)
             self.keys[index] = key_of(prompt.content)
+            self.notes.made(self.keys[index])
             return prompt
 
         return noted
@@ -108,18 +146,25 @@ class Watched(HttpBackend):
 
         def noted(record: Record) -> None:
             self.account.sent += 1
+            self.account.at_128 += trial.concurrency == 128
             self.account.classes[record.outcome.value] += 1
             if record.index in seen:
                 self.account.faults.append(f"request {record.index} of {trial.key} was told twice")
             seen.add(record.index)
-            self.records[self.keys[record.index]] = replace(record, gaps=()), time.time()
+            self.notes.tell(
+                Told(
+                    key=self.keys[record.index], outcome=record.outcome.value, resent=record.resent,
+                    at=time.time(), took=record.end - record.sent, error=record.error,
+                )
+            )  # fmt: skip
             sink(record)
 
-        measurement = await super().run(trial, sink=noted, **how)
-        if seen != set(range(len(seen))):
-            self.account.faults.append(f"requests of {trial.key} are missing from the records")
-        self.account.resident.append(_resident())
-        return measurement
+        try:
+            return await super().run(trial, sink=noted, **how)
+        finally:
+            if seen != set(range(len(seen))):
+                self.account.faults.append(f"requests of {trial.key} are missing from the records")
+            self.account.resident.append(_resident())
 
 
 def _resident() -> float:
@@ -179,39 +224,39 @@ class Trouble(threading.Thread):
         self.server.fault(None)
 
 
-Told = dict[str, tuple[Record, float]]
-"""Per key the record and the time (unix) at which the client told it."""
-
-
-def settle(account: Account, told: Told, arrivals: list[dict[str, Any]], upset: list[tuple[float, float]]) -> None:
+def settle(account: Account, notes: Notes, arrivals: list[dict[str, Any]], upset: list[tuple[float, float]]) -> None:
     """Join the client's records with the server's log, request by request."""
+    made, told = notes.read()
     arrived = collections.Counter(line["key"] for line in arrivals)
     faults = {line["key"]: line["fault"] for line in arrivals}
-    for key, (record, at) in told.items():
-        times = arrived[key]
-        account.resent += record.resent
-        if times > 1 + record.resent:
+    account.arrived = arrived.total()
+    for one in told:
+        times = arrived.pop(one.key, 0)
+        account.resent += one.resent
+        if times > 1 + one.resent:
             account.faults.append(f"a request arrived {times} times and the client says it sent it once")
         if times == 0:
             account.never_arrived += 1
-            if record.outcome in (Outcome.OK, Outcome.HTTP_ERROR):
-                account.faults.append(f"a request that never arrived ended {record.outcome}")
+            if one.outcome in (Outcome.OK, Outcome.HTTP_ERROR):
+                account.faults.append(f"a request that never arrived ended {one.outcome}")
             continue
-        done = faults[key]
-        account.done[f"{done or 'served'} -> {record.outcome.value}"] += 1
-        began = at - (record.end - record.sent) - 1
-        disturbed = record.resent or any(began < end and at > start for start, end in upset)
-        if record.outcome not in EXPECTED[done] | {Outcome.CANCELLED} | (UPSET if disturbed else set()):
-            account.faults.append(f"a request that met {done or 'no fault'} ended {record.outcome}: {record.error}")
+        done = faults[one.key]
+        account.done[f"{done or 'served'} -> {one.outcome}"] += 1
+        began = one.at - one.took - 1
+        disturbed = one.resent or any(began < end and one.at > start for start, end in upset)
+        if one.outcome not in EXPECTED[done] | {Outcome.CANCELLED} | (UPSET if disturbed else set()):
+            account.faults.append(f"a request that met {done or 'no fault'} ended {one.outcome}: {one.error}")
+    account.faults += ["a request arrived that the client never told"] * len(made & set(arrived))
+    account.questions = sum(times for key, times in arrived.items() if key not in made)
 
 
-def sweep(config_text: str, path: Path, account: Account) -> tuple[Watched, Decision | None]:
-    """A whole sweep; the backend with what it noted, and the decision."""
+def sweep(config_text: str, path: Path, account: Account, notes: Notes) -> Decision | None:
+    """A whole sweep, and its decision; None where nothing could be measured."""
     config = load_config(config_text, "sweep.yaml")
-    backend = Watched(config, account)
+    backend = Watched(config, account, notes)
     for _ in range(60):
         try:
-            return backend, _sweep(config, config_text, path, backend)
+            return _sweep(config, config_text, path, backend)
         except MeasurementError as error:
             # A fault met the first questions: the command says so and ends, and whoever runs it starts it again.
             print(f"  started again: {error.what}", flush=True)
@@ -245,40 +290,76 @@ def weaker_or_equal(faulty: Decision | None, clean: Decision) -> bool:
     return faulty is None or faulty.concurrency is None or (clean.concurrency or 0) >= faulty.concurrency
 
 
+def said(decision: Decision | None) -> str:
+    """A decision in three words."""
+    if decision is None:
+        return "nothing measured"
+    return f"{decision.verdict}, " + ("no concurrency" if decision.concurrency is None else f"c={decision.concurrency}")
+
+
+def flagged(path: Path) -> str:
+    """What makes the run's points invalid."""
+    names = collections.Counter(flag.name for point in load(path).points() for flag in point.flags if flag.fatal)
+    return ", ".join(f"{name} at {times}" for name, times in names.items()) or "no flag"
+
+
 def soak(minutes: float, seed: int, here: Path) -> Account:
     """The whole of it; prints what it finds as it goes."""
-    account = Account()
-    log = here / "server.log"
-    with FaultyServer(SPEC, log=log) as server:
-        clean = without_faults(CONFIG.format(url=server.url), here / "clean")
-        print(f"without faults: {clean.verdict}, concurrency {clean.concurrency}", flush=True)
+    account, notes = Account(), Notes(here)
+    with FaultyServer(SPEC, log=here / "server.log") as server:
+        text = CONFIG.format(url=server.url)
+        clean = without_faults(text, here / "clean")
+        print(f"without faults, in virtual time: {said(clean)}", flush=True)
         trouble = Trouble(server, seed)
-        began, rounds = time.monotonic(), 0
-        trouble.start()
-        told: Told = {}
-        while time.monotonic() - began < 60 * minutes:
-            rounds += 1
-            backend, decided = sweep(CONFIG.format(url=server.url), here / f"run{rounds}", account)
-            told |= backend.records
-            said = "nothing measured" if decided is None else f"{decided.verdict}, concurrency {decided.concurrency}"
-            print(f"round {rounds}: {said}; {account.sent:,} requests, {account.resident[-1]:.0f} MB", flush=True)
+        rounds: collections.Counter[str] = collections.Counter()
+
+        def one_round(name: str) -> None:
+            decided = sweep(text, here / f"run {name}", account, notes)
+            rounds[said(decided)] += 1
+            print(
+                f"{name}: {said(decided)} ({flagged(here / f'run {name}')}); {account.sent:,} requests, "
+                f"{account.resident[-1]:.0f} MB",
+                flush=True,
+            )
             if not weaker_or_equal(decided, clean):
-                account.faults.append(f"round {rounds} claims more than the fault-free sweep: {said}")
+                account.faults.append(f"{name} claims more than the fault-free sweep: {said(decided)}")
+
+        began = time.monotonic()
+        trouble.start()
+        while time.monotonic() - began < 60 * minutes:
+            one_round(f"sweep {rounds.total() + 1}")
         trouble.stop()
-        settle(account, told, [line for line in server.arrivals() if line["key"] in told], trouble.upset)
-    third = max(1, len(account.resident) // 3)
-    first, last = statistics.median(account.resident[:third]), statistics.median(account.resident[-third:])
-    print(f"faults begun: {dict(trouble.tried)}")
-    print(f"{account.sent:,} requests, each in one class: {dict(account.classes)}")
-    print(f"{account.resent} sent again on a dead kept-alive connection, {account.never_arrived} never arrived")
+        print(f"{(time.monotonic() - began) / 60:.1f} minutes, {trouble.tried.total()} faults: {dict(trouble.tried)}")
+        print(f"decisions under faults: {dict(rounds)}; without: {said(clean)}")
+        one_round("a sweep after the faults")
+        settle(account, notes, server.arrivals(), trouble.upset)
+    tell(account)
+    return account
+
+
+def tell(account: Account) -> None:
+    """The account; memory that grew, and a count that does not come out, are faults."""
+    print(f"{account.sent:,} requests, {account.at_128:,} of them at concurrency 128; each in one class:")
+    print("  " + ", ".join(f"{name} {times:,}" for name, times in account.classes.most_common()))
+    print(f"the server's log has {account.arrived:,} requests: {account.sent:,} of the trials")
+    print(
+        f"  - {account.never_arrived:,} that never arrived + {account.resent:,} sent again on a dead kept-alive "
+        f"connection, at most, + {account.questions:,} questions before trials"
+    )
+    most = account.sent - account.never_arrived + account.resent + account.questions
+    if account.classes.total() != account.sent or not most - account.resent <= account.arrived <= most:
+        account.faults.append("the client's count and the server's do not agree")
     for what, times in sorted(account.done.items()):
         print(f"  {what}: {times:,}")
-    # The records of this study itself are kept for the settling: about 1 kB each, and no fault of the client's.
-    grown = last - first - account.sent * 0.0012
-    print(f"memory: {first:.0f} MB in the first third, {last:.0f} MB in the last ({grown:+.0f} MB beside the notes)")
-    if grown > 60:
-        account.faults.append(f"memory grew by {grown:.0f} MB")
-    return account
+    third = max(1, len(account.resident) // 3)
+    parts = account.resident[:third], account.resident[third : 2 * third] or account.resident, account.resident[-third:]
+    first, middle, last = (statistics.median(part) for part in parts)
+    print(
+        f"memory after each of {len(account.resident)} trials, median of each third: {first:.1f}, {middle:.1f}, "
+        f"{last:.1f} MB; highest {max(account.resident):.1f}"
+    )
+    if last - first > 0.1 * first:
+        account.faults.append(f"memory grew by {last - first:.0f} MB")
 
 
 def main() -> None:
