@@ -237,7 +237,11 @@ class Run:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
 
     def picture(self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None) -> "Shown":
-        """The frontiers with their limits and operating points, for a notebook; `.save(path)` writes it."""
+        """The frontiers with their limits, operating points and, where the hardware is described, the speed of light.
+
+        For a notebook; `.save(path)` writes it.
+        """
+        from frontier.lights import lights
         from frontier.present.captions import View
         from frontier.present.notebook import shown
 
@@ -246,12 +250,14 @@ class Run:
         decided = {(d.deployment, d.shape): d for d in (self.solve(wanted) if wanted else ())}
         doubts = self.doubts(objectives)
         views = []
-        for f in self.frontiers(points, objectives):
+        frontiers = self.frontiers(points, objectives)
+        lit = lights(self.config, points, frontiers)
+        for f in frontiers:
             at = (f.deployment, f.shape)
             doubt = doubts.get(at)
             sure = replace(f, probability=doubt.probability) if doubt else f
             band = list(zip(doubt.band.x, doubt.band.low, doubt.band.high, strict=True)) if doubt else ()
-            views.append(View(points, sure, decided.get(at), wanted, None, self.gpus.get(at[0]), band=band))
+            views.append(View(points, sure, decided.get(at), wanted, lit.get(at), self.gpus.get(at[0]), band=band))
         return shown(views)
 
     def _repr_html_(self) -> str:

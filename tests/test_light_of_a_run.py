@@ -58,4 +58,5 @@ def test_show_report_and_picture_say_how_far_from_light_the_run_is(runs: Path) -
     assert frontier("plot", "runs/own", "-o", "far.svg", cwd=runs).code == 0
     picture = (runs / "far.svg").read_text()
     assert "speed of light" in picture
+    assert "speed of light" in load(runs / "runs" / "own").picture()._repr_svg_()
     assert "Llama-3.1-8B" in picture

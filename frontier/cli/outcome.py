@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Literal
 
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
-from frontier.engine.light import curve
 from frontier.errors import ExitCode, MisaskedError
-from frontier.metrics import metric
-from frontier.model import Decision, Frontier, Limit, Point
+from frontier.lights import lights
+from frontier.model import Decision, Limit
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.overlay import together
-from frontier.present.picture import Light, small_multiples
+from frontier.present.picture import small_multiples
 from frontier.present.report import IMPORTED_NOT_SAID, NOT_SAID, Report, skipped_lines
 from frontier.present.sheet import save_sheet
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
-from frontier.results import Run, Setting, load
+from frontier.results import Run, load
 from frontier.store import RunDirectory
-from frontier.units import format_share
 from frontier.views import grouped, samples_of, sheets
 
 if TYPE_CHECKING:
@@ -101,7 +99,7 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
         commands=(_made_by(found), f"frontier report {found.path}"),
         not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
-        lights=lights(found, points, frontiers),
+        lights=lights(found.config, points, frontiers),
         bands=bands,
         skipped=found.skipped,
         samples=samples_of(found),
@@ -120,31 +118,6 @@ def _made_by(found: Run) -> str:
 def gpus(found: Run) -> dict[str, int | None]:
     """What each deployment's rates are divided by."""
     return {d.name: d.gpus for d in found.config.deployments}
-
-
-def lights(found: Run, points: Sequence[Point], frontiers: Sequence[Frontier]) -> dict[Setting, Light]:
-    """The speed of light of each (deployment, shape) whose hardware is described, on the frontier's own axes."""
-    lit = {}
-    for f in frontiers:
-        light = found.light(f.deployment)
-        if light is None or f.objectives[0] != "output_throughput":
-            continue
-        highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        across = metric(f.objectives[1])
-        line = curve(light, f.shape, across.quantity, highest) if across.quantity else ()
-        if across.inverted:
-            line = tuple((1 / x, y) for x, y in line)
-        try:
-            at = light.limits(f.shape, highest)
-        except ValueError:
-            continue
-        reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
-                   if p.light and p.valid and (p.deployment, p.shape) == (f.deployment, f.shape)]  # fmt: skip
-        _, c, share = max(reached, default=(0, 0, 0))
-        best = f"{format_share(share)} of light reached at c={c}; " if reached else ""
-        assumption = f"{best}{light.assumption}; {at.binds} binds"
-        lit[(f.deployment, f.shape)] = Light(at.throughput, assumption, line)
-    return lit
 
 
 def provenance(found: Run) -> Provenance:

@@ -34,13 +34,24 @@ class Work:
     wait: Run = lambda: None
 
 
+class Links(Protocol):
+    """What joins the devices of a machine that has several."""
+
+    def all_reduce(self, size: int) -> Work: ...
+    def send(self, size: int) -> Work: ...
+
+
 class Machine(Protocol):
-    """What is measured. Methods make the data outside of what is timed; MemoryError where there is no room."""
+    """What is measured. Methods make the data outside of what is timed; MemoryError where there is no room.
+
+    `links` is None where there is one device: it has nobody to send to.
+    """
 
     name: str
     backend: str
     devices: int
     memory: float
+    links: Links | None
 
     def formats(self) -> Sequence[str]:
         """Number formats it multiplies: 'fp32', 'bf16', 'fp8'."""
@@ -49,8 +60,6 @@ class Machine(Protocol):
     def copy(self) -> Work: ...
     def matmul(self, form: str) -> Work: ...
     def attention(self) -> Work: ...
-    def all_reduce(self, size: int) -> Work: ...
-    def send(self, size: int) -> Work: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def measure(machine: Machine, seconds: float = 0.3, clock: Callable[[], float] =
     def best(make: Work) -> float:
         return make.amount / least_time(make, seconds, clock)
 
-    several = machine.devices > 1
+    links = machine.links
     return Ceilings(
         name=machine.name,
         backend=machine.backend,
@@ -105,8 +114,8 @@ def measure(machine: Machine, seconds: float = 0.3, clock: Callable[[], float] =
         bandwidth=best(machine.copy()),
         matmul={form: best(machine.matmul(form)) for form in machine.formats()},
         attention=best(machine.attention()),
-        all_reduce={size: best(machine.all_reduce(size)) for size in MESSAGES} if several else {},
-        send=best(machine.send(MESSAGES[-1])) if several else None,
+        all_reduce={} if links is None else {size: best(links.all_reduce(size)) for size in MESSAGES},
+        send=None if links is None else best(links.send(MESSAGES[-1])),
         sheet=data_sheet(machine.name),
     )
 
@@ -143,6 +152,7 @@ class NumpyMachine:
 
     backend = "numpy"
     devices = 1
+    links: Links | None = None
 
     def __init__(self, scale: float = 1.0) -> None:
         """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit in the cache."""
@@ -178,12 +188,6 @@ class NumpyMachine:
 
         return Work(step, attention_bytes(batch, context, 4))
 
-    def all_reduce(self, size: int) -> Work:
-        raise NotImplementedError("one processor has nothing to reduce with")
-
-    def send(self, size: int) -> Work:
-        raise NotImplementedError("one processor has nobody to send to")
-
 
 class TorchMachine:
     """Torch's GPUs, or the processor through torch where it has none."""
@@ -194,6 +198,7 @@ class TorchMachine:
         self.backend = f"torch {torch.__version__}"
         self.devices = torch.cuda.device_count() if self._gpu else 1
         self._device = "cuda:0" if self._gpu else "cpu"
+        self.links: Links | None = _TorchLinks(torch, self.devices, self._wait) if self.devices > 1 else None
         if self._gpu:
             about = torch.cuda.get_device_properties(0)
             self.name, self.memory = str(about.name), float(about.total_memory)
@@ -219,7 +224,7 @@ class TorchMachine:
         return ("fp32", "bf16", "fp8") if eight else ("fp32", "bf16")
 
     def copy(self) -> Work:
-        source = self._torch.ones(self._number(2**29, 2**26), dtype=self._torch.bfloat16, device=self._device)
+        source = self._torch.ones(self._number(2**31, 2**26), dtype=self._torch.bfloat16, device=self._device)
         target = self._torch.empty_like(source)
         return self._work(lambda: target.copy_(source), 2.0 * source.numel() * 2)
 
@@ -245,15 +250,22 @@ class TorchMachine:
         attend = torch.nn.functional.scaled_dot_product_attention
         return self._work(lambda: attend(query, keys, values), attention_bytes(batch, context, 2))
 
+
+class _TorchLinks:
+    """Between the GPUs of one process, by NCCL and by a copy from one to the next."""
+
+    def __init__(self, torch: Any, devices: int, wait: Run) -> None:
+        self._torch, self._devices, self._wait = torch, devices, wait
+
     def all_reduce(self, size: int) -> Work:
         """The bytes each GPU must send: 2 (n - 1) / n of the message, as a ring does."""
         torch = self._torch
-        parts = [torch.ones(size // 2, dtype=torch.bfloat16, device=f"cuda:{i}") for i in range(self.devices)]
-        moved = 2.0 * (self.devices - 1) / self.devices * size
-        return self._work(lambda: torch.cuda.nccl.all_reduce(parts), moved)
+        parts = [torch.ones(size // 2, dtype=torch.bfloat16, device=f"cuda:{i}") for i in range(self._devices)]
+        moved = 2.0 * (self._devices - 1) / self._devices * size
+        return Work(lambda: torch.cuda.nccl.all_reduce(parts), moved, self._wait)
 
     def send(self, size: int) -> Work:
         torch = self._torch
         source = torch.ones(size // 2, dtype=torch.bfloat16, device="cuda:0")
         target = torch.empty_like(source, device="cuda:1")
-        return self._work(lambda: target.copy_(source), float(size))
+        return Work(lambda: target.copy_(source), float(size), self._wait)
