@@ -15,7 +15,7 @@ from frontier.engine.light import Carded, Light
 from frontier.engine.predict import Calibrated, Forecast, Known, calibrate
 from frontier.engine.price import roofline_of
 from frontier.engine.roofline import Limits
-from frontier.engine.spec import EngineSpec, spec_value
+from frontier.engine.spec import EngineSpec, Speculation, spec_value
 from frontier.errors import MisaskedError
 from frontier.model import Point, Shape
 from frontier.results import Run, by_setting
@@ -56,17 +56,20 @@ def assumption(
             f"{deployment.name}: a prediction without a measurement needs the model's sizes and the GPU",
             "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
         )
-    return Assumption(assumed_engine(light, efficiency, overhead)), light
+    speculation = deployment.hardware.speculation if deployment.hardware is not None else None
+    return Assumption(assumed_engine(light, efficiency, overhead, speculation)), light
 
 
-def assumed_engine(light: Carded, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD) -> EngineSpec:
+def assumed_engine(
+    light: Carded, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD, speculation: Speculation | None = None
+) -> EngineSpec:
     """An engine on this model and GPU at an efficiency. MisaskedError when the weights do not fit."""
     of = light.roofline
     most = light.max_num_seqs or RUNNING
     spec = EngineSpec(
         model_name=of.model.name, model=of.model, hardware=of.gpu, tp=of.tp, precision=of.precision,
         kv_precision=of.kv_precision, efficiency=efficiency, overhead=overhead, max_num_seqs=most,
-        max_batched_tokens=max(BATCHED_TOKENS, most),
+        max_batched_tokens=max(BATCHED_TOKENS, most * of.per_step), speculation=speculation,
     )  # fmt: skip
     try:
         spec.check()

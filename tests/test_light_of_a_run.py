@@ -60,3 +60,24 @@ def test_show_report_and_picture_say_how_far_from_light_the_run_is(runs: Path) -
     assert "speed of light" in picture
     assert "speed of light" in load(runs / "runs" / "own").picture()._repr_svg_()
     assert "Llama-3.1-8B" in picture
+
+
+def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(tmp_path: Path) -> None:
+    engine = (
+        "simulator: {model: llama-3.1-8b, hardware: h100, efficiency: 0.9, overhead: 0, ingest: 0, "
+        "speculation: {tokens: 4, acceptance: 90%, draft: 0}}"
+    )
+    text = TEXT.replace(TEXT.splitlines()[1], engine).replace("[1, 8, 32]", "[4]")
+    plain = "hardware: {name: h100, model: llama-3.1-8b}\n"
+    sweep_in_virtual_time(tmp_path / "own", text)
+    sweep_in_virtual_time(tmp_path / "silent", text + plain)
+    sweep_in_virtual_time(tmp_path / "said", text + plain.replace("}", ", speculation: {tokens: 4}}"))
+    flags = {}
+    for name in ("own", "silent", "said"):
+        (point,) = load(tmp_path / name).points()
+        flags[name] = {flag.name: flag.advice for flag in point.flags if flag.name == "faster_than_light"}
+        if name != "silent":
+            assert point.light is not None
+            assert point.light.share.value < 1
+    assert {} == flags["own"] == flags["said"]
+    assert "the server speculates" in flags["silent"]["faster_than_light"]

@@ -266,7 +266,8 @@ def _impossible(measured: str, limit: str) -> Flag:
     return Flag(
         "faster_than_light", measured, limit,
         "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "
-        "a cache answered, the server speculates, or fewer requests ran than were sent",
+        "a cache answered, the server speculates (then write hardware: {speculation: {tokens: 4}}), or fewer requests "
+        "ran than were sent",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from frontier.engine.hardware import Hardware, hardware
 from frontier.engine.light import Carded, Light, Stated
 from frontier.engine.price import roofline_of
 from frontier.engine.roofline import Roofline
-from frontier.engine.spec import EngineSpec
+from frontier.engine.spec import EngineSpec, Speculation, speculation_value
 from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import usable_key
@@ -119,13 +119,23 @@ def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
 
 
+def _speculation(value: Any) -> Speculation:
+    try:
+        found: Speculation = speculation_value("speculation", value)
+    except ValueError as error:
+        what, _, way_out = str(error).partition("; ")
+        raise fault(what, way_out or "write  speculation: {tokens: 4}") from None
+    return found
+
+
 class HardwareConfig(Strict):
     """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the speed of light.
 
     A known `name` brings the data sheet's figures; those given replace them. `model` (default: the deployment's model
     where its name is known) is a model card: the speed of light is then a whole roofline, at `precision` (default: the
     model's own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token`
-    the bytes of KV per token; where `weights` is given these are believed rather than the card.
+    the bytes of KV per token; where `weights` is given these are believed rather than the card. `speculation` says how
+    the server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
     """
 
     name: Text | None = None
@@ -142,6 +152,7 @@ class HardwareConfig(Strict):
     max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
     weights: Annotated[float, PlainValidator(values.size)] | None = None
     kv_per_token: Annotated[float, PlainValidator(values.small_size)] | None = None
+    speculation: Annotated[Speculation, PlainValidator(_speculation)] | None = None
 
     def gpu(self) -> Hardware | None:
         """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""
@@ -164,16 +175,18 @@ class HardwareConfig(Strict):
     def light(self, model: str | None, gpus: int | None) -> Light | None:
         """The speed of light of `model` on `gpus` of these; None when too little is said."""
         gpu = self.gpu()
+        drafts = self.speculation.tokens if self.speculation is not None else 0
         if self.weights is not None:
             bandwidth = self.memory_bandwidth or (gpu.bandwidth if gpu else None)
             memory = self.memory or (gpu.capacity if gpu else None)
             if bandwidth is None:
                 return None
-            return Stated(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory)
+            return Stated(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
         sizes = self.model or _known(model)
         if gpu is None or sizes is None:
             return None
-        return Carded(Roofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision), self.max_num_seqs)
+        of = Roofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts)
+        return Carded(of, self.max_num_seqs)
 
 
 def _tera(figure: float | None) -> float | None:

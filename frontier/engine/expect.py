@@ -39,9 +39,14 @@ class Assumption:
         spec = self.spec
         if self.known:
             return "the simulated engine itself, in virtual time"
+        drafts = (
+            ""
+            if spec.speculation is None
+            else (f"; {spec.speculation.tokens} drafts a step, {spec.speculation.acceptance:.0%} accepted")
+        )
         return (
             f"every step at {spec.efficiency:.0%} of the roofline plus {spec.overhead * 1e3:g} ms; "
-            f"chunks of {spec.max_batched_tokens:,} tokens, at most {spec.max_num_seqs:,} running"
+            f"chunks of {spec.max_batched_tokens:,} tokens, at most {spec.max_num_seqs:,} running{drafts}"
         )
 
 

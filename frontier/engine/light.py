@@ -21,12 +21,12 @@ class Light(Protocol):
     """A described deployment. Rates and bytes are over all its GPUs; None where the description does not say."""
 
     def limits(self, shape: Shape, concurrency: int) -> Limits: ...
-    def step(self, shape: Shape, batch: float) -> float:
-        """The least seconds of a decode step of so many requests."""
+    def token(self, shape: Shape, batch: float) -> float:
+        """The least seconds from one token of a request to its next when so many decode."""
         ...
 
-    def read(self, shape: Shape, batch: float) -> float:
-        """The seconds of memory traffic in such a step."""
+    def read(self, shape: Shape, batch: float) -> float | None:
+        """The seconds of memory traffic in that time; None where a step yields nobody knows how many tokens."""
         ...
 
     def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
@@ -49,50 +49,54 @@ class Carded:
         isl, osl = shape.isl.mean, shape.osl.mean
         return self.roofline.limits(concurrency, isl, osl, self.max_num_seqs, shape.prefix * isl)
 
-    def step(self, shape: Shape, batch: float) -> float:
-        return self.roofline.decode(batch, _context(shape)).seconds
+    def token(self, shape: Shape, batch: float) -> float:
+        return self.roofline.decode(batch, _context(shape)).seconds / self.roofline.per_step
 
-    def read(self, shape: Shape, batch: float) -> float:
+    def read(self, shape: Shape, batch: float) -> float | None:
+        if self.roofline.drafts:
+            return None
         return self.roofline.decode(batch, _context(shape)).bytes / self.roofline.gpu.bandwidth
 
     def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
         prompt = self.roofline.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
-        token = self.roofline.decode(1, _context(shape)).flops
+        token = self.roofline.decode(1, _context(shape)).flops / self.roofline.per_step
         return (requests * prompt + tokens * token) / self.roofline.flops_rate
 
     @property
     def assumption(self) -> str:
         of = self.roofline
-        return f"{of.model.name} in {of.precision} on {of.tp} x {of.gpu.name}"
+        drafts = f", {of.drafts} drafts a step, all accepted" if of.drafts else ""
+        return f"{of.model.name} in {of.precision} on {of.tp} x {of.gpu.name}{drafts}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
     """Described by figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU, `weights` (bytes over all GPUs) read
-    in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing."""
+    in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing. `drafts` as for a Roofline."""
 
     bandwidth: float
     weights: float
     kv_per_token: float = 0.0
     gpus: int = 1
     memory: float | None = None
+    drafts: int = 0
 
     def limits(self, shape: Shape, concurrency: int) -> Limits:
         room = math.inf
         if self.memory is not None and self.kv_per_token > 0:
             room = max(1.0, (self.memory * self.gpus - self.weights) / (_context(shape) * self.kv_per_token))
         running = min(float(concurrency), room)
-        step = self.step(shape, running)
+        step = self.token(shape, running)
         binds = "KV capacity" if running < concurrency else "decode bandwidth"
         e2e = shape.osl.mean * step
         return Limits(concurrency, int(running), 0.0, step, e2e, running / step, binds)
 
-    def step(self, shape: Shape, batch: float) -> float:
+    def token(self, shape: Shape, batch: float) -> float:
         traffic = self.weights + batch * _context(shape) * self.kv_per_token
-        return traffic / (self.bandwidth * self.gpus)
+        return traffic / (self.bandwidth * self.gpus) / (1 + self.drafts)
 
-    def read(self, shape: Shape, batch: float) -> float:
-        return self.step(shape, batch)
+    def read(self, shape: Shape, batch: float) -> float | None:
+        return None if self.drafts else self.token(shape, batch)
 
     def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:  # noqa: ARG002
         return None
@@ -129,7 +133,8 @@ def distance(light: Light, point: Point) -> Distance | None:
     mbu = mfu = None
     if batch is not None and tpot is not None:
         read = light.read(point.shape, min(batch, limits.running))
-        mbu = Estimate(read / tpot.value, _over(read, tpot.high), _over(read, tpot.low), tpot.n)
+        if read is not None:
+            mbu = Estimate(read / tpot.value, _over(read, tpot.high), _over(read, tpot.low), tpot.n)
     requests = point.metrics.get("request_throughput")
     if requests is not None:
         computed = light.computed(point.shape, requests.value, rate.value)
@@ -158,7 +163,7 @@ def bounds(light: Light, point: Point) -> dict[str, float]:
         return {}
     found = {"output_throughput": limits.throughput}
     if (batch := decoding(point)) is not None:
-        found["tpot"] = UNEVEN * light.step(point.shape, min(batch, limits.running))
+        found["tpot"] = UNEVEN * light.token(point.shape, min(batch, limits.running))
     if limits.ttft > 0 and point.shape.prefix == 0 and point.shape.isl == Lengths.fixed(point.shape.isl.low):
         found["ttft"] = limits.ttft
     return found

@@ -14,12 +14,15 @@ class Price(Protocol):
     """Seconds of a step.
 
     `decodes` requests decode and look back on `context` tokens in all; `prefill` prompt tokens are read, with `pairs`
-    (prompt token, earlier token) pairs; `sampled` of the prompts end here and give their first token.
+    (prompt token, earlier token) pairs; `sampled` of the prompts end here and give their first token. `verify` is the
+    step of speculative decoding, in which the decodes bring `queries` tokens in all, their drafts among them.
     """
 
     def decode(self, decodes: int, context: int) -> float: ...
 
     def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float: ...
+
+    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,9 @@ class ExplicitPrice:
     def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:  # noqa: ARG002
         step = self.base + self.per_decode * decodes + self.per_context_token * context
         return step + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
+
+    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        return self.mixed(decodes, context, prefill, pairs, sampled) + self.per_decode * (queries - decodes)
 
 
 class RooflinePrice:
@@ -74,9 +80,13 @@ class RooflinePrice:
         return self._overhead + self._reduce[decodes] + (compute if compute > memory else memory)
 
     def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:
-        seen, tokens = self._seen(decodes, context), decodes + prefill
+        return self.verify(decodes, context, decodes, prefill, pairs, sampled)
+
+    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        seen, tokens = self._seen(decodes, context), queries + prefill
+        looks = seen * queries / decodes if decodes else 0.0
         flops = self._token_flops * prefill + self._light.flops_per_pair * pairs + self._head_flops * sampled
-        compute = self._decode_flops * decodes + self._kv_flops * seen + flops * self._per_flop
+        compute = self._decode_flops * queries + self._kv_flops * looks + flops * self._per_flop
         memory = self._weights[tokens] + self._kv_bytes * (seen + prefill)
         return self._overhead + self._reduce[tokens] + max(compute, memory)
 
@@ -96,7 +106,8 @@ def roofline_of(spec: EngineSpec) -> Roofline:
     """The roofline behind a spec that names a model and hardware. ValueError when it names none."""
     if spec.model is None or spec.hardware is None:
         raise ValueError("model: this spec prices its steps by explicit durations; it has no roofline")
-    return Roofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision)
+    drafts = spec.speculation.tokens if spec.speculation is not None else 0
+    return Roofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts)
 
 
 def kv_blocks(spec: EngineSpec) -> int:

@@ -9,11 +9,13 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Hashable, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 from frontier.engine.alarm import Alarm
-from frontier.engine.scheduler import Scheduler, Step
+from frontier.engine.scheduler import Step
 from frontier.engine.spec import EngineSpec
+from frontier.engine.speculative import make_scheduler
 
 RING = 20_000
 _LATENESS_SAMPLE = 100_000
@@ -22,7 +24,9 @@ _LATENESS_SAMPLE = 100_000
 class Sink(Protocol):
     """Takes a request's tokens as they leave."""
 
-    def token(self, number: int, last: bool) -> None: ...
+    def tokens(self, number: int, count: int, last: bool) -> None:
+        """`count` tokens leave together, the first of them the request's number `number` (from 0)."""
+        ...
 
 
 class Job:
@@ -60,7 +64,7 @@ class Engine:
     """The live engine of one server. Made inside a running event loop; `close` it there."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.scheduler = Scheduler(spec)
+        self.scheduler = make_scheduler(spec)
         self.zero = time.perf_counter()
         self.epoch = time.time() - self.zero
         self.finished: deque[Job] = deque(maxlen=RING)
@@ -144,15 +148,17 @@ class Engine:
             if name in jobs:
                 jobs[name].cached = cached
         self.lateness.append(clock() - end)
-        for name in step.tokens:
+        for name, count in zip(step.tokens, step.counts or repeat(1), strict=False):  # no counts: one each
             job = jobs.get(name)
             if job is None:  # cancelled while the step ran
                 continue
             number = len(job.actual)
-            last = number + 1 == job.output
-            job.sink.token(number, last)
-            job.scheduled.append(end)
-            job.actual.append(clock())
+            last = number + count == job.output
+            job.sink.tokens(number, count, last)
+            left = clock()
+            for _ in range(count):
+                job.scheduled.append(end)
+                job.actual.append(left)
             if last:
                 del jobs[name]
                 self.finished.append(job)

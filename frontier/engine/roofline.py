@@ -55,20 +55,31 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision` of the cache."""
+    """One model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision` of the cache.
+
+    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one token more than that
+    at best: the bounds are those of drafts that cost nothing and are all accepted, so that nothing real passes them.
+    """
 
     model: ModelCard
     gpu: Hardware
     tp: int = 1
     precision: str = "bf16"
     kv_precision: str | None = None
+    drafts: int = 0
 
     @classmethod
     def of(
-        cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None, kv_precision: str | None = None
-    ) -> "Roofline":
+        cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None,
+        kv_precision: str | None = None, drafts: int = 0,
+    ) -> "Roofline":  # fmt: skip
         """With the precision the model is published in, and KV at 16 bits, unless told otherwise."""
-        return cls(model, gpu, tp, precision or model.precision, kv_precision)
+        return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts)
+
+    @property
+    def per_step(self) -> int:
+        """Tokens a decode step yields for each request, at best."""
+        return 1 + self.drafts
 
     @property
     def flops_rate(self) -> float:
@@ -160,12 +171,15 @@ class Roofline:
         return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
 
     def decode(self, batch: float, context: float) -> Bound:
-        """The least time of one decode step of `batch` requests that each look back on `context` tokens."""
+        """The least time of one decode step of `batch` requests that each look back on `context` tokens.
+
+        It verifies `per_step` tokens of each request.
+        """
         m = self.model
-        seen = self.seen(context)
-        flops = batch * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
-        traffic = self.weight_traffic(batch) + batch * seen * self.kv_bytes
-        return self._bound(flops, traffic, batch)
+        seen, tokens = self.seen(context), batch * self.per_step
+        flops = tokens * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
+        traffic = self.weight_traffic(tokens) + batch * seen * self.kv_bytes
+        return self._bound(flops, traffic, tokens)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
         """The least time to read a prompt of `isl` tokens of which the first `cached` are in the prefix cache."""
@@ -201,8 +215,8 @@ class Roofline:
         that come in synchronised waves can escape it.
         """
         step = self.decode(batch, isl + osl / 2)
-        flops = step.flops + batch / osl * self.prefill(isl).flops
-        return max(flops / self.flops_rate, step.bytes / self.gpu.bandwidth)
+        flops = step.flops / self.per_step + batch / osl * self.prefill(isl).flops
+        return max(flops / self.flops_rate, step.bytes / self.per_step / self.gpu.bandwidth)
 
     def limits(
         self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None, cached: float = 0.0
@@ -218,20 +232,21 @@ class Roofline:
             raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
         running = min(concurrency, room, max_num_seqs or concurrency)
         decode, prefill = self.decode(running, context), self.prefill(isl, cached)
-        decoding = (osl - 1) * decode.seconds
+        tpot = decode.seconds / self.per_step
+        decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
         phase = f"decode {_NAMES[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_NAMES[prefill.binds]}"
         ceilings = {
             "network" if phase.endswith("network") else phase: running * osl / e2e,
-            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running),
+            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
         }
         if (sent := self.network(isl - cached) + osl * self.network(running) / running) > 0:
             ceilings["network"] = min(osl / sent, ceilings.get("network", math.inf))
         binds = min(ceilings, key=lambda name: ceilings[name])
-        throughput = min(*ceilings.values(), running / decode.seconds)
+        throughput = min(*ceilings.values(), running / tpot)
         if running < concurrency and binds not in ("prefill compute", "network"):
             binds = "KV capacity" if running == room else "batch cap"
-        return Limits(concurrency, running, prefill.seconds, decode.seconds, e2e, throughput, binds)
+        return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
 
 
 _NAMES: dict[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}

@@ -29,7 +29,8 @@ class Step(NamedTuple):
 
     `first` includes requests that were preempted before and now continue; `cached` says for each of them how many
     prompt tokens came from the prefix cache when it was first admitted. `prefilled` counts prompt tokens read,
-    `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use.
+    `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use. `counts` says how many
+    each of `tokens` got where that may be more than one (speculative decoding); None: one each.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Step(NamedTuple):
     running: int
     waiting: int
     kv_used: float
+    counts: tuple[int, ...] | None = None
 
     @property
     def end(self) -> float:
@@ -51,11 +53,12 @@ class Step(NamedTuple):
         return self.start + self.duration
 
 
-class _Request:
+class Request:
     """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
-    with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done."""
+    with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done. Under
+    speculative decoding `made` counts all tokens generated, and `blocks` those held while decoding."""
 
-    __slots__ = ("cached", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read")
+    __slots__ = ("blocks", "cached", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read")
 
     def __init__(self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable]) -> None:
         self.id = name
@@ -63,7 +66,7 @@ class _Request:
         self.output = output
         self.hashes = hashes
         self.held: list[Hashable] = []
-        self.made = self.read = self.kv = 0
+        self.made = self.read = self.kv = self.blocks = 0
         self.joined = -1
         self.cached = -1
 
@@ -120,11 +123,11 @@ class Scheduler:
         self._block = spec.block_size
         self._reserve = math.ceil(self.kv.blocks * spec.watermark)
         self._index = 0
-        self._waiting: deque[_Request] = deque()
-        self._prefilling: deque[_Request] = deque()
-        self._decoding: dict[RequestId, _Request] = {}
-        self._known: dict[RequestId, _Request] = {}
-        self._ending: dict[int, list[_Request]] = {}
+        self._waiting: deque[Request] = deque()
+        self._prefilling: deque[Request] = deque()
+        self._decoding: dict[RequestId, Request] = {}
+        self._known: dict[RequestId, Request] = {}
+        self._ending: dict[int, list[Request]] = {}
         self._phase = [0] * self._block  # decoding requests by the step (modulo block size) that opens a new block
         self._context = 0  # KV tokens the next step's decodes look back on, their own included
 
@@ -163,7 +166,7 @@ class Scheduler:
                 f"this model's maximum context length is {self.max_len} tokens; "
                 f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
             )
-        request = _Request(name, prompt_tokens, output_tokens, hashes)
+        request = Request(name, prompt_tokens, output_tokens, hashes)
         self._known[name] = request
         self._waiting.append(request)
 
@@ -185,51 +188,67 @@ class Scheduler:
         """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
         if not self._known:
             return None
-        index, block = self._index, self._block
-        preempted: tuple[RequestId, ...] = ()
-        if self._phase[index % block] > self.kv.free:
-            preempted = self._make_room(index)
-        self.kv.take(self._phase[index % block])
-        decodes, context = len(self._decoding), self._context
-        tokens = tuple(self._decoding)
+        index = self._index
+        preempted = self._grow(index)
         prefilled, pairs = 0, 0.0
-        ended: list[_Request] = []
+        ended: list[Request] = []
         if self._prefilling or (self._waiting and not preempted):
-            prefilled, pairs, ended = self._prefill(self.spec.max_batched_tokens - decodes, admit=not preempted)
-        assert decodes or prefilled, "a request that fits alone is always served when it is alone"
+            budget = self.spec.max_batched_tokens - self._budgeted()
+            prefilled, pairs, ended = self._prefill(budget, admit=not preempted)
+        tokens = tuple(self._decoding)
+        assert tokens or prefilled, "a request that fits alone is always served when it is alone"
         running, kv_used = len(self._decoding) + len(self._prefilling) + len(ended), self.kv.used
-        if prefilled:
-            duration = self._price.mixed(decodes, context, prefilled, pairs, len(ended))
-        else:
-            duration = self._price.decode(decodes, context)
+        duration = self._cost(prefilled, pairs, len(ended))
         if not self.disturbance.quiet:
             duration = self.disturbance.apply(now, duration)
-        self._context += decodes
+        counts = self._advance()
         first: tuple[RequestId, ...] = ()
         cached: tuple[int, ...] = ()
         if ended:
             first = tuple(request.id for request in ended)
             cached = tuple(request.cached for request in ended)
             tokens += first
+            if counts is not None:
+                counts += (1,) * len(first)
             for request in ended:
                 self._join(request, index)
-        finished: tuple[RequestId, ...] = ()
-        if index in self._ending:
-            finished = self._finish(index)
-        self.generated_tokens += len(tokens)
+        finished = self._finish(index)
+        self.generated_tokens += len(tokens) if counts is None else sum(counts)
         self._index = index + 1
         return Step(
             index, now, duration, tokens, first, cached, finished, preempted, prefilled, running, len(self._waiting),
-            kv_used,
+            kv_used, counts,
         )  # fmt: skip
+
+    def _grow(self, index: int) -> tuple[RequestId, ...]:
+        """Give the decodes the blocks they write to in this step; who had to be preempted for it."""
+        opening = index % self._block
+        preempted = self._make_room(opening, index) if self._phase[opening] > self.kv.free else ()
+        self.kv.take(self._phase[opening])
+        return preempted
+
+    def _budgeted(self) -> int:
+        """Tokens of the step's budget that the decodes take."""
+        return len(self._decoding)
+
+    def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
+        """What the step costs, undisturbed."""
+        if prefilled:
+            return self._price.mixed(len(self._decoding), self._context, prefilled, pairs, sampled)
+        return self._price.decode(len(self._decoding), self._context)
+
+    def _advance(self) -> tuple[int, ...] | None:
+        """The decodes get their tokens; how many each, or None when it is one each."""
+        self._context += len(self._decoding)
+        return None
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._block)
 
-    def _prefill(self, budget: int, *, admit: bool) -> tuple[int, float, list[_Request]]:
+    def _prefill(self, budget: int, *, admit: bool) -> tuple[int, float, list[Request]]:
         """Spend the budget on prompts: tokens read, pairs attended, and the requests whose prompts end here."""
         read, pairs = 0, 0.0
-        ended: list[_Request] = []
+        ended: list[Request] = []
         room = self.spec.max_num_seqs - len(self._decoding)
         while budget > 0:
             if not self._prefilling and not (admit and self._waiting and len(ended) < room and self._admit()):
@@ -267,7 +286,7 @@ class Scheduler:
         self._prefilling.append(request)
         return True
 
-    def _join(self, request: _Request, index: int) -> None:
+    def _join(self, request: Request, index: int) -> None:
         """The prompt is done and gave a token in step `index`; from the next step on the request decodes."""
         request.kv = request.prompt + request.made
         request.joined = index
@@ -277,7 +296,7 @@ class Scheduler:
         self._context += request.kv + 1
         self._ending.setdefault(index + request.output - request.made - 1, []).append(request)
 
-    def _leave(self, request: _Request) -> None:
+    def _leave(self, request: Request) -> None:
         """Out of the batch before the step `self._index`: blocks, context and the planned end are taken back."""
         del self._decoding[request.id]
         stayed = self._index - request.joined - 1
@@ -292,7 +311,9 @@ class Scheduler:
 
     def _finish(self, index: int) -> tuple[RequestId, ...]:
         """The requests whose last token came in step `index` leave."""
-        ending = self._ending.pop(index)
+        ending = self._ending.pop(index, None)
+        if ending is None:
+            return ()
         for request in ending:
             del self._decoding[request.id]
             del self._known[request.id]
@@ -302,10 +323,10 @@ class Scheduler:
             self.kv.release(request.held, self._blocks(total - 1))
         return tuple(request.id for request in ending)
 
-    def _make_room(self, index: int) -> tuple[RequestId, ...]:
+    def _make_room(self, opening: int, index: int) -> tuple[RequestId, ...]:
         """Preempt from the tail until the decodes left get their blocks; the preempted wait at the queue's head."""
         out = []
-        while self._phase[index % self._block] > self.kv.free:
+        while self._phase[opening] > self.kv.free:
             if self._prefilling:
                 request = self._prefilling.pop()
                 self.kv.release(request.held, self._blocks(request.prompt + request.made))

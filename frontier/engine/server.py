@@ -26,11 +26,12 @@ from aiohttp import web
 
 from frontier._version import __version__
 from frontier.engine.ask import Asked, RefusedError, check_model, pieces_of, read_ask, read_json
+from frontier.engine.exposition import metrics_text
 from frontier.engine.process import SimulatorProcess
 from frontier.engine.realtime import Engine, Job
 from frontier.engine.spec import EngineSpec
 from frontier.engine.tokens import block_hashes, token_ids
-from frontier.engine.wire import Api, Head, closing, error, frame, opening, token_frames, usage_of, whole
+from frontier.engine.wire import Api, Head, closing, error, frame, opening, token_frame, token_frames, usage_of, whole
 
 __all__ = ["SimulatorProcess", "make_app", "run_server"]
 
@@ -52,14 +53,17 @@ class _Stream:
         plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
 
-    def token(self, number: int, last: bool) -> None:
+    def tokens(self, number: int, count: int, last: bool) -> None:
         transport = self.transport
         if transport.is_closing():
             return
-        if number == self.cut:
+        if self.cut is not None and number <= self.cut < number + count:
             transport.abort()
             return
-        data = self.end(number) if last else self.frames[number & 7]
+        if last:
+            data = self.end(number, count)
+        else:
+            data = self.frames[number & 7] if count == 1 else token_frame(self.head, number, count)
         if not number and (first := opening(self.head)):
             data = frame(first) + data
         # The loop would hold all writes of a step back until the last token is prepared; the socket takes them now.
@@ -73,11 +77,11 @@ class _Stream:
         if data:
             transport.write(data)
 
-    def end(self, number: int) -> bytes:
-        """The last token and what follows it."""
+    def end(self, number: int, count: int) -> bytes:
+        """The last tokens and what follows them."""
         job = self.job
         usage = usage_of(job.prompt, job.output, job.cached) if job is not None and self.asked.usage else None
-        return closing(self.head, number, self.asked.finish, usage)
+        return closing(self.head, number, count, self.asked.finish, usage)
 
 
 class _Silent:
@@ -85,7 +89,7 @@ class _Silent:
 
     __slots__ = ()
 
-    def token(self, number: int, last: bool) -> None:
+    def tokens(self, number: int, count: int, last: bool) -> None:
         pass
 
 
@@ -242,27 +246,6 @@ class _Server:
                 }
             )
         )
-
-
-def metrics_text(engine: Engine, model: str) -> bytes:
-    """Prometheus text in vLLM's names."""
-    scheduler = engine.scheduler
-    values = (
-        ("num_requests_running", "gauge", "Requests in the batch.", scheduler.running),
-        ("num_requests_waiting", "gauge", "Requests waiting to be admitted.", engine.waiting),
-        ("kv_cache_usage_perc", "gauge", "Share of KV blocks in use (1 = all).", scheduler.kv.used),
-        ("num_preemptions_total", "counter", "Preemptions.", scheduler.preemptions),
-        ("prompt_tokens_total", "counter", "Prompt tokens processed.", scheduler.prompt_tokens),
-        ("generation_tokens_total", "counter", "Tokens generated.", scheduler.generated_tokens),
-        ("prefix_cache_queries_total", "counter", "Prompt tokens looked up.", scheduler.cache_queries),
-        ("prefix_cache_hits_total", "counter", "Prompt tokens found cached.", scheduler.cache_hits),
-    )
-    label = model.replace("\\", "\\\\").replace('"', '\\"')
-    lines = []
-    for name, kind, text, value in values:
-        lines += [f"# HELP vllm:{name} {text}", f"# TYPE vllm:{name} {kind}"]
-        lines.append(f'vllm:{name}{{engine="0",model_name="{label}"}} {float(value)}')
-    return ("\n".join(lines) + "\n").encode()
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:

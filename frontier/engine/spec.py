@@ -11,6 +11,7 @@ or from a model and a GPU through the roofline, divided by an efficiency:
 
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,22 @@ class Faults:
 
     error_rate: float = 0.0
     cut_rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding: `tokens` drafts per request and step, each of which is accepted with probability
+    `acceptance` when those before it were. One draft token costs the share `draft` of a step that decodes one token per
+    request; 0 for drafts looked up in the prompt."""
+
+    tokens: int
+    acceptance: float = 0.7
+    draft: float = 0.05
+
+    @property
+    def expected(self) -> float:
+        """Tokens a step yields on average for a request: (1 - a^(k + 1)) / (1 - a)."""
+        return math.fsum(self.acceptance**j for j in range(self.tokens + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,7 @@ class EngineSpec:
     watermark: float = 0.01
     max_model_len: int | None = None
     prefix_cache: bool = False
+    speculation: Speculation | None = None
     noise: float = 0.0
     noise_kind: Literal["lognormal", "gamma"] = "lognormal"
     seed: int = 0
@@ -117,6 +135,11 @@ class EngineSpec:
                 f"max_batched_tokens: {self.max_batched_tokens} is below max_num_seqs ({self.max_num_seqs}); "
                 "every running request needs one token of the budget"
             )
+        if self.speculation is not None and self.max_batched_tokens < self.max_num_seqs * (1 + self.speculation.tokens):
+            raise ValueError(
+                f"max_batched_tokens: {self.max_batched_tokens} is below max_num_seqs x (1 + speculation.tokens) "
+                f"({self.max_num_seqs * (1 + self.speculation.tokens)}); every running request verifies its drafts"
+            )
         if self.kv_tokens is not None and self.kv_tokens < 2 * self.block_size:
             raise ValueError(f"kv_tokens: {self.kv_tokens} is less than two blocks of {self.block_size}")
         if self.model is not None and self.hardware is not None and self.kv_tokens is None:
@@ -132,7 +155,7 @@ class EngineSpec:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        for key in ("stalls", "faults", "model"):
+        for key in ("stalls", "faults", "model", "speculation"):
             if key in plain:
                 plain[key] = dataclasses.asdict(plain[key])
         if self.hardware is not None:
@@ -255,6 +278,11 @@ def _part(readers: Mapping[str, Reader], make: Callable[..., Any], needed: tuple
     return read
 
 
+speculation_value = _part(
+    {"tokens": _count(1), "acceptance": _number(0, 1), "draft": _number(0, 1)}, Speculation, needed=("tokens",)
+)
+"""Reads a `speculation` mapping."""
+
 _READERS: Mapping[str, Reader] = {
     **dict.fromkeys((*_PRICES, "overhead", "ingest"), _duration),
     "model_name": _text,
@@ -274,6 +302,7 @@ _READERS: Mapping[str, Reader] = {
     "stalls": _part(
         {"every": _positive_duration, "duration": _positive_duration}, Stalls, needed=("every", "duration")
     ),
+    "speculation": speculation_value,
     "drift": _number(-1, 100),
     "time_scale": _number(0, 1e6, above=True),
     "faults": _part({"error_rate": _number(0, 1), "cut_rate": _number(0, 1)}, Faults, needed=()),

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from frontier.engine.price import price_of
 from frontier.engine.scheduler import Scheduler, Step
 from frontier.engine.spec import EngineSpec
+from frontier.engine.speculative import SpeculativeScheduler, make_scheduler, speculation_counters
 from frontier.metrics import Unit, metric
 from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
 
@@ -28,7 +29,8 @@ _CHARS_PER_TOKEN = 5
 
 @dataclass(slots=True)
 class _Sent:
-    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it tokens."""
+    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it one token
+    each; where steps give several, or not every step gives any, `steps` and `counts` say which gave how many."""
 
     index: int
     stream: int
@@ -36,6 +38,8 @@ class _Sent:
     prompt: int
     output: int
     spans: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
     open: int = -1
     cached: int = 0
     done: bool = False
@@ -146,7 +150,12 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     price = price_of(spec)
     isl, osl = round(shape.isl.mean), shape.osl.mean
     running = min(concurrency, spec.max_num_seqs)
-    step = price.decode(running, round(running * (isl + osl / 2)))
+    context = round(running * (isl + osl / 2))
+    step = price.decode(running, context)
+    if (speculation := spec.speculation) is not None:
+        drafting = speculation.draft * speculation.tokens * step
+        verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
+        step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
     reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
@@ -156,7 +165,7 @@ class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
     def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
-        self.scheduler = Scheduler(spec)
+        self.scheduler = make_scheduler(spec)
         self.shape, self.streams = shape, streams
         self.rng = random.Random(seed)
         self.ingest = spec.ingest * spec.time_scale
@@ -189,8 +198,21 @@ class _Loop:
         step = self.scheduler.step(now)
         if step is None:
             return None
-        number, end, requests = step.number, step.start + step.duration, self.requests
-        self.ends.append(end)
+        self.ends.append(step.end)
+        if step.counts is None:
+            self._span(step)
+        else:
+            self._count(step, step.counts)
+        for name in step.finished:
+            request = self.requests[name]
+            request.done = True
+            self.completed += 1
+            heapq.heappush(self.arrivals, (step.end, self.completed + self.streams, request.stream))
+        return step
+
+    def _span(self, step: Step) -> None:
+        """One token for everybody in the batch: only who came and who went is noted."""
+        number, requests = step.number, self.requests
         for name in step.preempted:
             request = requests[name]
             if request.open >= 0:
@@ -202,10 +224,15 @@ class _Loop:
         for name in step.finished:
             request = requests[name]
             request.spans.append((request.open, number + 1))
-            request.done = True
-            self.completed += 1
-            heapq.heappush(self.arrivals, (end, self.completed + self.streams, request.stream))
-        return step
+
+    def _count(self, step: Step, counts: Sequence[int]) -> None:
+        """Who got how many."""
+        number, requests = step.number, self.requests
+        for name, count in zip(step.tokens, counts, strict=True):
+            requests[name].steps.append(number)
+            requests[name].counts.append(count)
+        for name, cached in zip(step.first, step.cached, strict=True):
+            requests[name].cached = cached
 
 
 class _Gauges:
@@ -218,7 +245,8 @@ class _Gauges:
 
     def counters(self) -> dict[str, float]:
         s = self.scheduler
-        return {
+        drafted = speculation_counters(s) if isinstance(s, SpeculativeScheduler) else {}
+        return drafted | {
             "num_preemptions_total": float(s.preemptions),
             "prompt_tokens_total": float(s.prompt_tokens),
             "generation_tokens_total": float(s.generated_tokens),
@@ -294,11 +322,23 @@ def _counts(request: _Sent, window: Window) -> bool:
     return window.start <= request.sent <= window.end
 
 
+def _spans(request: _Sent, steps: int) -> list[tuple[int, int]]:
+    """Its spans, the one that was open at the end closed."""
+    return request.spans if request.done or request.open < 0 else [*request.spans, (request.open, steps)]
+
+
+def _arrived(request: _Sent, steps: int, low: int, high: int) -> int:
+    """Tokens it got in the steps from `low` to before `high`."""
+    if request.steps:
+        return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
+    return sum(max(0, min(b, high) - max(a, low)) for a, b in _spans(request, steps))
+
+
 def _times(request: _Sent, ends: Floats) -> Floats:
-    """When each of the request's tokens came."""
-    if len(request.spans) == 1:
-        return ends[request.spans[0][0] : request.spans[0][1]]
-    return np.concatenate([ends[a:b] for a, b in request.spans] or [ends[:0]])
+    """When each of the steps that gave it tokens ended."""
+    if request.steps:
+        return ends[request.steps]
+    return np.concatenate([ends[a:b] for a, b in _spans(request, len(ends))] or [ends[:0]])
 
 
 def _arrays(run: _Run) -> Arrays:
@@ -306,15 +346,12 @@ def _arrays(run: _Run) -> Arrays:
     inside = [request for request in run.requests if _counts(request, run.window)]
     sent = np.array([request.sent for request in inside])
     tokens = np.array([request.output for request in inside], dtype=np.int64)
-    first = run.ends[[request.spans[0][0] for request in inside]]
-    last = run.ends[[request.spans[-1][1] - 1 for request in inside]]
+    first = run.ends[[request.steps[0] if request.steps else request.spans[0][0] for request in inside]]
+    last = run.ends[[request.steps[-1] if request.steps else request.spans[-1][1] - 1 for request in inside]]
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
     low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
-    output = 0
-    for request in run.requests:
-        spans = request.spans if request.done or request.open < 0 else [*request.spans, (request.open, len(run.ends))]
-        output += sum(max(0, min(b, int(high)) - max(a, int(low))) for a, b in spans)
+    output = sum(_arrived(request, len(run.ends), int(low), int(high)) for request in run.requests)
     return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
 
 
@@ -324,8 +361,8 @@ def _records(run: _Run) -> list[Record]:
 
 
 def _record(request: _Sent, run: _Run) -> Record:
-    spans = request.spans if request.done or request.open < 0 else [*request.spans, (request.open, len(run.ends))]
-    times = _times(dataclasses.replace(request, spans=spans), run.ends)
+    times = _times(request, run.ends)
+    tokens = sum(request.counts) if request.steps else len(times)
     seen = len(times)
     first, last = (float(times[0]), float(times[-1])) if seen else (None, None)
     return Record(
@@ -344,8 +381,8 @@ def _record(request: _Sent, run: _Run) -> Record:
         cached_tokens=request.cached if request.done else None,
         events=seen,
         reads=seen,
-        text_bytes=seen * _CHARS_PER_TOKEN,
-        text_chars=seen * _CHARS_PER_TOKEN,
+        text_bytes=tokens * _CHARS_PER_TOKEN,
+        text_chars=tokens * _CHARS_PER_TOKEN,
         finish_reason="length" if request.done else None,
         status=200,
         gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),

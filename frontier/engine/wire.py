@@ -59,6 +59,16 @@ def token_frames(head: Head) -> tuple[bytes, ...]:
     return tuple(frame(before + word.encode() + after) for word in WORDS)
 
 
+def words(number: int, count: int) -> str:
+    """The text of `count` tokens from number `number` on."""
+    return "".join(WORDS[i % len(WORDS)] for i in range(number, number + count))
+
+
+def token_frame(head: Head, number: int, count: int) -> bytes:
+    """The framed event of several tokens that left together."""
+    return frame(head.event([head.choice(words(number, count), None)]))
+
+
 def opening(head: Head) -> bytes:
     """What precedes the first token, unframed: chat has a chunk with the role and empty content."""
     if head.api != "chat":
@@ -67,16 +77,16 @@ def opening(head: Head) -> bytes:
     return head.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
 
 
-def closing(head: Head, number: int, finish: str, usage: dict[str, Any] | None) -> bytes:
-    """The last token's event and all that follows it, framed."""
-    last = frame(head.event([head.choice(WORDS[number % len(WORDS)], finish)]))
+def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, Any] | None) -> bytes:
+    """The event of the last tokens and all that follows it, framed."""
+    last = frame(head.event([head.choice(words(number, count), finish)]))
     counted = frame(head.event([], usage)) if usage is not None else b""
     return last + counted + frame(DONE)
 
 
 def whole(head: Head, tokens: int, finish: str, usage: dict[str, Any]) -> bytes:
     """The answer to a request that did not ask for a stream."""
-    text = "".join(WORDS[i % len(WORDS)] for i in range(tokens))
+    text = words(0, tokens)
     choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
     if head.api == "chat":
         choice["message"] = {"role": "assistant", "content": text}

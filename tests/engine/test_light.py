@@ -26,7 +26,7 @@ def measured(c: int, rate: float, tpot: float, ttft: float = 0.05, shape: Shape 
 def test_stated_figures_give_the_published_step_of_an_8b_model() -> None:
     # Llama-3.1-8B in BF16 on an H100, 1024/1024: 27.89 GB a step at 64 requests, so 8.327 ms.
     assert Stated(**STATED).limits(CHAT, 64).throughput == pytest.approx(64 / 8.327e-3, rel=0.01)
-    assert Stated(**STATED).step(CHAT, 64) == pytest.approx(H100.step(CHAT, 64), rel=0.01)
+    assert Stated(**STATED).token(CHAT, 64) == pytest.approx(H100.token(CHAT, 64), rel=0.01)
 
 
 def test_memory_bounds_how_many_requests_run() -> None:
@@ -108,3 +108,32 @@ def test_the_curve_of_light_rises_and_ends_at_the_ceiling() -> None:
         assert sorted(line) == list(line)
         assert line[-1][1] == H100.limits(CHAT, 100).throughput
         assert all(math.isfinite(x) for x, _ in line)
+
+
+def test_speculation_raises_the_ceiling_to_that_of_drafts_that_are_all_accepted() -> None:
+    drafted = Carded(Roofline.of(card("llama-3.1-8b"), hardware("h100"), drafts=4))
+    for shape, c in ((CHAT, 1), (CHAT, 64), (Shape.of(128, 2048), 256)):
+        plain, high = H100.limits(shape, c), drafted.limits(shape, c)
+        assert plain.tpot / 5 <= high.tpot < plain.tpot
+        assert plain.throughput < high.throughput <= 5 * plain.throughput
+        assert plain.ttft == high.ttft
+    assert drafted.limits(CHAT, 1).tpot == pytest.approx(plain_token() / 5, rel=1e-3), "memory binds: five for one"
+    stated = Stated(**STATED, drafts=4)
+    assert stated.token(CHAT, 8) == pytest.approx(Stated(**STATED).token(CHAT, 8) / 5)
+    # How many tokens a step gave is not known, so neither is how often the weights were read.
+    for light in (drafted, stated):
+        found = distance(light, measured(8, 500.0, 0.01))
+        assert found is not None
+        assert found.mbu is None
+    assert "4 drafts a step, all accepted" in drafted.assumption
+
+
+def plain_token() -> float:
+    return H100.token(CHAT, 1)
+
+
+def test_arithmetic_that_binds_is_not_amortized_by_drafts() -> None:
+    roofline = Roofline.of(card("llama-3.1-8b"), hardware("l40s"))
+    drafted = Roofline.of(card("llama-3.1-8b"), hardware("l40s"), drafts=7)
+    assert "compute" == drafted.decode(512, 512).binds
+    assert drafted.decode(512, 512).seconds / 8 == pytest.approx(roofline.decode(512, 512).flops / roofline.flops_rate)
