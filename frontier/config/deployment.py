@@ -383,7 +383,7 @@ class DeploymentConfig(Strict):
         if not self.is_simulator:
             return None
         spec = self.engine_spec()
-        if spec.model is None or spec.time_scale != 1.0:
+        if spec.model is None or spec.time_scale != 1.0 or spec.disaggregation is not None:
             return None
         return Carded(roofline_of(spec), spec.max_num_seqs)
 

@@ -59,7 +59,8 @@ def expect(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
     n = len(run.ttft)
     context = shape.isl.mean + shape.osl.mean / 2
     room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
-    running = min(concurrency, spec.max_num_seqs, room)
+    pools = spec.disaggregation.decode if spec.disaggregation is not None else 1
+    running = min(concurrency, spec.max_num_seqs * pools, room * pools)
     if assumed.known:
         exact = [Estimate(value, value, value, n) for value in (ttft, step, rate)]
         return Prediction(concurrency, exact[0], exact[1], exact[2], running, "simulated")

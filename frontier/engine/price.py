@@ -110,6 +110,14 @@ def roofline_of(spec: EngineSpec) -> Roofline:
     return Roofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts)
 
 
+def transfer_of(spec: EngineSpec) -> tuple[float, float]:
+    """Seconds per prompt token, and per request, in which KV moves from a prefill to a decode instance."""
+    pools = spec.disaggregation
+    assert pools is not None
+    size = roofline_of(spec).kv_bytes if pools.kv_per_token is None else pools.kv_per_token
+    return size / pools.link * spec.time_scale, pools.latency * spec.time_scale
+
+
 def kv_blocks(spec: EngineSpec) -> int:
     """Blocks of KV the deployment has."""
     tokens = spec.kv_tokens

@@ -5,15 +5,18 @@ what had arrived by then. So what a client sees is the virtual engine's answer t
 """
 
 import asyncio
+import math
 import time
 from array import array
 from collections import deque
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Protocol
 
 from frontier.engine.alarm import Alarm
-from frontier.engine.scheduler import Step
+from frontier.engine.pools import Disaggregated
+from frontier.engine.scheduler import Scheduler, Step
 from frontier.engine.spec import EngineSpec
 from frontier.engine.speculative import make_scheduler
 
@@ -61,10 +64,15 @@ class Job:
 
 
 class Engine:
-    """The live engine of one server. Made inside a running event loop; `close` it there."""
+    """The live engine of one server. Made inside a running event loop; `close` it there.
+
+    `state` is what there is to know of it: the scheduler of its one instance here.
+    """
+
+    state: Scheduler | Disaggregated
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.scheduler = make_scheduler(spec)
+        self.state = self.scheduler = make_scheduler(spec)
         self.zero = time.perf_counter()
         self.epoch = time.time() - self.zero
         self.finished: deque[Job] = deque(maxlen=RING)
@@ -79,13 +87,13 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Requests received but not running."""
-        return self.scheduler.waiting + len(self._arriving)
+        return self.state.waiting + len(self._arriving)
 
     def check(self, job: Job) -> None:
         """ValueError when the request can never fit."""
-        if job.prompt + job.output > self.scheduler.max_len:
+        if job.prompt + job.output > self.state.max_len:
             raise ValueError(
-                f"This model's maximum context length is {self.scheduler.max_len} tokens. However, you requested "
+                f"This model's maximum context length is {self.state.max_len} tokens. However, you requested "
                 f"{job.prompt + job.output} tokens ({job.prompt} in the prompt, {job.output} in the completion)."
             )
 
@@ -101,11 +109,15 @@ class Engine:
         """The client is gone: free what the request holds."""
         if self._jobs.pop(job.name, None) is None:
             return
-        if not self.scheduler.cancel(job.name) and job in self._arriving:
+        if not self._dropped(job) and job in self._arriving:
             self._arriving.remove(job)
         self.finished.append(job)
         if not job.done.done():
             job.done.cancel()
+
+    def _dropped(self, job: Job) -> bool:
+        """It was in the engine, and is no more."""
+        return self.scheduler.cancel(job.name)
 
     def close(self) -> None:
         """Stop stepping."""
@@ -164,3 +176,52 @@ class Engine:
                 self.finished.append(job)
                 if not job.done.done():
                     job.done.set_result(None)
+
+
+class PooledEngine(Engine):
+    """The live engine of a server whose spec is disaggregated: its `state` has the instances of both pools."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        super().__init__(replace(spec, disaggregation=None))
+        self.state = self.pools = Disaggregated(spec)
+
+    def submit(self, job: Job) -> None:
+        job.name, self._next = self._next, self._next + 1
+        self._jobs[job.name] = job
+        self._arriving.append(job)
+        self._set_alarm()
+
+    def _dropped(self, job: Job) -> bool:
+        found = self.pools.cancel(job.name, time.perf_counter() - self.zero)
+        self._set_alarm()
+        return found
+
+    def _set_alarm(self) -> None:
+        due = self._due
+        if due < math.inf:
+            self._alarm.set(due)
+
+    @property
+    def _due(self) -> float:
+        """When the next request arrives or the next thing happens, whichever is first."""
+        arrival = self._arriving[0].receipt + self._ingest if self._arriving else math.inf
+        return min(arrival, self.pools.next_event + self.zero)
+
+    def _ring(self) -> None:
+        """Do all that is due, then let the tokens leave."""
+        steps = []
+        while self._due <= time.perf_counter():
+            event = self.pools.next_event + self.zero
+            if self._arriving and (at := self._arriving[0].receipt + self._ingest) <= event:
+                job = self._arriving.popleft()
+                self.pools.submit(job.name, job.prompt, job.output, job.hashes, at - self.zero)
+            elif (step := self.pools.advance()) is not None:
+                steps.append(step)
+        self._set_alarm()
+        for step in steps:
+            self._emit(step, self.zero + step.start + step.duration)
+
+
+def make_engine(spec: EngineSpec) -> Engine:
+    """The live engine of `spec`."""
+    return Engine(spec) if spec.disaggregation is None else PooledEngine(spec)

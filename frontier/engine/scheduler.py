@@ -13,6 +13,7 @@ events nothing is counted per request, so a step in which everybody only decodes
 import math
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +52,24 @@ class Step(NamedTuple):
     def end(self) -> float:
         """When its tokens leave."""
         return self.start + self.duration
+
+
+@dataclass(slots=True)
+class Drafted:
+    """What speculative decoding did so far: requests that brought drafts into a step, draft tokens, and those accepted
+    by their position among them."""
+
+    drafts: int
+    tokens: int
+    accepted: list[int]
+
+    @classmethod
+    def sum(cls, parts: Sequence["Drafted"]) -> "Drafted | None":
+        """All of them together; None without any."""
+        if not parts:
+            return None
+        positions = zip(*(part.accepted for part in parts), strict=True)
+        return cls(sum(p.drafts for p in parts), sum(p.tokens for p in parts), [sum(at) for at in positions])
 
 
 class Request:
@@ -117,6 +136,8 @@ class Scheduler:
         self.kv = KvPool(kv_blocks(spec), spec.prefix_cache)
         self.max_len = max_len(spec)
         self.disturbance = Disturbance(spec)
+        self.drafted: Drafted | None = None
+        self.pinned = 0  # blocks kept for requests that are not here, or not yet
         self.preemptions = self.prompt_tokens = self.generated_tokens = 0
         self.cache_queries = self.cache_hits = 0
         self._price = price_of(spec)
@@ -146,6 +167,21 @@ class Scheduler:
         """Requests that wait to be admitted."""
         return len(self._waiting)
 
+    @property
+    def kv_used(self) -> float:
+        """Share of KV blocks in use."""
+        return self.kv.used
+
+    def check(self, prompt_tokens: int, output_tokens: int) -> None:
+        """ValueError when prompt and output are empty, or longer than the deployment takes."""
+        if prompt_tokens < 1 or output_tokens < 1:
+            raise ValueError("a request needs at least one prompt token and one output token")
+        if prompt_tokens + output_tokens > self.max_len:
+            raise ValueError(
+                f"this model's maximum context length is {self.max_len} tokens; "
+                f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
+            )
+
     def submit(
         self,
         name: RequestId,
@@ -159,13 +195,7 @@ class Scheduler:
         """
         if name in self._known:
             raise ValueError(f"request {name!r} is already in the engine")
-        if prompt_tokens < 1 or output_tokens < 1:
-            raise ValueError("a request needs at least one prompt token and one output token")
-        if prompt_tokens + output_tokens > self.max_len:
-            raise ValueError(
-                f"this model's maximum context length is {self.max_len} tokens; "
-                f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
-            )
+        self.check(prompt_tokens, output_tokens)
         request = Request(name, prompt_tokens, output_tokens, hashes)
         self._known[name] = request
         self._waiting.append(request)
@@ -196,7 +226,9 @@ class Scheduler:
             budget = self.spec.max_batched_tokens - self._budgeted()
             prefilled, pairs, ended = self._prefill(budget, admit=not preempted)
         tokens = tuple(self._decoding)
-        assert tokens or prefilled, "a request that fits alone is always served when it is alone"
+        if not (tokens or prefilled):
+            assert self.pinned, "a request that fits alone is always served when it is alone"
+            return None
         running, kv_used = len(self._decoding) + len(self._prefilling) + len(ended), self.kv.used
         duration = self._cost(prefilled, pairs, len(ended))
         if not self.disturbance.quiet:

@@ -28,7 +28,7 @@ from frontier._version import __version__
 from frontier.engine.ask import Asked, RefusedError, check_model, pieces_of, read_ask, read_json
 from frontier.engine.exposition import metrics_text
 from frontier.engine.process import SimulatorProcess
-from frontier.engine.realtime import Engine, Job
+from frontier.engine.realtime import Engine, Job, make_engine
 from frontier.engine.spec import EngineSpec
 from frontier.engine.tokens import block_hashes, token_ids
 from frontier.engine.wire import Api, Head, closing, error, frame, opening, token_frame, token_frames, usage_of, whole
@@ -118,7 +118,7 @@ class _Server:
         )
 
     async def engine_context(self, app: web.Application) -> Any:
-        app[ENGINE] = Engine(self.spec)
+        app[ENGINE] = make_engine(self.spec)
         yield
         app[ENGINE].close()
 
@@ -197,7 +197,7 @@ class _Server:
         name = self.spec.model_name
         card = {
             "id": name, "object": "model", "created": self.started, "owned_by": "frontier", "root": name,
-            "parent": None, "max_model_len": self.engine.scheduler.max_len,
+            "parent": None, "max_model_len": self.engine.state.max_len,
         }  # fmt: skip
         return _json(orjson.dumps({"object": "list", "data": [card]}))
 
@@ -209,7 +209,7 @@ class _Server:
             orjson.dumps(
                 {
                     "count": len(pieces),
-                    "max_model_len": self.engine.scheduler.max_len,
+                    "max_model_len": self.engine.state.max_len,
                     "tokens": token_ids(pieces),
                     "token_strs": None,
                 }

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware, hardware_mapping
 from frontier.engine.roofline import Roofline
-from frontier.units import parse_duration, parse_share
+from frontier.units import parse_bandwidth, parse_duration, parse_share, parse_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,19 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class Disaggregation:
+    """So many instances that read prompts and so many that decode, each as the rest of the spec describes one. KV moves
+    between them at `link` bytes per second and GPU, and `latency` seconds more for each request; `kv_per_token` bytes
+    on each GPU (None: what the model's card says)."""
+
+    prefill: int = 1
+    decode: int = 1
+    link: float = 50e9
+    latency: float = 2e-3
+    kv_per_token: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One simulated deployment. Durations in seconds.
 
@@ -92,6 +105,7 @@ class EngineSpec:
     max_model_len: int | None = None
     prefix_cache: bool = False
     speculation: Speculation | None = None
+    disaggregation: Disaggregation | None = None
     noise: float = 0.0
     noise_kind: Literal["lognormal", "gamma"] = "lognormal"
     seed: int = 0
@@ -145,6 +159,8 @@ class EngineSpec:
         if self.model is not None and self.hardware is not None and self.kv_tokens is None:
             light = Roofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
             light.kv_tokens()  # refuses weights that do not fit
+        if self.model is None and self.disaggregation is not None and self.disaggregation.kv_per_token is None:
+            raise ValueError("disaggregation.kv_per_token: missing; without a model nobody knows it, write 128KiB")
         if self.model is None and self.step_base + self.per_decode <= 0:
             raise ValueError("step_base: a step must take some time; give step_base or per_decode")
 
@@ -155,7 +171,7 @@ class EngineSpec:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        for key in ("stalls", "faults", "model", "speculation"):
+        for key in ("stalls", "faults", "model", "speculation", "disaggregation"):
             if key in plain:
                 plain[key] = dataclasses.asdict(plain[key])
         if self.hardware is not None:
@@ -241,6 +257,21 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
+def _measure(parse: Callable[[str], float], example: str) -> Reader:
+    """Bytes, or bytes per second: a number, or a text with its unit."""
+
+    def read(key: str, value: Any) -> float:
+        try:
+            found = parse(value) if isinstance(value, str) else float(value)
+        except (ValueError, TypeError):
+            found = math.nan
+        if isinstance(value, bool) or not 0 < found < math.inf:
+            raise ValueError(f"{key}: {value!r} is not a size: write {example}")
+        return found
+
+    return read
+
+
 def _flag(key: str, value: Any) -> bool:
     if isinstance(value, str):
         value = {"true": True, "false": False}.get(value.strip().lower(), value)
@@ -270,6 +301,7 @@ def _part(readers: Mapping[str, Reader], make: Callable[..., Any], needed: tuple
         for name in value:
             if name not in readers:
                 raise ValueError(f"{key}.{name}: unknown key; known: {', '.join(readers)}")
+        value = {name: inner for name, inner in value.items() if inner is not None}
         for name in needed:
             if name not in value:
                 raise ValueError(f"{key}.{name}: missing")
@@ -303,6 +335,17 @@ _READERS: Mapping[str, Reader] = {
         {"every": _positive_duration, "duration": _positive_duration}, Stalls, needed=("every", "duration")
     ),
     "speculation": speculation_value,
+    "disaggregation": _part(
+        {
+            "prefill": _count(1),
+            "decode": _count(1),
+            "link": _measure(parse_bandwidth, "50GB/s"),
+            "latency": _duration,
+            "kv_per_token": _measure(parse_size, "128KiB"),
+        },
+        Disaggregation,
+        needed=(),
+    ),
     "drift": _number(-1, 100),
     "time_scale": _number(0, 1e6, above=True),
     "faults": _part({"error_rate": _number(0, 1), "cut_rate": _number(0, 1)}, Faults, needed=()),

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from frontier.engine.scheduler import Request, RequestId, Scheduler
+from frontier.engine.scheduler import Drafted, Request, RequestId, Scheduler
 from frontier.engine.spec import EngineSpec, Speculation
 
 
@@ -43,18 +43,17 @@ class SpeculativeScheduler(Scheduler):
     def __init__(self, spec: EngineSpec) -> None:
         super().__init__(spec)
         assert spec.speculation is not None
-        self.drafts = self.draft_tokens = 0
-        self.accepted = [0] * spec.speculation.tokens
+        self._did = self.drafted = Drafted(0, 0, [0] * spec.speculation.tokens)
         self._speculation = spec.speculation
         self._acceptance = Acceptance(spec.speculation, spec.seed)
-        self._drafted: dict[RequestId, int] = {}
+        self._brought: dict[RequestId, int] = {}
         self._done: list[Request] = []
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:  # noqa: ARG002
         """Blocks for each decoding request's next token and drafts; the latest arrival makes room where there are
         none left."""
         out: list[RequestId] = []
-        self._drafted.clear()
+        self._brought.clear()
         self._context = 0
         for name in tuple(self._decoding):
             request = self._decoding.get(name)
@@ -71,7 +70,7 @@ class SpeculativeScheduler(Scheduler):
             if need > 0:
                 self.kv.take(need)
                 request.blocks += need
-            self._drafted[name] = drafts
+            self._brought[name] = drafts
             self._context += known + drafts
         self.preemptions += len(out)
         return tuple(out)
@@ -90,7 +89,7 @@ class SpeculativeScheduler(Scheduler):
         return request.id
 
     def _budgeted(self) -> int:
-        return len(self._decoding) + sum(self._drafted.values())
+        return len(self._decoding) + sum(self._brought.values())
 
     def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
         decodes = len(self._decoding)
@@ -98,19 +97,19 @@ class SpeculativeScheduler(Scheduler):
         found = self._price.verify(decodes, self._context, queries, prefilled, pairs, sampled)
         if decodes and self._speculation.draft:
             each = self._price.decode(decodes, self._context)
-            found += self._speculation.draft * max(self._drafted.values()) * each
+            found += self._speculation.draft * max(self._brought.values()) * each
         return found
 
     def _advance(self) -> tuple[int, ...] | None:
         counts = []
         for name, request in self._decoding.items():
-            drafts = self._drafted[name]
+            drafts = self._brought[name]
             accepted = self._acceptance.draw(drafts)
             if drafts:
-                self.drafts += 1
-                self.draft_tokens += drafts
+                self._did.drafts += 1
+                self._did.tokens += drafts
                 for position in range(accepted):
-                    self.accepted[position] += 1
+                    self._did.accepted[position] += 1
             got = min(accepted + 1, request.output - request.made)
             request.made += got
             counts.append(got)
@@ -137,15 +136,6 @@ class SpeculativeScheduler(Scheduler):
             self._leave(request)
             del self._known[request.id]
         return tuple(request.id for request in done)
-
-
-def speculation_counters(scheduler: SpeculativeScheduler) -> dict[str, float]:
-    """What was drafted and accepted so far, in vLLM's names. Accepted drafts beyond the output asked count too."""
-    return {
-        "spec_decode_num_drafts_total": float(scheduler.drafts),
-        "spec_decode_num_draft_tokens_total": float(scheduler.draft_tokens),
-        "spec_decode_num_accepted_tokens_total": float(sum(scheduler.accepted)),
-    }
 
 
 def make_scheduler(spec: EngineSpec) -> Scheduler:

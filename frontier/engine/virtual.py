@@ -16,10 +16,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from frontier.engine.price import price_of
+from frontier.engine.pools import Disaggregated
+from frontier.engine.price import price_of, transfer_of
 from frontier.engine.scheduler import Scheduler, Step
 from frontier.engine.spec import EngineSpec
-from frontier.engine.speculative import SpeculativeScheduler, make_scheduler, speculation_counters
+from frontier.engine.speculative import make_scheduler
 from frontier.metrics import Unit, metric
 from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
 
@@ -149,7 +150,8 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     """A first guess at a request's end-to-end latency at this concurrency, without queueing, in seconds."""
     price = price_of(spec)
     isl, osl = round(shape.isl.mean), shape.osl.mean
-    running = min(concurrency, spec.max_num_seqs)
+    pools = spec.disaggregation
+    running = min(math.ceil(concurrency / pools.decode) if pools else concurrency, spec.max_num_seqs)
     context = round(running * (isl + osl / 2))
     step = price.decode(running, context)
     if (speculation := spec.speculation) is not None:
@@ -157,6 +159,9 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
         verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
         step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
+    if pools is not None:  # nobody reads prompts where others decode
+        per_token, latency = transfer_of(spec)
+        return price.mixed(0, 0, own, own * own / 2, 1) * isl / own + isl * per_token + latency + step * osl
     reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
 
@@ -165,6 +170,7 @@ class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
     def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
+        self.pools = None if spec.disaggregation is None else Disaggregated(spec)
         self.scheduler = make_scheduler(spec)
         self.shape, self.streams = shape, streams
         self.rng = random.Random(seed)
@@ -190,12 +196,16 @@ class _Loop:
             hashes: Sequence[tuple[str, int]] = ()
             if self.shared:
                 hashes = self.shared[: int(self.prefix * prompt) // self.block]
-            self.scheduler.submit(request.index, prompt, output, hashes)
+            if self.pools is None:
+                self.scheduler.submit(request.index, prompt, output, hashes)
+            else:
+                self.pools.submit(request.index, prompt, output, hashes, now)
 
     def advance(self, now: float) -> Step | None:
         """One step from `now` on; None when the engine is idle until the next arrival."""
-        self.admit(now)
-        step = self.scheduler.step(now)
+        if self.pools is None:
+            self.admit(now)
+        step = self.scheduler.step(now) if self.pools is None else self._next_of(self.pools)
         if step is None:
             return None
         self.ends.append(step.end)
@@ -209,6 +219,15 @@ class _Loop:
             self.completed += 1
             heapq.heappush(self.arrivals, (step.end, self.completed + self.streams, request.stream))
         return step
+
+    def _next_of(self, pools: Disaggregated) -> Step:
+        """The next step of the decode pool that gives tokens, with all that happens before it."""
+        while True:
+            due = self.arrivals[0][0] + self.ingest if self.arrivals else math.inf
+            if due <= pools.next_event:
+                self.admit(due)
+            elif (step := pools.advance()) is not None:
+                return step
 
     def _span(self, step: Step) -> None:
         """One token for everybody in the batch: only who came and who went is noted."""
@@ -238,14 +257,22 @@ class _Loop:
 class _Gauges:
     """What a scrape of the server's metrics over the window would have said."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler | Disaggregated) -> None:
         self.scheduler = scheduler
         self.running = self.waiting = self.kv = self.time = 0.0
         self.before = self.counters()
 
     def counters(self) -> dict[str, float]:
         s = self.scheduler
-        drafted = speculation_counters(s) if isinstance(s, SpeculativeScheduler) else {}
+        drafted = (
+            {}
+            if s.drafted is None
+            else {
+                "spec_decode_num_drafts_total": float(s.drafted.drafts),
+                "spec_decode_num_draft_tokens_total": float(s.drafted.tokens),
+                "spec_decode_num_accepted_tokens_total": float(sum(s.drafted.accepted)),
+            }
+        )
         return drafted | {
             "num_preemptions_total": float(s.preemptions),
             "prompt_tokens_total": float(s.prompt_tokens),
@@ -290,7 +317,7 @@ def _simulate(
     start = end = math.inf
     unseen = set(range(concurrency))
     sent = done = 0
-    gauges, server = _Gauges(loop.scheduler), {}
+    gauges, server = _Gauges(loop.pools or loop.scheduler), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
@@ -310,7 +337,7 @@ def _simulate(
             warm = not unseen and loop.completed >= enough and now >= warmup
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
-                gauges = _Gauges(loop.scheduler)
+                gauges = _Gauges(loop.pools or loop.scheduler)
         if end == math.inf and start < math.inf:
             sent += len(step.finished)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)

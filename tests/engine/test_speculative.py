@@ -91,9 +91,10 @@ def test_a_step_yields_what_the_closed_form_says(k, a):
         steps, tokens = steps + 1, tokens + step.counts[0]
     assert tokens / steps == pytest.approx(expected, rel=0.02)
     assert 59_999 == tokens
-    assert 1 + sum(scheduler.accepted) / scheduler.drafts == pytest.approx(expected, rel=0.02)
-    assert k * scheduler.drafts == scheduler.draft_tokens
-    by_position = [n / scheduler.drafts for n in scheduler.accepted]
+    said = scheduler.drafted
+    assert 1 + sum(said.accepted) / said.drafts == pytest.approx(expected, rel=0.02)
+    assert k * said.drafts == said.tokens
+    by_position = [n / said.drafts for n in said.accepted]
     assert by_position == pytest.approx([a**j for j in range(1, k + 1)], abs=0.02)
 
 
