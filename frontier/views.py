@@ -1,6 +1,9 @@
 """What is looked at beside the points of a run: its windows by setting, its companion charts, one trial's timeline."""
 
+import difflib
 from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from frontier.analyze import search, window
 from frontier.analyze.sample import Sample
@@ -12,12 +15,77 @@ from frontier.present.companions import FROM_POINTS
 from frontier.present.distributions import FROM_SAMPLES
 from frontier.present.overlay import Group
 from frontier.present.timeline import timeline_sheet
-from frontier.present.wording import clean
+from frontier.present.wording import clean, clean_name, count
 from frontier.results import Run, Setting, by_concurrency
 from frontier.store import RunDirectory
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
 """The companion figures by name; `frontier plot --figure` draws them."""
+
+
+MOST_PANELS = 24
+"""More panels than this in one picture are read by nobody."""
+
+
+def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
+    """The run with only those deployments and shapes: named in full, by a pattern (`*fp8*`) or, without one, a part.
+
+    MisaskedError when a name matches none.
+    """
+    settings = _settings(run)
+    kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in settings])
+    kept_shapes = _matching("shape", shapes, [shape.label for _, shape in settings])
+    kept = [at for at in settings if at[0] in kept_deployments and at[1].label in kept_shapes]
+    if not kept:
+        raise MisaskedError("no deployment of those has a shape of those", "frontier show  lists what there is")
+    return replace(
+        run,
+        histories={at: history for at, history in run.histories.items() if at in kept},
+        imported=tuple(p for p in run.imported if (p.deployment, p.shape) in kept),
+    )
+
+
+def _settings(run: Run) -> list[Setting]:
+    return list(dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)]))
+
+
+def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
+    """The known names that one of the wanted means; all where none is wanted."""
+    if not wanted:
+        return set(known)
+    found: set[str] = set()
+    for want in wanted:
+        low = want.lower()
+        exact = {name for name in known if name == want}
+        pattern = low if any(ch in low for ch in "*?[") else f"*{low}*"
+        mine = exact or {name for name in known if fnmatchcase(name.lower(), pattern)}
+        if not mine:
+            names = list(dict.fromkeys(known))
+            near = difflib.get_close_matches(want, names, n=3, cutoff=0.4) or names[:5]
+            more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+            raise MisaskedError(
+                f"no {what} is called {clean(want, 80)!r}", f"there are {', '.join(map(clean_name, near))}{more}"
+            )
+        found |= mine
+    return found
+
+
+def check_panels(run: Run) -> None:
+    """MisaskedError where the run has more frontiers than a picture or a page can show, with the way to fewer."""
+    settings = _settings(run)
+    if len(settings) <= MOST_PANELS:
+        return
+    deployments, shapes = {d for d, _ in settings}, {s for _, s in settings}
+    each = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
+    each += [count(len(shapes), "shape")] if len(shapes) > 1 else []
+    first, shape = settings[0]
+    way_out = [f"--deployment '{clean(first, 60)}'"] if len(deployments) > 1 else []
+    way_out += [f"--shape {clean(shape.label, 40)}"] if len(shapes) > 1 else []
+    raise MisaskedError(
+        f"{run.path} has {len(settings)} frontiers ({', '.join(each)}); more than {MOST_PANELS} on one sheet cannot be "
+        "read",
+        f"name some, in full, in part or as a pattern:  {'  '.join(way_out)}",
+    )
 
 
 def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:
@@ -57,12 +125,14 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
         for view in views:
             deployment = view.frontier.deployment
             name = run if several and len(deployments) == 1 else f"{run} · {deployment}" if several else deployment
-            found.setdefault(view.frontier.shape, []).append((clean(name, 60), view))
+            found.setdefault(view.frontier.shape, []).append((clean_name(name, 60), view))
     return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in found.values()]
 
 
 WHY_NOT = {
-    "goodput": "goodput needs limits on latency; name them with  --sla",
+    "goodput": "goodput needs limits on latency (name them with  --sla) and two settings that are valid",
+    "latency": "a chart against concurrency needs two settings that were measured and are valid",
+    "throughput": "a chart against concurrency needs two settings that were measured and are valid",
     "inflation": "inflation needs two settings that were measured and are valid",
     "lengths": "the lengths of the requests hardly varied; sweep a shape with  isl: {uniform: [512, 4096]}",
     "timeline": "no trial of that setting was finished",

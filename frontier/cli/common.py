@@ -110,6 +110,10 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
+deployment_option = click.option(
+    "--deployment", "deployments", multiple=True, metavar="NAME", help="Only this one: a name, a part or a *pattern*."
+)
+shape_option = click.option("--shape", "shapes", multiple=True, metavar="SHAPE", help="Only this one, as 1024/256.")
 objectives_option = click.option(
     "--objectives",
     metavar="A,B",

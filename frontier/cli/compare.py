@@ -4,7 +4,17 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import answer, answer_json, in_colour, json_option, objectives_option, say, width
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    deployment_option,
+    in_colour,
+    json_option,
+    objectives_option,
+    say,
+    shape_option,
+    width,
+)
 
 _RUN = click.Path(path_type=Path, file_okay=False)
 
@@ -14,9 +24,14 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @click.argument("b", type=_RUN)
 @click.option("--sla", help="Limits; the area counts up to the one on the frontier's latency. Default: A's.")
 @click.option("--within", metavar="5%", help="Also say yes when B is proven to lose no more than this share.")
+@deployment_option
+@shape_option
 @objectives_option
 @json_option
-def command(a: Path, b: Path, sla: str | None, within: str | None, objectives: str | None, as_json: bool) -> int:
+def command(
+    a: Path, b: Path, sla: str | None, within: str | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
+    objectives: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Run B against run A: is its frontier further up and to the left, by how much, and how sure is that.
 
     Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable measurement.
@@ -35,12 +50,13 @@ def command(a: Path, b: Path, sla: str | None, within: str | None, objectives: s
     from frontier.results import load
     from frontier.units import parse_share
     from frontier.versus import compare_runs
+    from frontier.views import narrowed
 
     try:
         share = None if within is None else parse_share(within)
     except ValueError as error:
         raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
-    runs = load(a), load(b)
+    runs = narrowed(load(a), deployments, shapes), narrowed(load(b), deployments, shapes)
     found = compare_runs(
         *runs, objectives=read_objectives(objectives), limits=None if sla is None else parse_sla(sla), within=share
     )

@@ -15,13 +15,21 @@ from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
 from frontier.present.overlay import together
 from frontier.present.picture import small_multiples
-from frontier.present.report import IMPORTED_NOT_SAID, NOT_SAID, Report, skipped_lines
+from frontier.present.report import (
+    CHECKS,
+    IMPORTED_CHECKS,
+    IMPORTED_NOT_SAID,
+    IMPORTED_REQUEST_CHECKS,
+    NOT_SAID,
+    Report,
+    skipped_lines,
+)
 from frontier.present.sheet import save_sheet
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, load
 from frontier.store import RunDirectory
-from frontier.views import grouped, samples_of, sheets
+from frontier.views import check_panels, grouped, samples_of, sheets
 
 if TYPE_CHECKING:
     from frontier.sweep import SweepEnd
@@ -55,8 +63,11 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
     for told in skipped_lines(found.skipped):
         say(told)
     try:
+        check_panels(found)
         for file in draw(found, (), found.limits(), None, None, "light"):
             say(f"wrote {file}")
+    except MisaskedError as error:  # nobody asked for a picture: a sweep of many frontiers has ended well without one
+        say(f"no picture was drawn: {error}")
     except OSError as error:  # the answer is given; a full or read-only disk takes only the picture
         say(f"the picture could not be written: {error.strerror}; draw it elsewhere with  frontier plot {path} -o FILE")
     if end == "server_lost":
@@ -103,7 +114,14 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         bands=bands,
         skipped=found.skipped,
         samples=samples_of(found),
+        checks=_checks(found),
     )
+
+
+def _checks(found: Run) -> str:
+    if not found.is_imported:
+        return CHECKS
+    return IMPORTED_REQUEST_CHECKS if found.histories else IMPORTED_CHECKS
 
 
 def _made_by(found: Run) -> str:
@@ -180,7 +198,7 @@ def draw_together(
     try:
         drawn = together(groups, footer=reports[0].provenance if len(found) == 1 else None)
     except ValueError as error:
-        raise MisaskedError(str(error), "name fewer runs, or runs of the same shapes") from None
+        raise MisaskedError(str(error), "name fewer runs, or  --deployment NAME  once for each to be drawn") from None
     run = RunDirectory.read(found[0].path)
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:

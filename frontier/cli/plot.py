@@ -7,10 +7,12 @@ import click
 
 from frontier.cli.common import (
     complete_metrics,
+    deployment_option,
     find_run,
     objectives_option,
     runs_argument,
     say,
+    shape_option,
 )
 
 FIGURES = {
@@ -40,13 +42,16 @@ FIGURES = {
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency a timeline is of.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, not in one each.")
+@deployment_option
+@shape_option
 @objectives_option
 @click.option("--sla", shell_complete=complete_metrics, help="Limits to draw and decide by; default: the config's.")
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
 @click.option("--dark", is_flag=True, help="On a dark ground.")
 def command(
     runs: tuple[Path, ...], output: tuple[Path, ...], figure: str, at: int | None, overlay: bool,
-    objectives: str | None, sla: str | None, pixels: int | None, dark: bool,
+    deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None,
+    sla: str | None, pixels: int | None, dark: bool,
 ) -> int:  # fmt: skip
     """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
 
@@ -59,6 +64,7 @@ def command(
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
       frontier plot --objectives output_throughput,p50_interactivity -o users.png
       frontier plot runs/bf16 runs/fp8 -o both.svg
+      frontier plot runs/imported --deployment fp8 --shape 1024/1024 --overlay -o fp8.svg
       frontier plot --figure tails -o tails.pdf
       frontier plot --figure timeline --at 64 -o timeline.svg
 
@@ -72,8 +78,9 @@ def command(
     from frontier.config import parse_sla
     from frontier.errors import ExitCode, MisaskedError
     from frontier.results import load
+    from frontier.views import check_panels, narrowed
 
-    found = [load(run) for run in runs] or [load(find_run(None))]
+    found = [narrowed(load(run), deployments, shapes) for run in runs or [find_run(None)]]
     limits = found[0].limits() if sla is None else parse_sla(sla)
     theme: Literal["light", "dark"] = "dark" if dark else "light"
     axes = read_objectives(objectives)
@@ -81,6 +88,9 @@ def command(
         raise MisaskedError(
             "only the frontier itself is drawn for several at once", f"name one run for --figure {figure}"
         )
+    if not overlay:
+        for run in found:
+            check_panels(run)
     if overlay or len(found) > 1:
         files = draw_together(found, output, limits, axes, pixels, theme)
     elif figure == "frontier":

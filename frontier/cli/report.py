@@ -4,7 +4,16 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import answer, complete_metrics, find_run, objectives_option, run_argument, say
+from frontier.cli.common import (
+    answer,
+    complete_metrics,
+    deployment_option,
+    find_run,
+    objectives_option,
+    run_argument,
+    say,
+    shape_option,
+)
 from frontier.errors import ExitCode, MisaskedError
 
 
@@ -14,9 +23,14 @@ from frontier.errors import ExitCode, MisaskedError
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="FILE.html, FILE.md or FILE.json; - for Markdown.",
 )  # fmt: skip
+@deployment_option
+@shape_option
 @objectives_option
 @click.option("--sla", shell_complete=complete_metrics, help="Limits to decide by; default: the config's.")
-def command(run: Path | None, output: Path | None, objectives: str | None, sla: str | None) -> int:
+def command(
+    run: Path | None, output: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
+    objectives: str | None, sla: str | None,
+) -> int:  # fmt: skip
     """Write the run as one self-contained page: HTML for a review, Markdown for a pull request, JSON for a machine.
 
     The page has the decision, the picture, every point, why not its neighbours, the distributions, the health of the
@@ -34,8 +48,10 @@ def command(run: Path | None, output: Path | None, objectives: str | None, sla: 
     from frontier.results import load
     from frontier.store import write_whole
     from frontier.units import format_bytes
+    from frontier.views import check_panels, narrowed
 
-    found = load(find_run(run))
+    found = narrowed(load(find_run(run)), deployments, shapes)
+    check_panels(found)
     limits = found.limits() if sla is None else parse_sla(sla)
     made = page_report(found, limits, read_objectives(objectives))
     if output is None or str(output) == "-":

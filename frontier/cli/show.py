@@ -7,11 +7,13 @@ import click
 from frontier.cli.common import (
     answer,
     answer_json,
+    deployment_option,
     find_run,
     in_colour,
     json_option,
     objectives_option,
     run_argument,
+    shape_option,
     width,
 )
 from frontier.errors import ExitCode
@@ -19,9 +21,13 @@ from frontier.errors import ExitCode
 
 @click.command("show")
 @run_argument
+@deployment_option
+@shape_option
 @objectives_option
 @json_option
-def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
+def command(
+    run: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None, as_json: bool
+) -> int:
     """The points of RUN as a table: what each setting does, with intervals, and which are on the frontier.
 
     \b
@@ -34,8 +40,9 @@ def command(run: Path | None, objectives: str | None, as_json: bool) -> int:
     from frontier.present.jsonout import points_json
     from frontier.present.tables import points_table
     from frontier.results import load
+    from frontier.views import narrowed
 
-    found = load(find_run(run))
+    found = narrowed(load(find_run(run)), deployments, shapes)
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
     insights = found.insights(points, axes)

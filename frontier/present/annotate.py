@@ -4,19 +4,22 @@ room. A concurrency whose label finds no room is kept in `unlabelled`, and named
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Limit, Point, Verdict
+from frontier.model import Decision, Limit, Point
+from frontier.present.callouts import Callout, callouts
 from frontier.present.drawn import Align, Label, Mark, Panel, Role
 from frontier.present.layout import (
     ABOVE_FIRST,
     BELOW_FIRST,
+    BUSY,
     Canvas,
     Rect,
     Segment,
     fit,
+    fit_middle,
     line_height,
     mirrored,
     place_block,
@@ -26,15 +29,7 @@ from frontier.present.layout import (
     text_width,
     wrap,
 )
-from frontier.present.wording import (
-    binding_limit,
-    interval_text,
-    limit_text,
-    limit_value_text,
-    named_value,
-    neighbour,
-    value_text,
-)
+from frontier.present.wording import limit_text, value_text
 
 TITLE = 10.5
 
@@ -62,8 +57,11 @@ def annotated(
     light: tuple[float, str] | None,
     gpus: int | None,
     title: str | None,
+    numbered: Collection[Mark] | None = None,
 ) -> Panel:
-    """The panel with its labels, in order of importance. `light` is the ceiling and its assumption."""
+    """The panel with its labels, in order of importance. `light` is the ceiling and its assumption; `numbered` are the
+    marks whose concurrency is written, all without it.
+    """
     sizes = _ALONE if title is None else _SMALL
     if not panel.marks:
         return replace(panel, labels=(*_title(panel, title), _nothing(panel, sizes.block)))
@@ -74,9 +72,10 @@ def annotated(
         *_light_label(panel, canvas, light, gpus, sizes.light),
     ]
     labels += _stair_names(panel, canvas, sizes.block)
-    blocks = _blocks(panel, decision, points, gpus, brief=title is not None)
+    blocks = callouts(panel, decision, points, gpus, brief=title is not None)
     told = [m for m in panel.marks if blocks and (m.x, m.y) in (panel.star, panel.ring)]
-    points_said, crowded = _point_labels(panel, canvas, told, sizes.point)
+    silent = told if numbered is None else [*told, *(m for m in panel.marks if m not in numbered)]
+    points_said, crowded = _point_labels(panel, canvas, silent, sizes.point)
     labels += points_said
     for block in blocks:
         placed = _placed(panel, canvas, block, sizes.block if block.role is Role.OPERATING else sizes.point)
@@ -104,7 +103,7 @@ def _occupied(panel: Panel) -> Canvas:
     canvas = Canvas(panel.box.grown(-3))
     for mark in panel.marks:
         x, y = panel.at(mark.x, mark.y)
-        canvas.take(Rect.around(x, y, 6))
+        canvas.take(Rect.around(x, y, 11 if mark.struck or mark.chosen else 6))
         if mark.x_bar:
             canvas.draw(panel.at(mark.x_bar.low, mark.y)[0], y, panel.at(mark.x_bar.high, mark.y)[0], y, 5)
         if mark.y_bar:
@@ -148,7 +147,7 @@ def _title(panel: Panel, title: str | None) -> list[Label]:
     name, _, sentence = title.partition(": ")
     lines: tuple[str, ...] = (title,)
     if text_width(title, TITLE, bold=True) > width:
-        lines = (fit(name, TITLE, width, bold=True), fit(sentence, TITLE, width, bold=True))
+        lines = (fit_middle(name, TITLE, width, bold=True), fit(sentence, TITLE, width, bold=True))
     tall = line_height(TITLE)
     top = box.y1 + 6 + tall * len(lines)
     return [
@@ -257,8 +256,9 @@ def _stair_names(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
         left = x + 8 if panel.x.rising_is_better else x - 8 - width
         shift = 1 if panel.x.rising_is_better else -1
         options = [Rect(left + i * shift * 40, b, left + i * shift * 40 + width, b + height)
-                   for i in range(6) for b in (y + 5, y - 5 - height)]  # fmt: skip
-        if (placed := place_first(canvas, options)) is not None:
+                   for i in range(3) for b in (y + 5, y - 5 - height)]  # fmt: skip
+        # On another staircase it would name that one; below the picture every name has its colour and its mark anyway.
+        if (placed := place_first(canvas, [o for o in options if canvas.cost(o) < BUSY])) is not None:
             found.append(Label((stair.name,), placed, stair.role, size, bold=True))
     return found
 
@@ -275,9 +275,8 @@ def _point_labels(panel: Panel, canvas: Canvas, skip: Sequence[Mark], size: floa
         lines = (str(mark.concurrency),)
         x, y = panel.at(mark.x, mark.y)
         width, height = _size(lines, size)
-        placed = place_label(
-            canvas, x, y, (width, height * 0.8), below if mark.role in (Role.DOMINATED, Role.FLAGGED) else above, gap=9
-        )  # fmt: skip
+        order = below if mark.role in (Role.DOMINATED, Role.FLAGGED) else above
+        placed = place_label(canvas, x, y, (width, height * 0.8), order, gap=14 if mark.struck or mark.chosen else 9)
         if placed is None:
             crowded.append(mark)
         else:
@@ -309,107 +308,7 @@ def _rank(mark: Mark, marks: Sequence[Mark]) -> tuple[int, int]:
     return roundness + (0 if mark.role is Role.FRONTIER else 1), c
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """An annotation still to be placed: about `away` pixels from `at`, which is in display units."""
-
-    concurrency: int
-    lines: tuple[str, ...]
-    role: Role
-    at: tuple[float, float]
-    away: float
-
-
-def _blocks(
-    panel: Panel, decision: Decision | None, points: Sequence[Point], gpus: int | None, *, brief: bool
-) -> list[_Block]:
-    """The operating point (or the nearest to one), then what the step above it is. `brief` where the title says it."""
-    if decision is None:
-        return []
-    by_concurrency = {p.concurrency: p for p in points}
-    found: list[_Block] = []
-    star = panel.star or panel.ring
-    chosen = decision.concurrency if decision.concurrency is not None else decision.candidate
-    if star is not None and chosen is not None:
-        lines = _chosen_lines(panel, decision, chosen, gpus)
-        if brief:
-            lines = (
-                f"c = {chosen}",
-                *(_named(panel, decision) + li for li in lines if li.startswith(("95%", "at most"))),
-            )
-        found.append(_Block(chosen, lines, Role.OPERATING, star, 40.0 if brief else 105.0))
-    for concurrency, lines in _next_lines(panel, decision, by_concurrency):
-        mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
-        if mark is not None:
-            role = mark.role if mark.role is not Role.DOMINATED else Role.QUIET
-            found.append(_Block(concurrency, lines, role, (mark.x, mark.y), 50.0 if brief else 90.0))
-    return found
-
-
-def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | None) -> tuple[str, ...]:
-    head = "operating point" if decision.concurrency is not None else {
-        Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid",
-    }.get(decision.verdict, "not proven")  # fmt: skip
-    lines = [f"{head}  c = {chosen}"]
-    if (speed := decision.metrics.get(panel.y.metric)) is not None:
-        lines.append(named_value(panel.y.metric, speed.value, gpus))
-    limit = binding_limit(decision)
-    told = [limit.metric] if limit else []
-    if panel.x.metric not in told:
-        told.append(panel.x.metric)
-    for name in told:
-        if (estimate := decision.metrics.get(name)) is None:
-            continue
-        lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
-        if name == told[0]:
-            lines += _doubt(name, estimate)
-    return tuple(lines)
-
-
-def _doubt(name: str, estimate: Estimate) -> list[str]:
-    """'95% CI 373–438 ms'; where that has no upper end, the one-sided bound that the verdict stands on, if any."""
-    if not (doubt := interval_text(name, estimate)):
-        return []
-    if math.isinf(estimate.high) and math.isfinite(estimate.upper) and metric(name).better == "lower":
-        return [f"at most {value_text(name, estimate.upper)} (95%)"]
-    unit = value_text(name, estimate.value).rpartition(" ")[2]
-    return [f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}"]
-
-
-def _named(panel: Panel, decision: Decision) -> str:
-    """What an interval is of, where it is not of an axis."""
-    limit = binding_limit(decision)
-    return f"{metric(limit.metric).label} " if limit and limit.metric not in (panel.x.metric, panel.y.metric) else ""
-
-
-def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...]]]:
-    """The step not taken, and the first setting above that is not inside for a reason the axes do not show."""
-    found: list[tuple[int, tuple[str, ...]]] = []
-    if (step := decision.rejected) is not None:
-        label = metric(step.metric).label
-        gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
-        why = "within the noise: not taken" if step.tie else f"for {step.cost:.2g}× {label}: not taken"
-        found.append((step.concurrency, (gain, why)))
-    near = neighbour(decision)
-    if near is None or near[0] in {c for c, _ in found}:
-        return found
-    concurrency, verdict, binding = near
-    limit = next((it for it in decision.limits if it.metric == binding), None)
-    if verdict is Verdict.MARGINAL:
-        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit")))
-    elif verdict is Verdict.UNPROVEN:
-        n = points[concurrency].n if concurrency in points else 0
-        found.append((concurrency, (f"c = {concurrency}: not proven,", f"{n:,} requests are too few")))
-    elif limit is None or limit.metric in (panel.x.metric, panel.y.metric):
-        pass
-    elif concurrency in points and (held := points[concurrency].metrics.get(limit.metric)):
-        label = metric(limit.metric).label
-        over = f"limit {limit_value_text(limit.metric, limit.promise)}"
-        found.append((concurrency, (f"c = {concurrency}: {label}", f"{value_text(limit.metric, held.value)}, {over}")))
-    return found
-
-
-def _placed(panel: Panel, canvas: Canvas, block: _Block, size: float) -> list[Label]:
+def _placed(panel: Panel, canvas: Canvas, block: Callout, size: float) -> list[Label]:
     """The annotation where there is room for it, else its first line, else nothing."""
     x, y = panel.at(*block.at)
     for lines in (block.lines, block.lines[:1]):

@@ -12,6 +12,7 @@ from frontier.present.wording import (
     Provenance,
     brief_sentence,
     clean,
+    clean_name,
     decision_sentence,
     flag_kinds,
     limits_text,
@@ -81,8 +82,21 @@ class View:
 
 def panel_name(view: View) -> str:
     """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
-    shape, deployment = clean(view.frontier.shape.label, 40), clean(view.frontier.deployment, 40)
-    return shape if deployment in ("", "default") else f"{deployment} · {shape}"
+    shape, deployment = clean_name(view.frontier.shape.label), _deployment(view, 40)
+    return f"{deployment} · {shape}" if deployment else shape
+
+
+def panel_names(views: Sequence[View]) -> list[str]:
+    """What each of several panels is called: without the deployment where all are of one (the key has it)."""
+    if len({view.frontier.deployment for view in views}) > 1:
+        return [panel_name(view) for view in views]
+    return [clean_name(view.frontier.shape.label) for view in views]
+
+
+def _deployment(view: View, longest: int = 60) -> str:
+    """The deployment's name; '' where nobody gave it one."""
+    name = clean_name(view.frontier.deployment, longest)
+    return "" if name == "default" else name
 
 
 def headline(views: Sequence[View]) -> str:
@@ -120,7 +134,8 @@ def key_line(views: Sequence[View]) -> str:
     """The subtitle: what the signs mean, only those that occur."""
     roles = {role_of(p, v.frontier) for v in views for p in v.mine}
     estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
-    parts = [_shape_words(views[0])] if len(views) == 1 else []
+    parts = list(filter(None, [_deployment(views[0])])) if len({v.frontier.deployment for v in views}) == 1 else []
+    parts += [_shape_words(views[0])] if len(views) == 1 else []
     if Role.FRONTIER in roles:
         parts.append("staircase = measured frontier")
     if any(v.band for v in views):
@@ -146,7 +161,7 @@ def key_line(views: Sequence[View]) -> str:
 def _shape_words(view: View) -> str:
     shape = view.frontier.shape
     lengths = f"ISL {shape.isl} / OSL {shape.osl}"
-    return f"{clean(shape.name, 40)} · {lengths}" if shape.name else lengths
+    return f"{clean_name(shape.name, 60)} · {lengths}" if shape.name else lengths
 
 
 def hidden_limits(view: View) -> tuple[Limit, ...]:
@@ -169,9 +184,8 @@ def role_of(point: Point, frontier: Frontier) -> Role:
     return Role.FRONTIER if point.concurrency in frontier.members else Role.DOMINATED
 
 
-def notes_of(view: View, *, named: bool) -> list[str]:
-    """Under the panel: why points are flagged, and which could not be drawn."""
-    head = f"{panel_name(view)}:  " if named else ""
+def notes_of(view: View, head: str) -> list[str]:
+    """Under the panel: why points are flagged, and which could not be drawn. `head` says of which panel."""
     across = view.axes[0]
     told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
     flagged = [p for p in view.mine if role_of(p, view.frontier) is Role.FLAGGED]
@@ -181,7 +195,7 @@ def notes_of(view: View, *, named: bool) -> list[str]:
         if p.valid and all(name in p.metrics for name in view.axes):  # the others are named as not drawn
             reasons.setdefault(clean(excluded[p.concurrency], 80), []).append(setting(p.concurrency))
     told += [f"{reason}: {', '.join(names)}" for reason, names in reasons.items()]
-    found = [f"{head}○  " + "   ·   ".join(told)] if told else []
+    found = [f"{head}○  " + f"{NBSP}{_SEPARATOR}{NBSP}".join(told)] if told else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:
         names = ", ".join(setting(p.concurrency) for p in infinite)

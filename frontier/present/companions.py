@@ -1,6 +1,7 @@
 """The companions of the picture that are made from points: everything against concurrency, for one (deployment, shape).
 
-Flagged points are left out of the lines, as they are never chosen.
+Flagged points are left out of the lines, as they are never chosen, and named below. One setting makes no line: there is
+no such chart of it.
 """
 
 import math
@@ -20,6 +21,12 @@ Sheets = dict[str, Callable[[View], Sheet | None]]
 def valid_points(view: View) -> list[Point]:
     """By concurrency, without the flagged."""
     return [p for p in view.mine if p.valid]
+
+
+def left_out(view: View) -> list[str]:
+    """The note on what the lines do not show."""
+    flagged = [setting(p.concurrency) for p in view.mine if not p.valid]
+    return [f"Flagged, and so not in these charts: {', '.join(flagged)}."] if flagged else []
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
@@ -43,7 +50,7 @@ def measured_line(name: str, values: Sequence[tuple[int, Estimate]], scale: floa
 
 
 def latency_sheet(view: View) -> Sheet | None:
-    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None where no latency is known."""
+    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two settings that have any."""
     charts = []
     for quantity, words in LATENCIES.items():
         mine = [li for li in view.sla if metric(li.metric).quantity == quantity and not metric(li.metric).inverted]
@@ -58,14 +65,18 @@ def latency_sheet(view: View) -> Sheet | None:
         notes.insert(0, "Bars: 95% intervals.")
     if any(math.isinf(end) for bar in bars for end in bar):
         notes.append("An arrow has no bound on its side: too few requests.")
-    return Sheet("latency", f"{panel_name(view)}: latency against concurrency", tuple(charts), tuple(notes), tall=250)
+    return Sheet(
+        "latency", f"{panel_name(view)}: latency against concurrency", tuple(charts), (*notes, *left_out(view)),
+        columns=3 if len(charts) == 3 else 2, tall=250,
+    )  # fmt: skip
 
 
 def _latency_chart(view: View, quantity: str, words: str, limits: Sequence[Limit]) -> Chart | None:
     points = valid_points(view)
     series = {s: known(points, f"{s}_{quantity}") for s, *_ in STATISTICS}
     values = [e.value for found in series.values() for _, e in found]
-    if not values:
+    settings = [c for found in series.values() for c, _ in found]
+    if len(set(settings)) < 2:
         return None
     near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
     scale, unit = (1.0, "s") if min(values) >= 1 else (1e3, "ms")
@@ -74,7 +85,6 @@ def _latency_chart(view: View, quantity: str, words: str, limits: Sequence[Limit
     marks = [Mark(li.promise * scale, limit_text(li)) for li in near]
     far = [f"{limit_text(li)} (outside the chart)" for li in limits if li not in near]
     title = words + (f"   {', '.join(far)}" if far else "")
-    settings = [c for found in series.values() for c, _ in found]
     return Chart(
         title, concurrency_scale(settings), span_scale(f"{quantity.upper()} ({unit}, log scale)", shown, log=True),
         tuple(lines), (*marks, *chosen_mark(view)),
@@ -82,11 +92,14 @@ def _latency_chart(view: View, quantity: str, words: str, limits: Sequence[Limit
 
 
 def throughput_sheet(view: View) -> Sheet | None:
-    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream keeps."""
+    """Output throughput with the fitted capacity, and how much of the one-stream speed each stream keeps.
+
+    None with fewer than two settings.
+    """
     points = valid_points(view)
     name = "output_throughput"
     values = known(points, name)
-    if not values:
+    if len(values) < 2:
         return None
     share = 1 / per_gpu(name, view.gpus)
     found = capacity(points)
@@ -110,12 +123,12 @@ def throughput_sheet(view: View) -> Sheet | None:
                   from_zero(unit_text(name, view.gpus), tops), tuple(lines), tuple(marks))  # fmt: skip
     charts = [speed]
     first, alone = values[0][0], values[0][1].value / values[0][0]
-    if len(values) > 1:
-        kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
-        charts.append(
-            Chart(f"speed each stream keeps (100% = at c={first})", concurrency_scale([c for c, _ in values]),
-                  from_zero("%", [y for _, y in kept]), (Line("measured", kept, 0, "o"),), chosen_mark(view))
-        )  # fmt: skip
+    kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
+    charts.append(
+        Chart(f"speed each stream keeps (100% = at c={first})", concurrency_scale([c for c, _ in values]),
+              from_zero("%", [y for _, y in kept]), (Line("measured", kept, 0, "o"),), chosen_mark(view))
+    )  # fmt: skip
+    notes += left_out(view)
     return Sheet("throughput", f"{panel_name(view)}: throughput and efficiency", tuple(charts), tuple(notes))
 
 
@@ -124,10 +137,10 @@ def _between(low: float, high: float, steps: int = 60) -> list[float]:
 
 
 def goodput_sheet(view: View) -> Sheet | None:
-    """Requests per second and the part of them within every limit; None without limits on latency."""
+    """Requests per second and the part of them within every limit; None without limits on latency, or a line."""
     points = valid_points(view)
     good, every = known(points, "goodput"), known(points, "request_throughput")
-    if not good or not every:
+    if len(good) < 2 or not every:
         return None
     share = 1 / per_gpu("goodput", view.gpus)
     lines = (
@@ -143,7 +156,8 @@ def goodput_sheet(view: View) -> Sheet | None:
     limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
     return Sheet(
         "goodput", f"{panel_name(view)}: goodput against concurrency", (chart,),
-        (f"Most goodput: {said} at {setting(best[0])}. A request counts as good when it alone keeps {limits}.",),
+        (f"Most goodput: {said} at {setting(best[0])}. A request counts as good when it alone keeps {limits}.",
+         *left_out(view)),
         columns=1,
     )  # fmt: skip
 
@@ -165,14 +179,15 @@ def inflation_sheet(view: View) -> Sheet | None:
         if lines:
             ys = [y for line in lines for _, y in line.points]
             charts.append(
-                Chart(f"{LATENCIES[quantity]}, times that at c={first}",
+                Chart(LATENCIES[quantity],
                       concurrency_scale([p.concurrency for p in points]),
                       span_scale("times (log scale)", [*ys, 1.0], log=True), tuple(lines),
                       chosen_mark(view))
             )  # fmt: skip
     if not charts:
         return None
-    return Sheet("inflation", f"{panel_name(view)}: what a user pays for the company of others", tuple(charts))
+    return Sheet("inflation", f"{panel_name(view)}: latency as a multiple of what it is at c={first}", tuple(charts),
+                 tuple(left_out(view)))  # fmt: skip
 
 
 def limit_marks(view: View, quantity: str, scale: float) -> tuple[Mark, ...]:

@@ -14,7 +14,7 @@ from frontier.metrics import metric
 from frontier.model import Estimate
 from frontier.present.jsonout import estimate_tree, number
 from frontier.present.tables import to_text
-from frontier.present.wording import clean, limit_value_text
+from frontier.present.wording import clean, clean_name, limit_value_text
 
 COMPARE_SCHEMA = "frontier.compare/1"
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
@@ -55,11 +55,12 @@ def comparison_table(
 ) -> str:
     """Each shape's verdict, the ratio of the areas, and the gain at equal latency as a bracket."""
     blocks: list[RenderableType] = []
+    several = len({comparison.a for comparison in comparisons}) > 1
     for comparison in comparisons:
         a, b = names_of(comparison, names)
         blocks += [Text("")] if blocks else []
         head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
-                             (f"{b} against {a}", "bold"), f"   {clean(comparison.shape.label, 40)}")  # fmt: skip
+                             (f"{b} against {a}", "bold"), f"   {_of(comparison, several)}")  # fmt: skip
         rows = Table.grid(padding=(0, 2, 0, 0))
         if comparison.verdict != "invalid":
             rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
@@ -72,10 +73,21 @@ def comparison_table(
     return to_text(Group(*blocks), width=width, colour=colour) if blocks else "nothing to compare"
 
 
+def _of(comparison: Comparison, several: bool) -> str:
+    """The workload, and where several deployments are compared with their namesakes also which."""
+    shape = clean_name(comparison.shape.label)
+    return f"{clean_name(comparison.a, 60)} · {shape}" if several and comparison.a == comparison.b else shape
+
+
 def _gain_text(gain: Gain) -> str:
-    high = f"{gain.high:.3g}×" if math.isfinite(gain.high) else "no upper end measured"
-    low = f"{gain.low:.3g}×" if gain.low > 0 else "no lower end measured"
-    between = f"between {low} and {high}"
+    if gain.low > 0 and math.isfinite(gain.high):
+        between = f"between {gain.low:.3g}× and {gain.high:.3g}×"
+    elif gain.low > 0:
+        between = f"at least {gain.low:.3g}×"
+    elif math.isfinite(gain.high):
+        between = f"at most {gain.high:.3g}×"
+    else:
+        between = "not known: too few settings around that latency"
     return between if gain.interpolated is None else f"{between}   (by straight lines {ratio_text(gain.interpolated)})"
 
 
@@ -94,6 +106,7 @@ def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:
         "shape": comparison.shape.label,
         "a": a,
         "b": b,
+        "deployments": [comparison.a, comparison.b],
         "verdict": comparison.verdict,
         "objectives": list(comparison.objectives),
         "reference": number(comparison.reference),

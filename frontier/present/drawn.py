@@ -42,7 +42,8 @@ class Bar:
 class Mark:
     """One setting. `pale` doubts its place on the frontier; `beyond` is drawn at the edge, its value being infinite.
 
-    `struck` is drawn through: the setting breaks a limit that is on neither axis.
+    `struck` is drawn through: the setting breaks a limit that is on neither axis. `chosen` is an operating point among
+    several frontiers: a star in the frontier's colour.
     """
 
     concurrency: int
@@ -54,6 +55,7 @@ class Mark:
     pale: bool = False
     beyond: bool = False
     struck: bool = False
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,9 @@ def _mark(axes: Axes, mark: Mark, colours: dict[str, str], called: str) -> None:
         axes.plot(mark.x, mark.y, "X", ms=8, mfc=colour, mec=paper, mew=0.6, zorder=4, gid=called)
         return
     face = paper if mark.role is Role.FLAGGED else blend(colour, paper, 0.35) if mark.pale else colour
+    if mark.chosen:
+        axes.plot(mark.x, mark.y, "*", ms=19, mfc=colour, mec=paper, mew=1.2, zorder=6, gid=called)
+        return
     shape = ">" if mark.beyond else SHAPES.get(mark.role, "o")
     axes.plot(mark.x, mark.y, shape, ms=8, mfc=face, mec=colour, mew=1.4, zorder=4, gid=called)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frontier.present.wording import middle_cut
+
 PX_PER_POINT = 100 / 72
 HARD = 100.0
 """A cost nothing is placed at: covering a marker or another text, or leaving the panel."""
@@ -92,6 +94,15 @@ def fit(text: str, points: float, width: float, *, bold: bool = False) -> str:
     while text and text_width(text + "…", points, bold=bold) > width:
         text = text[:-1]
     return text.rstrip() + "…"
+
+
+def fit_middle(text: str, points: float, width: float, *, bold: bool = False) -> str:
+    """One line whose middle is cut out when it is wider than `width` pixels: both ends of a name tell it apart."""
+    found, longest = text, len(text)
+    while longest > 2 and text_width(found, points, bold=bold) > width:
+        longest -= 1
+        found = middle_cut(text, longest)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from frontier.present.annotate import annotated
 from frontier.present.captions import NBSP, TOGETHER, View, foot_line, view_sentence
 from frontier.present.comparison import Names, comparison_sentence, names_of
 from frontier.present.drawn import Mark, Panel, Picture, Role, Stair
-from frontier.present.layout import Rect, fit, line_height, wrap
+from frontier.present.layout import Rect, fit_middle, line_height, wrap
 from frontier.present.picture import (
     FOOT,
     NOTE,
@@ -28,10 +28,13 @@ from frontier.present.picture import (
     staircase,
     text_lines,
 )
-from frontier.present.wording import Provenance, clean, limits_text, named_value, per_gpu, setting
+from frontier.present.wording import Provenance, clean, clean_name, limits_text, named_value, per_gpu, setting
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
+SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
+FEW = 10
+"""Up to so many settings of a staircase are all numbered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def overlay(
     it stands on. ValueError when the objectives differ.
     """
     group = Group(names_of(comparison, names), (a, b))
-    return _picture([group], comparison_sentence(comparison, names), (), footer)
+    return _picture([group], comparison_sentence(comparison, names), footer)
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Picture:
@@ -59,30 +62,39 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Pi
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
-    notes = [
-        f"{name}: {view_sentence(view)}" + (f"   ({clean(view.frontier.shape.label, 40)})" if len(groups) > 1 else "")
-        for group in groups for name, view in zip(group.names, group.views, strict=True)
-    ]  # fmt: skip
-    title = _best_sentence(groups[0]) if len(groups) == 1 else _names_sentence(groups)
-    return _picture(groups, title, notes, footer)
+    title = _best_sentence(groups[0]) if len(groups) == 1 else _winners_sentence(groups)
+    return _picture(groups, title, footer)
 
 
-def _picture(groups: Sequence[Group], title: str, notes: Sequence[str], footer: Provenance | None) -> Picture:
+def _said(groups: Sequence[Group]) -> list[tuple[str, Role]]:
+    """What each frontier says, under its mark and in its colour: with that its name is told even where the panel has no
+    room for it.
+    """
+    found = []
+    for group in groups:
+        for name, view, role in zip(group.names, group.views, ROLES, strict=False):
+            of = f"   ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
+            found.append((f"{SIGNS[role]} {name}: {view_sentence(view)}{of}", role))
+    return found
+
+
+def _picture(groups: Sequence[Group], title: str, footer: Provenance | None) -> Picture:
     one = len(groups) == 1
     columns = 1 if one else 2
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, WIDTH - 28, lines=3, bold=True)
     views = [view for group in groups for view in group.views]
     key = "staircases = measured frontiers · number = concurrency · bars = 95% CI"
+    key += " · ★ = operating point" if any(v.decision and v.decision.concurrency is not None for v in views) else ""
     key += " · shade = 90% of resamples" if any(view.band for view in views) else ""
     shape = views[0].frontier.shape
     key = f"ISL {shape.isl} / OSL {shape.osl} · {key}" if one else key
-    foot = wrap(foot_line(views, footer), FOOT, WIDTH - 28, lines=2)
+    foot = wrap(foot_line(views, footer), FOOT, WIDTH - 28, lines=3)
     rows, tall = math.ceil(len(groups) / columns), 505.0 if one else 300.0
     row_tall = tall + 62 + (0 if one else 48)
     top = 14 + len(head) * line_height(TITLE) + 12
 
-    def laid_out(notes: Sequence[str]) -> Picture:
-        lines = [line for note in notes for line in wrap(note, NOTE, WIDTH - 28, lines=2)]
+    def laid_out(notes: Sequence[tuple[str, Role]]) -> Picture:
+        lines = [(line, role) for note, role in notes for line in wrap(note, NOTE, WIDTH - 28, lines=2)]
         below = 16 + len(foot) * line_height(FOOT) + len(lines) * line_height(NOTE) + (6 if lines else 0)
         height = math.ceil(top + line_height(SUBTITLE) + 8 + rows * row_tall + below)
         places = boxes(len(groups), columns, WIDTH, height - top - line_height(SUBTITLE) - 8, tall, row_tall, one)
@@ -90,14 +102,20 @@ def _picture(groups: Sequence[Group], title: str, notes: Sequence[str], footer: 
         labels = (
             *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
             *text_lines((clean(key, 200),), panels[0].box.x0, height - top, SUBTITLE, Role.QUIET),
-            *text_lines(lines, 14, below - 2, NOTE, Role.QUIET),
+            *(
+                label
+                for i, (line, role) in enumerate(lines)
+                for label in text_lines([line], 14, below - 2 - i * line_height(NOTE), NOTE, role)
+            ),
             *text_lines(foot, 14, 12 + len(foot) * line_height(FOOT), FOOT, Role.QUIET),
         )
-        return Picture(title, WIDTH, height, panels, labels, f"{title}.")
+        return Picture(title, WIDTH, height, panels, labels, f"{title}.")  # fmt: skip
 
-    found = laid_out(notes)
+    said = _said(groups)
+    found = laid_out(said)
     crowded = sorted({c for panel in found.panels for c in panel.unlabelled})
-    return laid_out([*notes, f"too crowded to be numbered: {', '.join(map(setting, crowded))}"]) if crowded else found
+    more = f"too crowded to be numbered: {', '.join(map(setting, crowded))}"
+    return laid_out([*said, (more, Role.QUIET)]) if crowded else found
 
 
 def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
@@ -113,17 +131,32 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
     x, y = axes_of(both, points, across, up, head=44 / (box.y1 - box.y0))
     marks: list[Mark] = []
     stairs: list[Stair] = []
+    numbered: list[Mark] = []
     for view, name, role in zip(group.views, group.names, ROLES, strict=False):
         found = [mark_of(p, view.frontier, x, y) for p in view.mine if across in p.metrics and up in p.metrics]
-        members = [dataclasses.replace(m, role=role) for m in found if m is not None and m.role is Role.FRONTIER]
+        chosen = view.decision.concurrency if view.decision else None
+        members = [
+            dataclasses.replace(m, role=role, chosen=m.concurrency == chosen)
+            for m in found if m is not None and m.role is Role.FRONTIER
+        ]  # fmt: skip
         marks += members
-        stairs += staircase(members, x, y, role, fit(name, 11, (box.x1 - box.x0) / 2), attained(view, x, y))
+        numbered += _telling(members)
+        stairs += staircase(members, x, y, role, fit_middle(name, 11, (box.x1 - box.x0) / 3), attained(view, x, y))
     panel = Panel(
         " and ".join(group.names), box, x, y, tuple(marks), tuple(stairs),
         region=region_of(first, x, y), rules=rules_of(first, x, y),
     )  # fmt: skip
     title = None if alone else clean(first.frontier.shape.label, 60)
-    return annotated(panel, None, points, first.sla, None, first.gpus, title)
+    return annotated(panel, None, points, first.sla, None, first.gpus, title, numbered)
+
+
+def _telling(marks: Sequence[Mark]) -> list[Mark]:
+    """The marks of one of several staircases that are numbered: of many only the ends, the powers of two and the chosen
+    one, as four times forty numbers could not be read.
+    """
+    ends = {m.concurrency for m in (*marks[:1], *marks[-1:])}
+    few = len(marks) <= FEW
+    return [m for m in marks if few or m.chosen or m.concurrency in ends or m.concurrency & (m.concurrency - 1) == 0]
 
 
 def _names_sentence(groups: Sequence[Group]) -> str:
@@ -133,8 +166,36 @@ def _names_sentence(groups: Sequence[Group]) -> str:
     )
 
 
-def _best_sentence(group: Group) -> str:
-    """Whose operating point carries surely most, where the intervals separate it from every other."""
+def _winners_sentence(groups: Sequence[Group]) -> str:
+    """Whose operating points carry surely most over several workloads, or that it depends on the workload."""
+    won = [_most(group) for group in groups]
+    names = list(dict.fromkeys(name for group in groups for name in group.names))
+    decided = [group for group, found in zip(groups, won, strict=True) if found is not None]
+    if len(decided) < len(groups) or len(names) < 2:
+        return _names_sentence(groups)
+    sure = [found.name for found in won if found is not None and found.sure]
+    best = [name for name in names if name in sure]
+    inside = {limits_text(view.sla) for group in groups for view in group.views}
+    promise = inside.pop() if len(inside) == 1 else "its SLA"
+    if len(sure) == len(groups) and len(best) == 1:
+        every = "both" if len(groups) == 2 else f"all {len(groups)}"
+        return f"{best[0]} carries the most inside {promise} in {every} workloads"
+    parts = [f"{name} in {sure.count(name)}" for name in best]
+    parts += [f"no clear winner in {len(groups) - len(sure)}"] if len(sure) < len(groups) else []
+    return f"Inside {promise}, of {len(groups)} workloads the most is carried by " + ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Most:
+    """The operating point of most throughput, and whether its interval lies above every other's."""
+
+    name: str
+    view: View
+    sure: bool
+
+
+def _most(group: Group) -> _Most | None:
+    """None where no operating point is known, or more is not better."""
     found = []
     for name, view in zip(group.names, group.views, strict=True):
         decision, up = view.decision, view.axes[1]
@@ -142,13 +203,21 @@ def _best_sentence(group: Group) -> str:
             share, estimate = 1 / per_gpu(up, view.gpus), decision.metrics[up]
             found.append((estimate.value * share, estimate.low * share, estimate.high * share, name, view))
     if not found or metric(group.views[0].axes[1]).better != "higher":
-        return _names_sentence([group])
+        return None
     found.sort(key=lambda item: -item[0])
     _, low, _, name, view = found[0]
-    assert view.decision is not None
-    promise = limits_text(view.decision.limits)
-    best = view.decision.metrics[view.axes[1]].value
-    said = f"{named_value(view.axes[1], best, view.gpus)} at concurrency {view.decision.concurrency}"
-    if len(found) > 1 and low <= max(high for _, _, high, *_ in found[1:]):
-        return f"No clear winner inside {promise}: {name} carries {said}, within the doubt of the next"
-    return f"{name} carries the most inside {promise}: {said}"
+    return _Most(name, view, len(found) == 1 or low > max(high for _, _, high, *_ in found[1:]))
+
+
+def _best_sentence(group: Group) -> str:
+    """Whose operating point carries surely most, where the intervals separate it from every other."""
+    best = _most(group)
+    if best is None:
+        return _names_sentence([group])
+    decision, up = best.view.decision, best.view.axes[1]
+    assert decision is not None
+    promise = limits_text(decision.limits)
+    said = f"{named_value(up, decision.metrics[up].value, best.view.gpus)} at concurrency {decision.concurrency}"
+    if not best.sure:
+        return f"No clear winner inside {promise}: {best.name} carries {said}, within the doubt of the next"
+    return f"{best.name} carries the most inside {promise}: {said}"

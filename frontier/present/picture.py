@@ -24,6 +24,7 @@ from frontier.present.captions import (
     key_line,
     notes_of,
     panel_name,
+    panel_names,
     role_of,
     view_sentence,
 )
@@ -67,11 +68,16 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, 
     if not any(crowded):
         return found
     # Only a picture that was laid out knows which labels found no room; naming them below moves everything up a little.
-    return _laid_out(views, footer, titled, [_unlabelled(v, c) for v, c in zip(views, crowded, strict=True) if c])
+    unsaid = [
+        f"{head}too crowded to be numbered: {', '.join(map(setting, of))}"
+        for head, of in zip(_heads(views), crowded, strict=True) if of
+    ]  # fmt: skip
+    return _laid_out(views, footer, titled, unsaid)
 
 
-def _unlabelled(view: View, crowded: Sequence[int]) -> str:
-    return f"{panel_name(view)}:  too crowded to be numbered: {', '.join(map(setting, crowded))}"
+def _heads(views: Sequence[View]) -> list[str]:
+    """How a note begins: with the panel it is of, where there are several."""
+    return [f"{name}:  " for name in panel_names(views)] if len(views) > 1 else [""]
 
 
 def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, more: Sequence[str]) -> Picture:
@@ -81,11 +87,12 @@ def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, mo
     width = WIDTH if columns < 3 else 1500
     title = headline(views)
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=3, bold=True) if titled else ()
-    notes = [line for view in views for line in (*notes_of(view, named=not one), *_too_far(view, named=not one))]
+    heads = zip(views, _heads(views), strict=True)
+    notes = [line for view, head in heads for line in (*notes_of(view, head), *_too_far(view, head))]
     note_lines = [line for note in (*notes, *more) for line in wrap(note, NOTE, width - 28, lines=2)]
     above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
     key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=3)
-    foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=2)
+    foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=3)
     below = 16 + len(foot_lines) * line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
     panel_height = 505.0 if one else 300.0
     row_height = panel_height + 62 + (0 if one else 48)
@@ -93,7 +100,8 @@ def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, mo
     key_top = height - above
     plot_top = key_top - len(key_lines) * line_height(SUBTITLE) - 8
     places = boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
-    panels = [_panel(view, box, alone=one) for view, box in zip(views, places, strict=True)]
+    names = [panel_name(views[0])] if one else panel_names(views)
+    panels = [_panel(view, name, box, alone=one) for view, name, box in zip(views, names, places, strict=True)]
     labels = [
         *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
         *text_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
@@ -120,7 +128,8 @@ def boxes(
 def text_lines(
     lines: Iterable[str], x: float, top: float, size: float, role: Role, *, bold: bool = False
 ) -> list[Label]:
-    """One label per line of text, going down from `top`."""
+    """One label per line of text, going down from `top`; a separator does not hang at the end of a line."""
+    lines = [line.strip(f" ·{NBSP}") for line in lines]
     step = line_height(size)
     return [
         Label((line,), Rect(x, top - (i + 1) * step, x + text_width(line, size, bold=bold), top - i * step), role, size,
@@ -129,7 +138,7 @@ def text_lines(
     ]  # fmt: skip
 
 
-def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
+def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
     x, y = axes_of(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
@@ -144,7 +153,7 @@ def _panel(view: View, box: Rect, *, alone: bool) -> Panel:
     by_concurrency = {m.concurrency: m for m in marks if not m.beyond}
     star, ring = by_concurrency.get(chosen or -1), by_concurrency.get(nearest or -1)
     panel = Panel(
-        name=panel_name(view),
+        name=name,
         box=box,
         x=x,
         y=y,
@@ -183,13 +192,12 @@ def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: flo
     return horizontal(across, near_x, ends, limits, view.gpus), vertical(up, tops, view.gpus, head)
 
 
-def _too_far(view: View, *, named: bool) -> list[str]:
+def _too_far(view: View, head: str) -> list[str]:
     """The note on points so far out that drawing them would squeeze the others."""
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
     x, y = axes_of(view, points, across, up, head=0.1)
     far = [p.concurrency for p in points if mark_of(p, view.frontier, x, y) is None]
-    head = f"{panel_name(view)}:  " if named else ""
     return [f"{head}beyond the axes: {', '.join(map(setting, far))}"] if far else []
 
 

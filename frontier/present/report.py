@@ -57,6 +57,18 @@ CHECKS = (
     "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
     "missing concurrency, a lost or changed server"
 )
+IMPORTED_CHECKS = (
+    "as far as the files state them, that the figures of a point agree with each other (E2E with TTFT and TPOT; "
+    "latency with throughput and concurrency), that the offered rate was reached, and what the files themselves call "
+    "wrong. Not checked, as an aggregate cannot show it: whether the client was busy, prompts were cached, the load "
+    "was held or drifted"
+)
+"""Of aggregates made by another tool."""
+IMPORTED_REQUEST_CHECKS = (
+    "errors, short outputs, wrong input lengths, lockstep, drift and missing concurrency, from the requests in the "
+    "files. Not checked, as the files do not tell: whether the client was busy, prompts were cached, the server changed"
+)
+"""Of another tool's requests, analysed as our own."""
 
 
 Setting = tuple[str, Shape]
@@ -84,6 +96,7 @@ class Report:
     bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Setting, Mapping[int, Sample]] = field(default_factory=dict)
+    checks: str = CHECKS
 
     def views(self) -> list[View]:
         """One per frontier, for the picture."""
@@ -152,7 +165,7 @@ def page_of(report: Report) -> Page:
         mine = [p for p in report.points if (p.deployment, p.shape) == (frontier.deployment, frontier.shape)]
         decision = decided.get((frontier.deployment, frontier.shape))
         sections.append(_section(sorted(mine, key=lambda p: p.concurrency), frontier, decision, report))
-    health = (*_health(report.points), *skipped_lines(report.skipped))
+    health = (*_health(report.points, report.checks), *skipped_lines(report.skipped))
     return Page(
         headline(report.views()), tuple(sections), health, _provenance(report.provenance),
         tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text),
@@ -262,11 +275,11 @@ def _figures(decision: Decision | None, gpus: int | None) -> tuple[tuple[str, st
     return tuple(found)
 
 
-def _health(points: Sequence[Point]) -> list[str]:
+def _health(points: Sequence[Point], checks: str) -> list[str]:
     """What was checked and what was found."""
     lines = []
     valid = sum(p.valid for p in points)
-    lines.append(f"{valid} of {count(len(points), 'point')} valid. Checked: {CHECKS}.")
+    lines.append(f"{valid} of {count(len(points), 'point')} valid. Checked: {checks}.")
     several = len({(p.deployment, p.shape) for p in points}) > 1
     groups: dict[tuple[str, Shape], list[Point]] = {}
     for point in points:

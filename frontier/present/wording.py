@@ -37,6 +37,23 @@ def clean(text: str, longest: int = 160) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
+def clean_name(text: str, longest: int = 40) -> str:
+    """A name from outside, cleaned; a long one is cut in its middle, as variants differ at either end."""
+    return middle_cut(clean(text), longest)
+
+
+def middle_cut(text: str, longest: int) -> str:
+    """At most `longest` characters, the middle left out.
+
+    >>> middle_cut("llama-3.1-70b-instruct-fp8", 13)
+    'llama-…ct-fp8'
+    """
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
 def per_gpu(name: str, gpus: int | None) -> float:
     """What a metric is divided by: the number of GPUs for rates, when it was given."""
     return float(gpus) if gpus and metric(name).unit in RATES else 1.0
@@ -150,7 +167,7 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     return [
         FlagKind(
             clean(name).replace("_", " "), clean(flags[0][1].limit), clean(flags[0][1].advice, 240), not remark,
-            tuple((c, clean(flag.measured, 60)) for c, flag in flags),
+            tuple((c, clean(flag.measured, 120)) for c, flag in flags),
         )
         for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])
     ]  # fmt: skip

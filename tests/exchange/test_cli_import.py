@@ -161,3 +161,59 @@ def test_a_damaged_run_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert 2 == run(["show", "r"])
     assert "an imported point cannot be read" in capsys.readouterr().err
     assert RunDirectory.read(here / "r").manifest["imported"]["sources"]
+
+
+def many(deployments: int) -> str:
+    """A table of so many deployments in two shapes."""
+    rows = [
+        f"{c},{isl},256,a100-{'fp8' if i % 2 else 'bf16'}-tp{i},{c * (90 + i)},{30 + c}"
+        for i in range(deployments) for isl in (1024, 8192) for c in (1, 8, 32)
+    ]  # fmt: skip
+    return "\n".join(["concurrency,isl,osl,deployment,output_throughput,p99_ttft_ms", *rows]) + "\n"
+
+
+def test_of_very_many_deployments_some_are_to_be_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "many.csv").write_text(many(150))
+    assert 0 == run(["import", "many.csv", "-o", "runs/many"])
+    for command in (["plot", "runs/many", "-o", "p.svg"], ["report", "runs/many", "-o", "r.html"]):
+        capsys.readouterr()
+        assert 2 == run(command)
+        said = capsys.readouterr().err
+        assert (
+            "runs/many has 300 frontiers (150 deployments, 2 shapes); more than 24 on one sheet cannot be read" in said
+        )
+        assert "--deployment 'a100-bf16-tp0'  --shape 1024/256" in said
+    assert not (here / "p.svg").exists()
+
+    assert 0 == run(["plot", "runs/many", "--deployment", "*fp8-tp1?", "--shape", "1024/256", "-o", "p.svg"])
+    picture = (here / "p.svg").read_text().replace("\u00a0", " ")
+    assert all(f"a100-fp8-tp{i} · 1024/256" in picture for i in (11, 13, 15, 17, 19))
+    assert "bf16" not in picture
+    capsys.readouterr()
+    assert 0 == run(["show", "runs/many", "--deployment", "a100-fp8-tp1", "--shape", "1024", "--json"])
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert {("a100-fp8-tp1", "1024/256")} == {(p["deployment"], p["shape"]) for p in points}  # a whole name is that one
+    assert 4 == run(["compare", "runs/many", "runs/many", "--deployment", "fp8-tp149", "--shape", "8192"])
+    assert 1 == capsys.readouterr().out.count("not resolved ")
+
+
+def test_a_deployment_that_is_not_there_is_told_with_those_that_are(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "many.csv").write_text(many(8))
+    run(["import", "many.csv", "-o", "runs/many"])
+    capsys.readouterr()
+    assert 2 == run(["plot", "runs/many", "--deployment", "a100-fp9-tp1"])
+    assert "no deployment is called 'a100-fp9-tp1'\n  there are a100-fp8-tp1, " in capsys.readouterr().err
+    assert 2 == run(["show", "runs/many", "--shape", "128/128"])
+    assert "no shape is called '128/128'" in capsys.readouterr().err
+
+
+def test_a_page_names_only_the_checks_that_could_be_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["import", *minimax(), "-o", "runs/minimax"])
+    capsys.readouterr()
+    run(["report", "runs/minimax", "-o", "-"])
+    page = capsys.readouterr().out
+    assert "Checked: as far as the files state them, that the figures of a point agree with each other" in page
+    assert "Not checked, as an aggregate cannot show it: whether the client was busy" in page
+    assert "buffered streams" not in page

@@ -1,5 +1,6 @@
 """Two frontiers beside each other: the picture as data, the words, the table and the JSON."""
 
+import dataclasses
 import json
 import math
 
@@ -61,7 +62,7 @@ def test_the_table_says_ratio_and_bracket() -> None:
 
     assert "better   fp8 against bf16   1024/256" in text
     assert "area up to p99 TTFT 500 ms" in text
-    assert "between 1.1× and no upper end measured" in text
+    assert "at least 1.1×" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -75,3 +76,28 @@ def test_a_real_comparison_goes_through() -> None:
     assert tree["shapes"][0]["ratio"]["value"] > 1.2
     assert tree["shapes"][0]["ratio"]["low"] is None
     assert "not resolved" in comparison_table([real])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (1.1, 1.3, "between 1.1× and 1.3×"),
+        (1.1, math.inf, "at least 1.1×"),
+        (0.0, 1.3, "at most 1.3×"),
+        (0.0, math.inf, "not known: too few settings around that latency"),
+    ],
+)
+def test_a_bracket_reads_as_a_person_would_write_it(low: float, high: float, said: str) -> None:
+    (gain,) = found().gains
+    one = dataclasses.replace(found(), gains=(dataclasses.replace(gain, low=low, high=high, interpolated=None),))
+
+    assert comparison_table([one], width=120).splitlines()[2].endswith(f"  {said}")
+
+
+def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
+    ones = [dataclasses.replace(found(), a=name, b=name) for name in ("bf16", "fp8")]
+
+    assert "B against A   bf16 · 1024/256" in comparison_table(ones)
+    assert "B against A   fp8 · 1024/256" in comparison_table(ones)
+    assert "B against A   1024/256" in comparison_table(ones[:1])
+    assert [["bf16", "bf16"], ["fp8", "fp8"]] == [s["deployments"] for s in comparisons_json(ones)["shapes"]]

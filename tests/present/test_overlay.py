@@ -1,7 +1,9 @@
 """Several frontiers in one panel: told apart, named, and no winner without intervals that say so."""
 
+from collections.abc import Iterable
+
 import pytest
-from toy import LIMIT, toy_decision, toy_frontier, toy_points
+from toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
 
 from frontier.model import Shape
 from frontier.present.captions import View
@@ -9,11 +11,14 @@ from frontier.present.drawn import Picture, Role
 from frontier.present.figure import render
 from frontier.present.layout import Rect
 from frontier.present.overlay import Group, together
+from frontier.views import grouped
 
 
-def view(peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None) -> View:
+def view(
+    peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None, ladder: Iterable[int] = LADDER
+) -> View:
     how = {} if shape is None else {"shape": shape}
-    points = toy_points(peak=peak, deployment=deployment, **how)
+    points = toy_points(ladder, peak=peak, deployment=deployment, **how)
     return View(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
 
 
@@ -61,7 +66,7 @@ def test_several_shapes_have_a_panel_each() -> None:
     found = together([group(3300, 2000), group(1500, 900, shape=Shape.of(8192, 512))])
 
     assert 2 == len(found.panels)
-    assert "The frontiers of variant 0 and variant 1" == found.title
+    assert "variant 0 carries the most inside p99 TTFT ≤ 500 ms in both workloads" == found.title
     assert not found.panels[0].box.overlaps(found.panels[1].box)
     assert "8192/512" in said(found)
 
@@ -75,13 +80,51 @@ def test_no_text_covers_another() -> None:
         assert not any(label.box.overlaps(other.box) for other in labels[i + 1 :]), label.lines
 
 
-def test_every_mark_is_numbered_or_the_number_is_named_below() -> None:
-    found = together([group(3300, 3290, 3280)])
+def test_over_several_workloads_who_carries_most_may_depend_on_them() -> None:
+    long = Shape.of(8192, 512)
+    turned, close = group(900, 3300, shape=long), group(3300, 3290, shape=long)
+
+    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads the most is carried by variant 0 in 1, "
+    assert f"{head}variant 1 in 1" == together([group(3300, 900), turned]).title
+    assert f"{head}no clear winner in 1" == together([group(3300, 900), close]).title
+
+
+def test_of_few_settings_every_one_is_numbered_or_named_below() -> None:
+    views = tuple(view(peak, name, ladder=(1, 8, 32, 48, 64, 80)) for peak, name in ((3300, "a"), (3290, "b")))
+    found = together([Group(("a", "b"), views)])
     (panel,) = found.panels
     numbers = [line for label in panel.labels for line in label.lines if line.isdigit()]
 
-    assert len(numbers) + len(panel.unlabelled) == len(panel.marks)
+    assert len(numbers) + len(panel.unlabelled) == len(panel.marks) == 12
     assert all(f"c={c}" in said(found) for c in panel.unlabelled)
+
+
+def test_of_many_settings_the_telling_ones_are_numbered() -> None:
+    (panel,) = together([group(3300, 1500)]).panels
+    numbers = {int(line) for label in panel.labels for line in label.lines if line.isdigit()}
+
+    assert {1, 2, 4, 8, 16, 32, 64, 112} == numbers | set(panel.unlabelled)
+    assert not {12, 24, 40, 48, 56, 80, 96} & numbers
+
+
+def test_each_operating_point_is_a_star() -> None:
+    (panel,) = together([group(3300, 1500)]).panels
+
+    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.chosen]
+    assert "★ = operating point" in said(together([group(3300, 1500)]))
+
+
+def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:
+    long = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-"
+    names = (long + "bf16", long + "fp08")
+    views = tuple(view(peak, name) for peak, name in zip((3300, 1500), names, strict=True))
+    found = together(grouped([("run", views)]))
+    notes = {label.role: label.lines[0].replace("\u00a0", " ") for label in found.labels if "Run at" in label.lines[0]}
+
+    assert notes[Role.FRONTIER].startswith("● meta-llama/Llama-3.1-405B")
+    assert "bf16: Run at concurrency 64" in notes[Role.FRONTIER]
+    assert notes[Role.OTHER].startswith("■ meta-llama/Llama-3.1-405B")
+    assert "fp08: Run at concurrency 64" in notes[Role.OTHER]
 
 
 def test_what_cannot_be_told_apart_is_refused() -> None:

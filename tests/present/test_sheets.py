@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -265,3 +266,18 @@ def test_dark_png_pdf_and_hostile_names() -> None:
 def test_every_quantity_the_sheets_speak_of_is_a_metric() -> None:
     for quantity in ("ttft", "tpot", "itl", "e2e"):
         assert metric(f"p99_{quantity}").quantity == quantity
+
+
+def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
+    flagged = Flag("errors", "4.2%", "1%", "lower the concurrency")
+    points = with_goodput([toy_point(c, flags=(flagged,) if c in (64, 96) else ()) for c in (1, 8, 32, 64, 96)])
+    for make in FROM_POINTS.values():
+        sheet = make(view(points))
+        assert sheet is not None
+        assert "Flagged, and so not in these charts: c=64, c=96." in sheet.notes
+        assert 32.0 == max(x for chart in sheet.charts for li in chart.lines for x, _ in li.points)
+
+
+@pytest.mark.parametrize("make", FROM_POINTS.values(), ids=FROM_POINTS)
+def test_one_setting_makes_no_chart_against_concurrency(make: Callable[[View], Sheet | None]) -> None:
+    assert make(view(with_goodput([toy_point(16)]))) is None
