@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from frontier.analyze import search, window
 from frontier.analyze.sample import Sample
 from frontier.errors import MisaskedError
 from frontier.model import Shape
@@ -16,7 +15,7 @@ from frontier.present.distributions import FROM_SAMPLES
 from frontier.present.overlay import Group
 from frontier.present.timeline import timeline_sheet
 from frontier.present.wording import clean, clean_name, count
-from frontier.results import Run, Setting, by_concurrency
+from frontier.results import Run, Setting
 from frontier.store import RunDirectory
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
@@ -32,6 +31,8 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
 
     MisaskedError when a name matches none.
     """
+    if not deployments and not shapes:
+        return run
     settings = _settings(run)
     kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in settings])
     kept_shapes = _matching("shape", shapes, [shape.label for _, shape in settings])
@@ -90,10 +91,7 @@ def check_panels(run: Run) -> None:
 
 def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
-    return {
-        at: {c: window.join(parts) for c, parts in by_concurrency(history).items()} | search.claim_samples(history)
-        for at, history in run.histories.items()
-    }
+    return {at: run.samples(at) for at in run.histories}
 
 
 def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[Sheet]:

@@ -1,5 +1,6 @@
 """What a user is told when something is wrong: the message, the way out, the exit code, and no traceback."""
 
+import json
 import os
 import socket
 import ssl
@@ -8,8 +9,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from frontier.cli.main import run
+from frontier.config import load_config
 from tests import servers
 from tests.commands import Said, frontier
+from tests.sweeps import open_run
 
 CONFIG = """\
 endpoint: {endpoint}
@@ -160,6 +164,29 @@ def test_without_any_run_show_says_how_to_make_one(tmp_path: Path) -> None:
         said = frontier(command, cwd=tmp_path)
         assert (said.code, said.out) == (2, "")
         assert "frontier sweep CONFIG" in said.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["show", "solve", "plot", "plot --figure tails", "report -o r.html", "export --csv", "verify", "compare run"],
+)
+def test_a_run_that_ended_before_its_first_trial_says_why(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = CONFIG.format(endpoint="http://127.0.0.1:9/v1")
+    with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as opened:
+        opened.journal("failed", reason="cannot reach http://127.0.0.1:9: connection refused")
+    first, *more = command.split()
+    assert 5 == run([first, "run", *more])
+    said = capsys.readouterr()
+    assert "" == said.out
+    assert (
+        "error: run holds no finished trial: failed, cannot reach http://127.0.0.1:9: connection refused\n"
+        "  see how it stands with  frontier status run\n"
+    ) == said.err
+    assert 5 == run(["show", "run", "--json"])
+    assert [] == json.loads(capsys.readouterr().out)["points"]
 
 
 def test_a_mistyped_command_is_answered_with_the_right_one(tmp_path: Path) -> None:

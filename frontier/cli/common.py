@@ -5,9 +5,12 @@ import sys
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from frontier.results import Run
 
 RUNS = Path("runs")
 
@@ -73,6 +76,21 @@ def find_run(run: Path | None) -> Path:
     newest = newest_run(RUNS)
     say(f"run  {newest}")
     return newest
+
+
+def measured(path: Path) -> "Run":
+    """The run at `path`. MeasurementError, with what ended its sweep, when no trial of it was finished."""
+    from frontier.errors import MeasurementError
+    from frontier.results import load
+    from frontier.store import RunDirectory
+
+    found = load(path)
+    if found.histories or found.imported:
+        return found
+    lines = RunDirectory.read(path).journal_lines()
+    last = lines[-1] if lines else {}
+    why = f": {last['event'].replace('_', ' ')}, {last['reason']}" if "reason" in last else ""
+    raise MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
 
 
 def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

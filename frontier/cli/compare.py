@@ -10,6 +10,7 @@ from frontier.cli.common import (
     deployment_option,
     in_colour,
     json_option,
+    measured,
     objectives_option,
     say,
     shape_option,
@@ -47,7 +48,6 @@ def command(
     from frontier.config import parse_sla
     from frontier.errors import MisaskedError
     from frontier.present.comparison import comparison_table, comparisons_json
-    from frontier.results import load
     from frontier.units import parse_share
     from frontier.versus import compare_runs
     from frontier.views import narrowed
@@ -56,7 +56,7 @@ def command(
         share = None if within is None else parse_share(within)
     except ValueError as error:
         raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
-    runs = narrowed(load(a), deployments, shapes), narrowed(load(b), deployments, shapes)
+    runs = narrowed(measured(a), deployments, shapes), narrowed(measured(b), deployments, shapes)
     found = compare_runs(
         *runs, objectives=read_objectives(objectives), limits=None if sla is None else parse_sla(sla), within=share
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, find_run, run_argument, say
+from frontier.cli.common import answer, find_run, measured, run_argument, say
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -39,13 +39,11 @@ def command(run: Path | None, name: str | None, output: Path | None, sla: str | 
       frontier export runs/llama8b --prometheus -o /var/lib/node_exporter/frontier.prom
       frontier export --llm-d -o reports/
     """
-    from frontier.results import load
-
     if name is None:
         raise MisaskedError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
     if name in BINARY and output is None:
         raise MisaskedError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
-    found = load(find_run(run))
+    found = measured(find_run(run))
     points = found.points()
     frontiers = found.frontiers(points)
     if name == "llm-d":

@@ -9,6 +9,7 @@ from frontier.cli.common import (
     complete_metrics,
     deployment_option,
     find_run,
+    measured,
     objectives_option,
     runs_argument,
     say,
@@ -77,10 +78,9 @@ def command(
     from frontier.cli.outcome import draw, draw_companion, draw_together
     from frontier.config import parse_sla
     from frontier.errors import ExitCode, MisaskedError
-    from frontier.results import load
     from frontier.views import check_panels, narrowed
 
-    found = [narrowed(load(run), deployments, shapes) for run in runs or [find_run(None)]]
+    found = [narrowed(measured(run), deployments, shapes) for run in runs or [find_run(None)]]
     limits = found[0].limits() if sla is None else parse_sla(sla)
     theme: Literal["light", "dark"] = "dark" if dark else "light"
     axes = read_objectives(objectives)

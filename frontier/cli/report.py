@@ -9,6 +9,7 @@ from frontier.cli.common import (
     complete_metrics,
     deployment_option,
     find_run,
+    measured,
     objectives_option,
     run_argument,
     say,
@@ -45,12 +46,11 @@ def command(
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import page_report
     from frontier.config import parse_sla
-    from frontier.results import load
     from frontier.store import write_whole
     from frontier.units import format_bytes
     from frontier.views import check_panels, narrowed
 
-    found = narrowed(load(find_run(run)), deployments, shapes)
+    found = narrowed(measured(find_run(run)), deployments, shapes)
     check_panels(found)
     limits = found.limits() if sla is None else parse_sla(sla)
     made = page_report(found, limits, read_objectives(objectives))

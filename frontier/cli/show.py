@@ -11,6 +11,7 @@ from frontier.cli.common import (
     find_run,
     in_colour,
     json_option,
+    measured,
     objectives_option,
     run_argument,
     shape_option,
@@ -42,7 +43,8 @@ def command(
     from frontier.results import load
     from frontier.views import narrowed
 
-    found = narrowed(load(find_run(run)), deployments, shapes)
+    path = find_run(run)
+    found = narrowed(load(path) if as_json else measured(path), deployments, shapes)
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
     insights = found.insights(points, axes)

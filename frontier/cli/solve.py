@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, run_argument, width
+from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, measured, run_argument, width
 
 if TYPE_CHECKING:
     from frontier.config.slatext import Tiers
@@ -44,7 +44,7 @@ def command(
     from frontier.present.answers import answers_json, answers_text
     from frontier.results import load
 
-    found = load(find_run(run))
+    found = load(find_run(run)) if as_json else measured(find_run(run))
     answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:
         answer_json(answers_json(answers))

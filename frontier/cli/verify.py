@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument, say
+from frontier.cli.common import answer, answer_json, find_run, json_option, measured, run_argument, say
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
     from frontier.config import parse_sla
     from frontier.present.tables import decision_table
     from frontier.present.verified import verified_json, verified_text
-    from frontier.results import load as load_run
     from frontier.verify import checks, exit_code
 
-    found = load_run(find_run(run))
+    found = measured(find_run(run))
     limits = found.limits() if sla is None else parse_sla(sla)
     wanted = checks(found, limits, load=share(load), requests=requests)
     if not wanted:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from peer_files import aiperf, genai_bench, guidellm, said, vllm
 
+from frontier.config import load_config
 from frontier.errors import MisaskedError
 from frontier.exchange import formats
-from frontier.exchange.assemble import assemble
+from frontier.exchange.assemble import assemble, config_text
 from frontier.exchange.documents import ForeignFileError
 from frontier.exchange.found import Found, Result
 from frontier.model import Estimate, Shape
@@ -321,6 +322,21 @@ def test_bare_numbers_in_a_name_say_what_they_are_of() -> None:
 def test_names_that_come_to_the_same_are_kept_apart() -> None:
     both = assemble([said(vllm(label="a b")), said(vllm(label="a-b"))])
     assert ["a-b", "a-b-2"] == [d.name for d in both.deployments]
+
+
+@pytest.mark.parametrize("name", ["default", "Default"])
+def test_a_deployment_nothing_is_said_of_gets_a_name_of_its_own(name: str) -> None:
+    rows = ["concurrency,isl,osl,p99_ttft,deployment,model", f"8,9,9,0.1,{name},m", "8,9,9,0.1,b,m", "4,9,9,0.1,,"]
+    table = formats.read("t.csv", "\n".join(rows).encode())
+    assert table is not None
+    made = assemble([table])
+    assert [name, "b", "default-2"] == [d.name for d in made.deployments]
+    assert [name, "b", "default-2"] == [d.name for d in load_config(config_text(made), "config.yaml").deployments]
+
+
+def test_a_files_words_for_its_model_are_kept() -> None:
+    made = assemble([said(vllm(model_id="org/llama \U0001f999 é"))])
+    assert "org/llama \U0001f999 é" == load_config(config_text(made), "config.yaml").deployments[0].model
 
 
 def test_repeats_give_the_middle_and_of_two_the_worse() -> None:

@@ -7,7 +7,8 @@ import pytest
 from peer_files import DATA, found
 
 from frontier.analyze import summarize, window
-from frontier.exchange.assemble import assemble, summed
+from frontier.exchange.assemble import assemble
+from frontier.exchange.traces import summed
 from frontier.model import Point
 
 

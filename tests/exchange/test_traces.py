@@ -13,6 +13,7 @@ from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
 from frontier.exchange import formats
 from frontier.exchange.assemble import assemble
+from frontier.exchange.documents import ForeignFileError
 from frontier.exchange.found import Found
 from frontier.exchange.steady import concurrency_of, window_of
 from frontier.model import Outcome, Phase, Record, Shape, Trial
@@ -120,6 +121,29 @@ def test_a_gap_that_is_no_time_is_refused() -> None:
     tree["itls"][3] = [0.1, "x"]
     with pytest.raises(Exception, match=r"itls\[3\] holds something that is no time"):
         said(tree)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [("ttfts", -1.0, "times"), ("start_times", -1e9, "times"), ("ttfts", 1e14, "times"), ("input_lens", -5, "tokens"),
+     ("output_lens", -5, "tokens"), ("output_lens", 1e14, "tokens")],
+)  # fmt: skip
+def test_a_request_that_cannot_have_been_is_refused(key: str, value: float, what: str) -> None:
+    tree = vllm_detailed(requests()[:40], 2)
+    tree[key][3] = value
+    with pytest.raises(ForeignFileError, match=f"has {what} that cannot be"):
+        assemble([said(tree)])
+
+
+@pytest.mark.parametrize("gaps", [[1e15, 1.0], [-1.0, 2.0]])
+def test_gaps_that_cannot_have_been_are_refused(gaps: list[float]) -> None:
+    lines = aiperf_lines(requests()[:40]).splitlines()
+    row = json.loads(lines[3])
+    row["metrics"]["inter_chunk_latency"] = {"value": gaps, "unit": "s"}
+    found = formats.read("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    assert found is not None
+    with pytest.raises(ForeignFileError, match="has times that cannot be"):
+        assemble([found])
 
 
 def test_details_without_start_times_are_aggregates() -> None:

@@ -1,0 +1,55 @@
+"""Which results of foreign files are of one workload: lengths that were asked for, or observed ones that are alike."""
+
+from collections.abc import Mapping, Sequence
+
+from frontier.exchange.documents import ForeignFileError
+from frontier.exchange.found import Result, Trace
+from frontier.model import MAX_TOKENS, Shape
+
+ALIKE = 0.05
+"""Observed mean lengths within this share of each other are one shape."""
+
+Lengths = tuple[float, float]
+
+
+def lengths_of(file: str, what: Result | Trace) -> Lengths:
+    """Input and output tokens. ForeignFileError where the file does not say them, or they cannot be."""
+    if not what.isl or not what.osl:
+        raise ForeignFileError(file, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256")
+    longest = max(what.isl, what.osl)
+    if longest > MAX_TOKENS:
+        raise ForeignFileError(file, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole")
+    return what.isl, what.osl
+
+
+def shapes(asked: Mapping[int, Lengths], observed: Mapping[int, Lengths]) -> dict[int, Shape]:
+    """The shape of each result of one deployment, by its key: lengths asked for are taken as they are, and observed
+    means join the nearest shape that is alike, else each other.
+    """
+    found = {key: _rounded(lengths) for key, lengths in asked.items()}
+    groups: list[tuple[Lengths, Shape | None, list[int]]] = [
+        ((shape.isl.mean, shape.osl.mean), shape, []) for shape in dict.fromkeys(found.values())
+    ]
+    for key, lengths in observed.items():
+        near = next((group for group in groups if _alike(group[0], lengths)), None)
+        if near is None:
+            groups.append((lengths, None, [key]))
+        else:
+            near[2].append(key)
+    for _, shape, keys in groups:
+        middle = shape or _rounded((_middle([observed[k][0] for k in keys]), _middle([observed[k][1] for k in keys])))
+        found |= dict.fromkeys(keys, middle)
+    return found
+
+
+def _rounded(lengths: Lengths) -> Shape:
+    isl, osl = lengths
+    return Shape.of(max(1, round(isl)), max(1, round(osl)))
+
+
+def _alike(a: Lengths, b: Lengths) -> bool:
+    return all(abs(x - y) <= max(1.0, ALIKE * max(x, y)) for x, y in zip(a, b, strict=True))
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
