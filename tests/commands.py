@@ -12,8 +12,8 @@ from pathlib import Path
 
 from frontier.cli.main import run
 
-ANSWERING = ("show", "solve", "compare", "predict", "plot", "report", "export", "import", "init")
-"""Commands that send nothing and wait for nothing: a start of Python for each would be most of a test's time."""
+ANSWERING = ("probe", "show", "solve", "compare", "predict", "plot", "report", "export", "import", "init")
+"""Commands that measure nothing: a start of Python for each would be most of a test's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,11 @@ def start(
     )  # fmt: skip
 
 
-def frontier(*arguments: str | Path, cwd: Path, timeout: float = 120, **environ: str) -> Said:
-    """Run `frontier ARGUMENTS` to its end."""
-    if "--dry-run" in arguments or arguments[0] in ANSWERING:
+def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeout: float = 120, **environ: str) -> Said:
+    """Run `frontier ARGUMENTS` to its end; `here`: in this process, as by itself where nothing is measured."""
+    if here is None:
+        here = "--dry-run" in arguments or arguments[0] in ANSWERING
+    if here:
         return _here([str(a) for a in arguments], cwd, environ)
     process = start(*arguments, cwd=cwd, **environ)
     try:

@@ -29,7 +29,7 @@ max_time: 2s
 
 def sweep(tmp_path: Path, endpoint: str, extra: str = "", **environ: str) -> Said:
     (tmp_path / "sweep.yaml").write_text(CONFIG.format(endpoint=endpoint) + extra)
-    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True, **environ)
     assert "Traceback" not in said.err
     return said
 

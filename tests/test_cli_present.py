@@ -125,7 +125,7 @@ def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
 
 def complete(cwd: Path, words: str) -> Said:
     return frontier(
-        cwd=cwd, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1)
+        cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1)
     )
 
 

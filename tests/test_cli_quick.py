@@ -36,6 +36,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(quick.command, arguments, standalone_mode=False)
 
 
+@pytest.mark.slow
 def test_a_short_minute_ends_in_plain_words(simulator: SimulatorProcess, short: None) -> None:
     for _ in range(3):  # a machine at work elsewhere may have no valid point; then it says so
         said = run(simulator.url)

@@ -67,6 +67,7 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency), decision.notes
 
 
+@pytest.mark.slow
 def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) -> None:
     text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 40)
     run, told, end = sweep_over_http(tmp_path / "run", text)

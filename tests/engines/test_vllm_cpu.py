@@ -88,6 +88,7 @@ def test_a_missing_engine_names_the_command_and_a_failed_install_its_reason(tmp_
     assert why_missing(tmp_path) is not None
 
 
+@pytest.mark.slow
 def test_an_install_without_packages_says_so_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))

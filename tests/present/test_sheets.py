@@ -255,7 +255,7 @@ def check(chart: Chart) -> None:
 
 def test_dark_png_pdf_and_hostile_names() -> None:
     shape = Shape(SHAPE.isl, SHAPE.osl, name="$x^{2$ <script>alert(1)</script> " + "long " * 20)
-    for sheet in all_sheets((1, 8, 64), shape):
+    for sheet in all_sheets((8,), shape):
         assert b"<script" not in render_sheet(sheet, "svg", theme="dark")
         assert render_sheet(sheet, "png", width=600, theme="dark").startswith(b"\x89PNG")
         assert render_sheet(sheet, "pdf").startswith(b"%PDF")
