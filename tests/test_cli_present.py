@@ -124,9 +124,8 @@ def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
 
 
 def complete(cwd: Path, words: str) -> Said:
-    return frontier(
-        cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1)
-    )
+    last = str(len(words.split(" ")) - 1)
+    return frontier(cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
 
 
 @pytest.mark.parametrize(
