@@ -96,10 +96,11 @@ class Clerk:
                     self._ready.append(self._make())
                     await asyncio.sleep(0)
                 if self._unread:
-                    done = self._unread.popleft()
+                    done = self._unread[0]  # stays there until it is read: the trial may end between two slices
                     reading = Reading(done.exchange, self._dialect, self._target.api)
                     while reading.take(_SLICE):  # noqa: ASYNC110 - gives way between slices, waits for nothing
                         await asyncio.sleep(0)
+                    self._unread.popleft()
                     self._record(done, reading)
                     await asyncio.sleep(0)
             self._wanted.clear()
