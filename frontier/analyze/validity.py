@@ -33,6 +33,8 @@ CACHED = 0.02
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
 MANY_EVENTS = 8
+STREAM_EVENTS = 3
+"""The fewest chunks of which it can be told whether they were streamed: with two gaps, one may be chance."""
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
 IDENTITY = 0.05
@@ -176,7 +178,7 @@ def _server(sample: Sample) -> Iterator[Flag]:
 
 def _stream(sample: Sample) -> Iterator[Flag]:
     events = sample.events[sample.ok]
-    many = events >= MANY_EVENTS
+    many = events >= STREAM_EVENTS
     if not many.any():
         return
     pooled = LogHistogram.merged(sample.block_itl)

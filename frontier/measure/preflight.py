@@ -17,7 +17,8 @@ from frontier.measure.client import Client, Exchange
 from frontier.measure.detect import answer, detect, loaded_models
 from frontier.measure.dialects import DIALECTS, Ask, Content
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
-from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
+from frontier.measure.reading import clean, error_message, read_all, to_record
+from frontier.measure.refusal import Tried, unanswered, unreachable
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import local_ports, raise_fd_limit
 from frontier.model import Outcome, Record, Shape
@@ -27,6 +28,8 @@ _TRIES, _TRY_EVERY = 3, 3.0
 _PROBE_ISL, _PROBE_OSL = 48, 16
 TOKENS_PER_CHUNK = 1.25
 """More than this, in sixteen tokens, is no accident of a character cut in two."""
+_LUMP = 2
+"""A stream comes in more reads than this: a first token, others, the usage, the end."""
 _IDS = ((1000, 30000), (300, 5000), (10, 500))
 """Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
 
@@ -174,7 +177,7 @@ class _Flight:
                 return exchange
             lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
             if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
-                raise _unreachable(self.target.base_url, exchange, tries)
+                raise unreachable(self.target.base_url, exchange, tries)
             await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
 
     def _let_in(self, exchange: Exchange) -> None:
@@ -216,8 +219,7 @@ class _Flight:
         wanted = self.target.api
         apis = ("completions", "chat") if wanted == "auto" else (wanted,)
         text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
-        said: list[str] = []
-        waits: list[float] = []
+        tried: list[Tried] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=cast("Api", api))
             record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
@@ -229,13 +231,10 @@ class _Flight:
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
-            said.append(f"{DIALECTS[self.target.dialect or 'openai'].paths[api]}: {record.error}")
-            waits += [] if (wait := retry_after(exchange)) is None else [wait]
-        raise MeasurementError(
-            f"no streamed answer from {self.target.base_url}: " + "; ".join(said),
-            "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events",
-            retry_after=max(waits, default=None),
-        )
+            tried.append(Tried(DIALECTS[self.target.dialect or "openai"].paths[api], record, exchange))
+            if record.outcome is Outcome.TIMEOUT:
+                break  # a route that is not there says so at once; another would only take as long again
+        raise unanswered(self.target.base_url, tried)
 
     def _judge(self, record: Record) -> bool:
         if record.completion_tokens is None or record.prompt_tokens is None:
@@ -251,8 +250,8 @@ class _Flight:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
             self.note("tokens per chunk", not several, f"{per_chunk:.2f}{several}")
-        lump = record.reads <= 2 and record.completion_tokens >= _PROBE_OSL // 2
-        came = f"{record.completion_tokens} tokens in {record.reads} reads"
+        lump = record.reads <= _LUMP and record.completion_tokens > 2 * _LUMP
+        came = f"{record.completion_tokens} tokens in {record.reads} read{'s' if record.reads > 1 else ''}"
         self.note("unbuffered", not lump, f"{came}: something in between buffers the stream" if lump else came)
         if record.first is not None and record.last is not None and record.completion_tokens > 1:
             tpot = (record.last - record.first) / (record.completion_tokens - 1)
@@ -309,28 +308,3 @@ def _models(listed: Any) -> tuple[tuple[str, ...], int | None]:
 
 def _names(models: tuple[str, ...]) -> str:
     return ", ".join(map(clean, models[:5])) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
-
-
-def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
-    kind, said = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
-    took = f"({tries} tries)"
-    if kind is Outcome.TLS:
-        expired = "expired" in said
-        return MeasurementError(
-            f"no secure connection to {url}: {said}",
-            "renew the server's certificate (and look at this machine's clock)" if expired else
-            "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}",
-        )  # fmt: skip
-    if kind is Outcome.HTTP_ERROR:
-        return MeasurementError(
-            f"{url} is not ready: {said} {took}",
-            f"wait for it with  frontier probe {url} --wait 10min",
-            retry_after=retry_after(exchange),
-        )
-    if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
-        return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
-    reason = "connection refused" if "refused" in said or "Connect call failed" in said else said
-    return MeasurementError(
-        f"cannot reach {url}: {reason} {took}",
-        f"is the server still loading?   watch with:  frontier probe {url} --wait 10min",
-    )

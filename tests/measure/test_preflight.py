@@ -170,7 +170,53 @@ def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
 def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> None:
     error = refusal(target(server, "plain_json", model="m"))
     assert "no streamed answer" in error.what
-    assert "/v1/chat/completions: the answer is application/json, not a stream" in error.what
+    assert "/v1/completions and /v1/chat/completions: the answer is application/json, not a stream" in error.what
+
+
+def only_completions(name: str, said: str) -> None:
+    """A server that lists its model, and answers a completion as the behaviour `said` does."""
+
+    async def answer(call: Call) -> None:
+        if call.method == "GET":
+            await call.json("200 OK", {"data": [{"id": "m"}]})
+        else:
+            await BEHAVIOURS[said](call)
+
+    BEHAVIOURS[name] = answer
+
+
+@pytest.mark.parametrize(
+    ("said", "way_out"),
+    [
+        ("too_many", "try again in 7 s, as it asks"),
+        ("not_ready", "it is still loading, overloaded, or limits its callers: try again later"),
+        ("redirect", "write the address it redirects to"),
+        ("invalid", "name its engine with  dialect: NAME"),
+        ("chatty_error", "its log says why"),
+        ("error_object", "its log says why"),
+        ("reset_mid", "its log says why"),
+        ("html", "must stream /v1/completions or /v1/chat/completions"),
+    ],
+)
+def test_each_refusal_has_its_own_way_out(server: Hostile, said: str, way_out: str) -> None:
+    only_completions(f"p_{said}", said)
+    error = refusal(target(server, f"p_{said}"))
+    assert "no streamed answer" in error.what
+    assert way_out in (error.way_out or "")
+
+
+def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
+    only_completions("p_silent", "slow_first_byte")
+    error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
+    assert "/v1/completions: first_byte: nothing received within 0.3 s" in error.what
+    assert "timeouts: {first_byte: 10min" in (error.way_out or "")
+    assert 1 == server.asked("p_silent")
+
+
+def test_a_short_answer_in_one_piece_is_told_as_buffered(server: Hostile) -> None:
+    only_completions("p_lump", "one_lump")
+    (check,) = [c for c in look(target(server, "p_lump", api="chat")).checks if c.name == "unbuffered"]
+    assert ("warn", "5 tokens in 1 read: something in between buffers the stream") == (check.state, check.detail)
 
 
 def test_a_redirect_is_told_with_its_aim(server: Hostile) -> None:
