@@ -38,6 +38,8 @@ _GLANCE = 8
 _LOST_AFTER = 3.0
 _DOWN_AFTER = 10.0
 _WARMUP_SHARE = 0.5
+_CUT_OFF = 5.0
+"""Seconds that requests which were cut off may take to be on record; a busy machine's need, normally nothing."""
 _SEND = 0.02
 """Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
 
@@ -272,7 +274,8 @@ class ClosedLoop:
         self.closing = True
         for flight in tuple(self.client.flights):
             self.client.cut(flight, Outcome.CANCELLED, "cut off at the end of the trial")
-        await asyncio.wait(streams, timeout=0.5)
+        if sending := {flight.task for flight in self.client.flights if flight.task is not None}:
+            await asyncio.wait(sending, timeout=_CUT_OFF)
         for task in (*streams, *helpers):
             task.cancel()
         await asyncio.gather(*streams, *helpers, return_exceptions=True)
