@@ -41,6 +41,18 @@ def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> Non
     assert any(trial.phase is Phase.CONFIRM for trial in told.finished)
 
 
+def test_each_tier_gets_an_operating_point_of_its_own_from_one_search(tmp_path: Path) -> None:
+    sla = "{slow: {p90_tpot: 8.2ms}, fast: {p90_tpot: 6.4ms}}"
+    text = config_text(ENGINES["smooth"], sla=sla, requests=60, refine=4)
+    run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    slow, fast = (a.decisions[0].concurrency or 0 for a in run.answers())
+    rungs = [trial.concurrency for trial in told.finished if trial.phase is Phase.CONFIRM]
+    assert rungs[0] < 8 < rungs[-1]
+    assert {slow, fast} <= set(rungs)
+    assert fast < slow
+    assert 4 >= len({(t.phase, t.concurrency) for t in told.finished if t.phase is not Phase.GRID})
+
+
 def test_the_same_sweep_again_measures_nothing_and_says_the_same(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], refine=2)
     first, _, _ = sweep_in_virtual_time(tmp_path / "run", text)

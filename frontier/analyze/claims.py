@@ -14,7 +14,7 @@ History = Sequence[tuple[Trial, Sample]]
 
 ALPHA = 0.05
 """One-sided error of a claim."""
-LOOK_SIZES = (1, 1, 2, 4)
+LOOK_SIZES = (1, 1, 2, 4, 8)
 """A rung's requests come in at most these many trials, in multiples of the first, with a look after each."""
 LOOKS = len(LOOK_SIZES)
 CHAINS = 4

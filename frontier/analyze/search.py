@@ -10,8 +10,9 @@ first; they share the error ALPHA equally (Bonferroni). Which rung comes next ma
 each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken, the search
 names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds themselves (2 to
 7 % at nominal 5 %, see `stats`). A grid setting that meets by its own data is a claim of its own at ALPHA, so a sweep
-that also uses one may err by the sum; for servers that are not monotone each setting's own claim holds. What it comes
-to is measured in docs/calibration.md.
+that also uses one may err by the sum; for servers that are not monotone each setting's own claim holds. With several
+tiers a rung proven for one is judged for all, and each tier errs with ALPHA plus LOOKS * RUNG_ALPHA for every rung of
+another tier that breaks it and passes for the lowest that does. What it comes to is measured in docs/calibration.md.
 """
 
 import dataclasses
@@ -45,7 +46,8 @@ from frontier.metrics import claim_floor, metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
 
 __all__ = [
-    "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "policy", "skip_reason",
+    "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "next_ask_of_tiers", "policy",
+    "skip_reason",
 ]  # fmt: skip
 
 START = 0.10
@@ -53,11 +55,11 @@ START = 0.10
 REACH = 0.025
 """... and steps to the highest expected this far below; both grow by this much with every rung given up."""
 STRIDE = 1.5
-"""No step of a climb is larger, whatever the line through the data says."""
+"""A rung further above the last one proven than this counts as a start."""
 DEPENDENCE_CAP = 4.0
 """Most requests one independent request is taken for when a look is sized: a short pilot's inflation is noisy."""
-FORECAST_SLACK = 1.5
-"""A rung is given up early when deciding it looks this many times dearer than all of its looks."""
+FORECAST_SLACK = 3.0
+"""A rung is given up early when deciding it looks this many times dearer than all of its looks: forecasts are noisy."""
 OVER = 0.03
 """A rung whose value is this much (in ln) over its limit after a look is not looked at again."""
 
@@ -107,28 +109,51 @@ def next_ask(policy: SearchPolicy, shape: Shape, limits: Sequence[Limit], histor
 
     Without limits only the frontier is refined. ValueError for trials of another shape.
     """
+    return next_ask_of_tiers(policy, shape, [("", limits)], history)
+
+
+def next_ask_of_tiers(
+    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
+) -> Ask | Done:
+    """As `next_ask`, for several named SLAs inside the one budget.
+
+    First every tier is located, then each is climbed to, the one with the lowest limit first: what is proven for it
+    serves the looser ones too. Of the extra settings each tier may use an equal share and what those before it left;
+    then whoever still has a use for one, then the frontier.
+    """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
-    state = _State.of(policy, tuple(limits), history)
-    aim = _aim(state)
-    confirmed = None
-    if limits and state.pilot:
-        probe = _locate(state, aim)
+    states = [_State.of(policy, tuple(limits), history) for _, limits in tiers]
+    aims = [_aim(state) for state in states]
+    first = aims[0] if aims else _Aim()
+    if not any(state.limits for state in states):
+        return _fill(_State.of(policy, (), history), Done("no limit to search for"))
+    if not any(state.pilot for state in states):
+        return _fill(states[0], Done("no valid measurement to start from", first.located))
+    order = sorted(range(len(tiers)), key=lambda i: aims[i].located or 0)
+    probed = states[0].settings(Phase.LOCATE)
+    ends: dict[int, Done] = {}
+    for k, i in enumerate(order, 1):
+        state = states[i].within(math.ceil(policy.refine * k / len(tiers)))
+        probe = _locate(state, aims[i])
         if probe is not None:
             return state.afforded(probe)
-        ladder = _confirm(state, aim)
-        if isinstance(ladder, Ask):
-            return state.afforded(ladder)
-        confirmed = ladder.confirmed
-        reason = ladder.reason
-    else:
-        reason = "no limit to search for" if state.pilot else "no valid measurement to start from"
+    shares = [probed + math.ceil((policy.refine - probed) * k / len(tiers)) for k in range(1, len(tiers) + 1)]
+    for i, share in [*zip(order, shares, strict=True), *((i, policy.refine) for i in order)]:
+        state = states[i].within(share)
+        climb = _confirm(state, aims[i])
+        if isinstance(climb, Ask):
+            return state.afforded(climb)
+        ends[i] = climb
+    reasons = [f"{name}: {ends[i].reason}" if len(tiers) > 1 else ends[i].reason for i, (name, _) in enumerate(tiers)]
+    return _fill(states[0], Done("; ".join(reasons), first.located, ends[0].confirmed))
+
+
+def _fill(state: "_State", done: Done) -> Ask | Done:
+    """What is left goes to the frontier."""
     further = _frontier(state)
-    if further is not None:
-        asked = state.afforded(further)
-        if isinstance(asked, Ask):
-            return asked
-    return Done(reason, aim.located, confirmed)
+    asked = None if further is None else state.afforded(further)
+    return asked if isinstance(asked, Ask) else done
 
 
 # --- what is known
@@ -164,6 +189,10 @@ class _State:
     def left(self) -> int:
         """Extra settings left."""
         return self.policy.refine - self.settings(Phase.LOCATE, Phase.CONFIRM, Phase.FRONTIER)
+
+    def within(self, refine: int) -> "_State":
+        """The same with fewer extra settings."""
+        return dataclasses.replace(self, policy=dataclasses.replace(self.policy, refine=refine))
 
     def afforded(self, ask: Ask) -> Ask | Done:
         """The ask, unless the request or time budget has no room for it."""
@@ -276,7 +305,7 @@ def _confirm(state: _State, aim: _Aim) -> Ask | Done:
     confirmed = max((c for c, (verdict, _) in standings.items() if verdict is Verdict.MEETS), default=None)
     given_up = {c: why for c, (verdict, why) in standings.items() if verdict is Verdict.VIOLATES}
     for c, (verdict, _) in standings.items():
-        if verdict is Verdict.UNPROVEN:
+        if verdict is Verdict.UNPROVEN and c < min(given_up, default=math.inf):  # else asked for a looser tier
             return _look(state, aim, c)
     grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
     by_grid = sla.solve(grid, state.limits).last_pass if grid else None
@@ -317,10 +346,12 @@ def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -
     if failed:
         most = min(most, failed[0] - 1 if proven is not None else math.floor(0.85 * failed[0]))
     least = 1 if proven is None else proven + 1
-    if proven is not None:
-        most = min(most, math.floor(STRIDE * proven) if aim.high is not None else most)
-    within = (START if proven is None else REACH) + REACH * len(failed)
-    found = max((c for c in range(least, most + 1) if expected(line, c) <= -within), default=None)
+    near = 0 if proven is None else most if aim.high is None else math.floor(STRIDE * proven)
+    more = REACH * len(failed)
+    found = max(
+        (c for c in range(least, most + 1) if expected(line, c) <= -more - (REACH if c <= near else START)),
+        default=None,
+    )
     if found is None and proven is None:  # nothing is comfortable: then what is least tight
         found = max((c for c in range(least, most + 1) if expected(line, c) <= -REACH), default=None)
     if found is None or (proven is not None and (found - proven) / found < state.policy.gap):

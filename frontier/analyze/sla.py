@@ -157,8 +157,8 @@ def solve(
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
     throughput (explain.RISING) are no such violation. Among those that meet, going from the
     lowest up, a step is taken when its throughput grows by more than 2 % and by ten percent per doubling of the worst
-    tail; when the doubt of the gain straddles that line it is a tie and the lower setting stays. With
-    `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose values are inside
+    tail. Both settings keep the promise, so this is a preference and no claim: values decide, and a step that falls
+    short by less than its doubt is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose values are inside
     while a bound is not; the verdict then says MARGINAL although a concurrency is named.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
@@ -300,7 +300,7 @@ def _choose(
 class _Step:
     """From one setting to a higher one: ln of the throughput ratio, the worst tail's ratio, and whether it is worth it.
 
-    `worth` is 1 (take it), -1 (do not) or 0 (the doubt of the gain straddles the line).
+    `worth` is 1 (take it), -1 (do not) or 0 (do not, though within the doubt of the gain it may be).
     """
 
     gain: float
@@ -315,17 +315,17 @@ def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, po
         gain, reach = (math.inf, 0.0) if b.value > a.value else (-math.inf, 0.0)
     else:
         gain = math.log(b.value / a.value)
-        reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=True), _log_reach(b, upwards=False))
+        reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
     name, cost = _worst_tail(current, further, limits)
     doublings = math.log2(cost) if cost > 0 else 0.0
     bar = max(NOISE, doublings * TAIL_PRICE)
-    if gain <= bar:
-        return _Step(gain, name, cost, 0 if gain + reach > bar and gain > NOISE else -1)
-    return _Step(gain, name, cost, 1 if gain - reach > bar or not math.isfinite(reach) else 0)
+    if gain > bar:
+        return _Step(gain, name, cost, 1)
+    return _Step(gain, name, cost, 0 if gain > NOISE and gain + reach > bar else -1)
 
 
 def _log_reach(e: Estimate, *, upwards: bool) -> float:
-    """How far the interval reaches towards a smaller gain, in ln; infinite when the doubt is not known."""
+    """How far the interval reaches to one side, in ln; infinite when the doubt is not known."""
     edge = e.high if upwards else e.low
     if not math.isfinite(edge) or edge <= 0:
         return math.inf

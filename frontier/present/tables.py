@@ -354,7 +354,7 @@ class ConfigLike(Protocol):
     """What the table needs to know of a config."""
 
     @property
-    def limits(self) -> Sequence[Limit]: ...
+    def tiers(self) -> Sequence[tuple[str, Sequence[Limit]]]: ...
 
 
 def plan_table(config: ConfigLike, plan: PlanLike, *, width: int = 80, colour: bool = False) -> str:
@@ -377,7 +377,12 @@ def plan_table(config: ConfigLike, plan: PlanLike, *, width: int = 80, colour: b
         )  # fmt: skip
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
     if plan.refine:
-        more = f"then up to {count(plan.refine, 'setting')} more per shape where {limits_text(config.limits)}"
+        more = f"then up to {count(plan.refine, 'setting')} more per shape where"
+        if len(config.tiers) > 1:
+            named = ", ".join(f"{clean(name, 30)} ({limits_text(limits)})" for name, limits in config.tiers)
+            more += f" each of {count(len(config.tiers), 'tier')}, {named},"
+        else:
+            more += f" {limits_text(config.tiers[0][1])}"
         lines.append(Text(f"{more} is decided, at most {format_elapsed(plan.refine_longest)}"))
     return to_text(Group(*lines), width=width, colour=colour)
 

@@ -208,6 +208,36 @@ def test_an_invalid_setting_neither_locates_nor_confirms(monkeypatch):
     assert done.confirmed != 32
 
 
+TIERS = [("fast", (Limit("p99_ttft", 0.3),)), ("slow", (Limit("p99_ttft", 0.9),))]  # crossed at c=18.8 and c=56.5
+
+
+@pytest.mark.parametrize("tiers", [TIERS, TIERS[::-1]])
+def test_each_tier_is_searched_inside_the_one_budget_the_lowest_limit_first(tiers):
+    server, history, asks = Server(**SMOOTH), grid(Server(**SMOOTH)), []
+    while isinstance(ask := search.next_ask_of_tiers(search.policy(8, 300, 128), SHAPE, tiers, history), Ask):
+        asks.append(ask)
+        t = trial(ask.concurrency, ask.phase, 1 + sum(ask.concurrency == a.concurrency for a in asks), ask.requests)
+        history.append((t, server.run(t)))
+    phases = [a.phase for a in asks]
+    assert phases == sorted(phases, key=[Phase.LOCATE, Phase.CONFIRM, Phase.FRONTIER].index)
+    assert 8 >= len({(a.phase, a.concurrency) for a in asks})
+    probes, rungs = settings(asks, Phase.LOCATE), settings(asks, Phase.CONFIRM)
+    assert 16 < probes[0] < 32 < probes[1] < 64
+    assert [c < 24 for c in rungs] == sorted((c < 24 for c in rungs), reverse=True)  # the strict tier's come first
+    answers = [sla.solve(search.claim_points(history, limits), limits).concurrency for _, limits in sorted(tiers)]
+    assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56
+    assert ask.reason.startswith(f"{tiers[0][0]}: c=")
+    assert f"; {tiers[1][0]}: c=" in ask.reason
+
+
+def test_one_tier_is_searched_as_it_was_without_tiers(swept):
+    history, _, _ = swept
+    for cut in (0, 8, 9, 11, len(history)):
+        policy, known = search.policy(6, 300, 128), history[:cut]
+        alone = search.next_ask(policy, SHAPE, TTFT, known)
+        assert alone == search.next_ask_of_tiers(policy, SHAPE, [("gold", TTFT)], known)
+
+
 def test_a_history_of_another_shape_is_a_mistake():
     with pytest.raises(ValueError, match="another shape"):
         search.next_ask(search.policy(1, 300, 128), Shape.of(8, 8), TTFT, grid(Server(**SMOOTH), (1,)))

@@ -292,13 +292,18 @@ def test_a_later_worthwhile_step_is_still_seen_past_a_rejected_one():
     assert 16 == d.concurrency
 
 
-def test_a_gain_within_its_own_noise_is_a_tie_and_the_lower_stays():
+def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt_is_a_tie():
+    def server(tail, noisy):
+        metrics = {"p99_ttft": sure(tail), "output_throughput": noisy}
+        return [point(8, 0.1, 1000), dataclasses.replace(point(9, 0.1), metrics=metrics)]
+
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
-    points = [point(8, 0.1, 1000), dataclasses.replace(point(9, 0.1), metrics={"p99_ttft": sure(0.1),
-              "output_throughput": noisy})]  # fmt: skip
-    d = sla.solve(points, [TTFT])
+    assert 9 == sla.solve(server(0.1, noisy), [TTFT]).concurrency  # +5 % for nothing, though it may be no gain at all
+    d = sla.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the doubt
     assert (8, True) == (d.concurrency, d.rejected.tie)
     assert any("a tie, so the lower stays" in note for note in d.notes)
+    assert not sla.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
+    assert not sla.solve(server(0.1, Estimate(1010, 900, 1100, 3000, 908, 1092)), [TTFT]).rejected.tie
 
 
 def test_the_worst_of_several_tails_is_what_a_step_costs():

@@ -28,7 +28,7 @@ def test_points_fit_the_width(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_decisions_and_plans_fit_the_width(width: int) -> None:
     assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus=1, width=width)) <= width
-    assert widest(plan_table(SimpleNamespace(limits=LIMITS), a_plan(), width=width)) <= width
+    assert widest(plan_table(SimpleNamespace(tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
 
 
 def test_more_columns_appear_where_there_is_room() -> None:
@@ -153,10 +153,13 @@ def a_plan() -> SimpleNamespace:
 
 
 def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
-    text = plan_table(SimpleNamespace(limits=(LIMIT,)), a_plan(), width=120)
+    text = plan_table(SimpleNamespace(tiers=[("", (LIMIT,))]), a_plan(), width=120)
 
     assert "1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31.0 MB on disk" in text
     assert "then up to 3 settings more per shape where p99 TTFT ≤ 500 ms is decided, at most 18 min 0 s" in text
+    tiers = [("gold", (LIMIT,)), ("bulk", (Limit("p99_e2e", 9.0),))]
+    text = " ".join(plan_table(SimpleNamespace(tiers=tiers), a_plan(), width=120).split())
+    assert "3 settings more per shape where each of 2 tiers, gold (p99 TTFT ≤ 500 ms), bulk (p99 E2E ≤ 9 s)," in text
 
 
 def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> None:
