@@ -135,7 +135,7 @@ def complete(cwd: Path, words: str) -> Said:
         ("frontier show ru", "plain,runs/night"),
         ("frontier plot --figure ti", "plain,timeline"),
         ("frontier plot --objectives output_throughput,p99_e", "plain,output_throughput,p99_e2e"),
-        ("frontier report --sla p99_tt", "plain,p99_ttft"),
+        ("frontier solve --sla p99_ttft<=1s,p99_tp", "plain,p99_ttft<=1s,p99_tpot"),
     ],
 )
 def test_the_shell_completes_commands_runs_figures_and_metrics(cwd: Path, words: str, offered: str) -> None:

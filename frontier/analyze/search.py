@@ -46,8 +46,8 @@ from frontier.metrics import claim_floor, metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
 
 __all__ = [
-    "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "next_ask_of_tiers", "policy",
-    "skip_reason",
+    "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "next_ask_of_tiers",
+    "policy", "skip_reason",
 ]  # fmt: skip
 
 START = 0.10

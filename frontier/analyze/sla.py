@@ -155,11 +155,11 @@ def solve(
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
-    throughput (explain.RISING) are no such violation. Among those that meet, going from the
-    lowest up, a step is taken when its throughput grows by more than 2 % and by ten percent per doubling of the worst
-    tail. Both settings keep the promise, so this is a preference and no claim: values decide, and a step that falls
-    short by less than its doubt is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose values are inside
-    while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+    throughput (explain.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
+    when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
+    promise, so this is a preference and no claim: values decide, and a step that falls short by less than its doubt is
+    called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose
+    values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
     setting; INVALID when no valid point could have answered. MisaskedError without limits; ValueError for no points,

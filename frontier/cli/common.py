@@ -104,7 +104,8 @@ def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplet
     from frontier.metrics import names
 
     head, comma, last = incomplete.rpartition(",")
-    return [f"{head}{comma}{name}" for name in names() if name.startswith(last)]
+    gap = last[: len(last) - len(last.lstrip())]
+    return [f"{head}{comma}{gap}{name}" for name in names() if name.startswith(last.lstrip())]
 
 
 run_argument = click.argument(

@@ -7,6 +7,7 @@ import click
 from frontier.cli.common import (
     answer,
     answer_json,
+    complete_metrics,
     deployment_option,
     in_colour,
     json_option,
@@ -23,7 +24,11 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @click.command("compare")
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
-@click.option("--sla", help="Limits; the area counts up to the one on the frontier's latency. Default: A's.")
+@click.option(
+    "--sla",
+    shell_complete=complete_metrics,
+    help="Limits; the area counts up to the one on the frontier's latency. Default: A's.",
+)
 @click.option("--within", metavar="5%", help="Also say yes when B is proven to lose no more than this share.")
 @deployment_option
 @shape_option

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, find_run, measured, run_argument, say
+from frontier.cli.common import answer, complete_metrics, find_run, measured, run_argument, say
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="FILE (a directory with --llm-d); default: stdout."
 )
-@click.option("--sla", help="Limits of the verdict that --prometheus tells; default: the config's.")
+@click.option(
+    "--sla",
+    shell_complete=complete_metrics,
+    help="Limits of the verdict that --prometheus tells; default: the config's.",
+)
 def command(run: Path | None, name: str | None, output: Path | None, sla: str | None) -> int:
     """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
 

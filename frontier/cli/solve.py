@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, measured, run_argument, width
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    complete_metrics,
+    find_run,
+    in_colour,
+    json_option,
+    measured,
+    run_argument,
+    width,
+)
 
 if TYPE_CHECKING:
     from frontier.config.slatext import Tiers
@@ -17,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sla",
     multiple=True,
+    shell_complete=complete_metrics,
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
     "promise). Default: every tier of the config.",
 )

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, json_option, measured, run_argument, say
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    complete_metrics,
+    find_run,
+    json_option,
+    measured,
+    run_argument,
+    say,
+)
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -21,7 +30,11 @@ if TYPE_CHECKING:
 
 @click.command("verify")
 @run_argument
-@click.option("--sla", help="Limits to find the operating point by and to hold; default: the config's.")
+@click.option(
+    "--sla",
+    shell_complete=complete_metrics,
+    help="Limits to find the operating point by and to hold; default: the config's.",
+)
 @click.option("--load", default="100%", show_default=True, help="Share of the rate that the operating point served.")
 @click.option(
     "--requests", type=click.IntRange(1, 10_000_000), help="How many to send; default: as the claim rests on."
