@@ -45,6 +45,10 @@ class Told:
 
     finished: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left: list[float | None] = field(default_factory=list)
+
+    def expect(self, seconds: float | None) -> None:
+        self.left.append(seconds)
 
     def plan(self, total: int, done: int) -> None:
         self.notes.append(f"plan {total} {done}")

@@ -42,11 +42,11 @@ def read(text: bytes) -> dict[tuple[str, ...], float]:
 
 def after_one_trial() -> tuple[Telemetry, Told, Told]:
     trials = make_plan(load_config(TEXT, "s")).trials
-    told, now = Told(), SimpleNamespace(t=0.0)
-    telemetry = Telemetry(told, trials, clock=lambda: now.t)
+    told = Told()
+    telemetry = Telemetry(told)
     telemetry.plan(2, 0)
     telemetry.trial_started(trials[0], 1, 2)
-    now.t = 10.0
+    telemetry.expect(10.0)
     figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": None, "output_throughput": 50.0, "error_rate": 0.0}
     telemetry.trial_finished(trials[0], figures)
     return telemetry, told, told
@@ -58,7 +58,8 @@ def test_what_the_conductor_tells_is_counted_and_passed_on() -> None:
     assert (2.0, 1.0) == (found[("frontier_sweep_trials_planned",)], found[("frontier_sweep_trials_finished",)])
     assert 0.2 == found[("frontier_ttft_seconds", "1", "default", "0.99", "32/4")]
     assert 50.0 == found[("frontier_output_tokens_per_second", "1", "default", "32/4")]
-    assert 10.0 == found[("frontier_sweep_seconds_left",)], "the other one is expected to take as long"
+    assert 10.0 == found[("frontier_sweep_seconds_left",)]
+    assert [10.0] == told.left
     assert not any(name[0] == "frontier_tpot_seconds" for name in found), "missing is not 0"
     assert 1 == len(told.finished)
 

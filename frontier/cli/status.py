@@ -66,12 +66,14 @@ def stand(path: Path) -> dict[str, Any]:
     from frontier.config import load_config
     from frontier.plan import make_plan
     from frontier.store import RunDirectory
+    from frontier.sweep.timing import Timing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
         return _imported(run, path)
     held, lines = run.held(), run.journal_lines()
-    planned = {t.key: t for t in make_plan(load_config(run.config_text(), str(path / "config.yaml"))).trials}
+    config = load_config(run.config_text(), str(path / "config.yaml"))
+    planned = {t.key: t for t in make_plan(config).trials}
     finished = {key: m.trial for key, m in run.finished().items()}
     began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
     session = lines[began:]
@@ -79,7 +81,7 @@ def stand(path: Path) -> dict[str, Any]:
     left = [trial for key, trial in planned.items() if key not in finished and key not in given_up]
     running = _running(session) if held else None
     pace = Pace.of(lines, finished)
-    seconds = pace.left(left)
+    seconds = Timing(config).left(left, pace)
     if seconds is not None and running is not None and running["trial"] in {t.key for t in left}:
         seconds = max(0.0, seconds - running["since"])
     ended = lines[-1]["event"] if lines else "created"

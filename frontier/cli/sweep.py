@@ -153,7 +153,7 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
         if prometheus is not None:
             from frontier.sweep.telemetry import Exporter, Telemetry
 
-            progress = telemetry = Telemetry(progress, plan.trials)
+            progress = telemetry = Telemetry(progress)
             exporter = Exporter(telemetry.text)
         try:
             if exporter is not None and prometheus is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from frontier.engine.predict import Prediction
 from frontier.engine.price import kv_blocks
 from frontier.engine.spec import EngineSpec
-from frontier.engine.virtual import closed_loop_arrays
+from frontier.engine.virtual import closed_loop_arrays, expected_e2e
 from frontier.model import Estimate, Shape
 
 EFFICIENCY = 0.6
@@ -57,10 +57,7 @@ def expect(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
     ttft, rate = float(run.ttft.mean()), run.output_throughput
     step = 0.0 if np.isnan(run.tpot).all() else float(np.nanmean(run.tpot))
     n = len(run.ttft)
-    context = shape.isl.mean + shape.osl.mean / 2
-    room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
-    pools = spec.disaggregation.decode if spec.disaggregation is not None else 1
-    running = min(concurrency, spec.max_num_seqs * pools, room * pools)
+    running = _running(spec, shape, concurrency)
     if assumed.known:
         exact = [Estimate(value, value, value, n) for value in (ttft, step, rate)]
         return Prediction(concurrency, exact[0], exact[1], exact[2], running, "simulated")
@@ -68,6 +65,26 @@ def expect(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
         concurrency, Estimate(ttft, ttft, math.inf, n), _banded(step, _TPOT, n), _banded(rate, _THROUGHPUT, n),
         running, "unmeasured",
     )  # fmt: skip
+
+
+def guess_e2e(assumed: Assumption, shape: Shape, concurrency: int) -> float | None:
+    """A request's end-to-end latency in seconds by the prices alone, without simulating; None when it does not fit.
+
+    Where not all can run at once the others wait their turn (Little's law).
+    """
+    spec = assumed.spec
+    running = _running(spec, shape, concurrency)
+    if running < 1:
+        return None
+    return expected_e2e(spec, shape, round(running)) * concurrency / running
+
+
+def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
+    """Requests that fit at once, of so many."""
+    context = shape.isl.mean + shape.osl.mean / 2
+    room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
+    pools = spec.disaggregation.decode if spec.disaggregation is not None else 1
+    return min(concurrency, spec.max_num_seqs * pools, room * pools)
 
 
 def _banded(value: float, band: tuple[float, float], n: int) -> Estimate:

@@ -48,9 +48,11 @@ class Tick(Protocol):
 
 
 class Progress(Protocol):
-    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none."""
+    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none;
+    `expect` how many seconds the rest of the grid will take from now on, None while nobody knows."""
 
     def plan(self, total: int, done: int) -> None: ...
+    def expect(self, seconds: float | None) -> None: ...
     def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
     def tick(self, tick: Tick) -> None: ...
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None: ...
@@ -86,12 +88,13 @@ def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -
 
 
 class _Count:
-    """Trials done and the time left, from how long trials took so far."""
+    """Trials done and the time left."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.begun = clock()
         self.total = self.number = self.done = self.ran = 0
+        self.end: float | None = None
 
     def plan(self, total: int, done: int) -> None:
         self.total, self.number, self.done = total, done, done
@@ -103,15 +106,18 @@ class _Count:
         self.ran += 1
         self.done = self.number
 
+    def expect(self, seconds: float | None) -> None:
+        self.end = None if seconds is None else self.clock() + seconds
+
     @property
     def elapsed(self) -> float:
         return self.clock() - self.begun
 
     def left(self) -> str:
-        """'about 12 min 0 s left' once two trials have shown how long one takes."""
-        if self.ran < 2 or self.done >= self.total:
+        """'about 12 min 0 s left', where that is known."""
+        if self.end is None or self.done >= self.total:
             return ""
-        return f"about {format_elapsed(self.elapsed / self.ran * (self.total - self.done))} left"
+        return f"about {format_elapsed(max(0.0, self.end - self.clock()))} left"
 
     def head(self) -> str:
         wide = len(str(self.total))
@@ -138,6 +144,13 @@ class PlainProgress:
         """The first line."""
         self._count.plan(total, done)
         self._say(_plan_text(total, done))
+
+    def expect(self, seconds: float | None) -> None:
+        """Said with the next trial's line; before the first at once."""
+        self._count.expect(seconds)
+        begun = self._count.number > self._count.done
+        if not begun and not self._count.ran and (left := self._count.left()):
+            self._say(left)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # said when it has ended
         """Nothing is written until it has ended."""
@@ -188,6 +201,10 @@ class LiveProgress:
         """What lies ahead."""
         self._count.plan(total, done)
         self._above([(_plan_text(total, done), _DIM)])
+
+    def expect(self, seconds: float | None) -> None:
+        """Part of the live lines from now on."""
+        self._count.expect(seconds)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
         """The live lines now speak of this trial."""

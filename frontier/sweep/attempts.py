@@ -19,6 +19,7 @@ from frontier.store import RunDirectory
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.losses import LIVES, Losses, Witness
 from frontier.sweep.servers import Servers
+from frontier.sweep.timing import Timing
 from frontier.sweep.waiting import sleep_or_stop
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
@@ -30,7 +31,8 @@ PATIENCE = 4
 
 @dataclass(slots=True)
 class Attempts:
-    """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit."""
+    """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit,
+    `skipped` those not worth it or not possible."""
 
     config: Config
     plan: Plan
@@ -44,8 +46,19 @@ class Attempts:
     histories: dict[Setting, History]
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    _timing: Timing = field(init=False)
     _witness: Witness = field(default_factory=Witness)
     _busy: int = 0
+
+    def __post_init__(self) -> None:
+        self._timing = Timing(self.config)
+
+    def tell_what_is_left(self) -> None:
+        """Tell the progress how long the rest of the grid will take."""
+        gone = {*self.done, *self.dropped, *self.skipped}
+        todo = [trial for trial in self.plan.trials if trial.key not in gone]
+        self.progress.expect(self._timing.left(todo, self.ledger.pace, self.histories))
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
@@ -143,6 +156,7 @@ class Attempts:
         self.done.add(trial.key)
         self.dropped.pop(trial.key, None)
         self.ledger.done(trial)
+        self.tell_what_is_left()
         self.progress.trial_finished(trial, sample_line(sample))
         return "done"
 

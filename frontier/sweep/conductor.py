@@ -103,6 +103,7 @@ class Conductor:
     async def _all(self) -> Step:
         todo = [trial for trial in self.plan.trials if trial.key not in self._attempts.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
+        self._attempts.tell_what_is_left()
         turns = [group for group in in_turn(self.config, self.plan) if self._wanted(group, todo)]
         for i, group in enumerate(turns):
             self._ledger.charge(sum(d.price or 0.0 for d in group))
@@ -217,6 +218,7 @@ class Conductor:
     # -- what is not measured ----------------------------------------------------------------------------------------
 
     def _skip(self, trial: Trial, reason: str) -> None:
+        self._attempts.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
         self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
 

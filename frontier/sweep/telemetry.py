@@ -5,14 +5,12 @@ it takes a fraction of a millisecond; nothing runs in a thread of its own.
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from frontier.budget import Amount, Pace
 from frontier.errors import MisaskedError
 from frontier.model import Trial
 from frontier.present.progress import Progress, Tick
@@ -25,11 +23,8 @@ STAGES = ("ramp", "warmup", "window", "hold")
 class Telemetry:
     """A progress that counts what it is told and tells `inner`. Times in seconds; a failed tail is +Inf."""
 
-    def __init__(
-        self, inner: Progress, trials: Sequence[Trial], clock: Callable[[], float] = time.monotonic
-    ) -> None:  # fmt: skip
-        self._inner, self._trials, self._clock = inner, tuple(trials), clock
-        self._pace, self._done, self._began = Pace(), set[str](), clock()
+    def __init__(self, inner: Progress) -> None:
+        self._inner = inner
         self._labels: tuple[str, str, str] | None = None
         self.registry = registry = CollectorRegistry()
 
@@ -69,11 +64,16 @@ class Telemetry:
         self._finished.set(done)
         self._hear()
 
+    def expect(self, seconds: float | None) -> None:
+        """How long the rest of the grid will take."""
+        self._inner.expect(seconds)
+        self._left.set(_or_nan(seconds))
+
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
         """This one is measured now."""
         self._inner.trial_started(trial, number, total)
         self._idle()
-        self._labels, self._began = (trial.deployment, trial.shape.label, str(trial.concurrency)), self._clock()
+        self._labels = (trial.deployment, trial.shape.label, str(trial.concurrency))
         self._running.labels(*self._labels).set(1)
         self._wanted.set(trial.requests)
         self._hear()
@@ -103,10 +103,7 @@ class Telemetry:
         for name, one in (("output_throughput", self._throughput), ("error_rate", self._errors)):
             if (value := figures.get(name)) is not None:
                 one.labels(*setting).set(value)
-        self._done.add(trial.key)
         self._finished.inc()
-        self._pace = Pace((*self._pace.seen, (trial, Amount(self._clock() - self._began))))
-        self._left.set(_or_nan(self._pace.left([t for t in self._trials if t.key not in self._done])))
         self._hear()
 
     def note(self, text: str) -> None:

@@ -82,20 +82,35 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     assert "[ 4/30]  1024/256  c=128 r3   window   128 in flight   213/300 sent   2 failed   41 s" in said
 
 
-def test_the_time_left_appears_once_two_trials_have_run() -> None:
+def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     clock = Clock()
     progress, _ = live(clock)
     progress.plan(10, 0)
-    for number in (1, 2, 3):
-        progress.trial_started(trial(), number, 10)
-        if number < 3:
-            assert "left" not in "\n".join(progress.lines())
-            clock.now += 60
-            progress.trial_finished(trial(), FIGURES)
-    said = "\n".join(progress.lines())
+    progress.trial_started(trial(), 1, 10)
+    assert "left" not in "\n".join(progress.lines()), "nobody knows yet"
+    progress.expect(480.0)
+    assert "0 s so far   about 8 min 0 s left" in "\n".join(progress.lines())
+    clock.now += 60
+    assert "1 min 0 s so far   about 7 min 0 s left" in "\n".join(progress.lines())
+    clock.now += 600
+    assert "about 0 s left" in "\n".join(progress.lines())
+    progress.expect(None)
+    assert "left" not in "\n".join(progress.lines())
     progress.close()
 
-    assert "2 min 0 s so far   about 8 min 0 s left" in said
+
+def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "t")
+    progress.plan(2, 0)
+    progress.expect(120.0)
+    progress.trial_started(trial(), 1, 2)
+    clock.now += 60
+    progress.expect(70.0)
+    progress.trial_finished(trial(), FIGURES)
+    progress.close()
+    assert "t  about 2 min 0 s left" == out.getvalue().splitlines()[1]
+    assert out.getvalue().splitlines()[2].endswith("p99 TTFT 2.33 s   about 1 min 10 s left")
 
 
 def test_drawing_is_seldom_however_often_it_is_told() -> None:

@@ -1,0 +1,104 @@
+"""How long trials will take: from what was measured, from the curves fitted to it, from the hardware, in that order."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from benchmarks.time_left import cases, judged
+from frontier.budget import Amount, Pace
+from frontier.config import load_config
+from frontier.engine.expect import Assumption, guess_e2e
+from frontier.engine.spec import EngineSpec
+from frontier.engine.virtual import closed_loop_arrays
+from frontier.model import Shape
+from frontier.plan import make_plan
+from frontier.sweep.timing import Timing
+from tests.commands import frontier
+from tests.sweeps import sweep_in_virtual_time
+
+BARE = """\
+endpoint: http://localhost:8000/v1
+model: llama-3.1-8b
+shapes: [1024/256, 128/64]
+concurrency: [1, 8, 64]
+requests: 200
+repeats: 2
+"""
+
+
+def test_a_setting_that_was_measured_takes_as_long_again() -> None:
+    config = load_config(BARE + "hardware: h100\n", "s")
+    trials = make_plan(config).trials
+    again = [t for t in trials if (t.shape, t.concurrency) == (trials[0].shape, trials[0].concurrency)]
+    assert len(again) == 2
+    pace = Pace(((again[0], Amount(77.0, 200)),))
+    assert 77.0 == Timing(config).seconds(again[1], pace, {})
+
+
+def test_nothing_is_said_where_nothing_is_described_and_nothing_measured() -> None:
+    config = load_config(BARE, "s")
+    assert Timing(config).left(make_plan(config).trials, Pace()) is None
+    assert Timing(config).left((), Pace()) == 0.0
+
+
+def test_described_hardware_speaks_from_the_start_and_is_corrected_by_what_is_found() -> None:
+    config = load_config(BARE + "hardware: h100\n", "s")
+    trials = make_plan(config).trials
+    timing = Timing(config)
+    first, other = trials[0], next(t for t in trials if t.shape == trials[0].shape and t.concurrency == 64)
+    guess, guessed = (timing.seconds(t, Pace(), {}) for t in (first, other))
+    assert guess is not None
+    assert guessed is not None
+    slower = Pace(((first, Amount(1.5 * guess, first.requests)),))
+    assert timing.seconds(other, slower, {}) == pytest.approx(1.5 * guessed)
+
+
+def test_a_guess_without_simulating_is_near_the_simulation() -> None:
+    spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100", "max_batched_tokens": 8192})
+    tight = dataclasses.replace(spec, kv_tokens=40_000)
+    shape = Shape.of(1024, 256)
+    for engine, c, within in ((spec, 1, 0.05), (spec, 64, 0.15), (tight, 64, 0.3)):
+        said = guess_e2e(Assumption(engine), shape, c)
+        assert said == pytest.approx(float(closed_loop_arrays(engine, shape, c, requests=200).e2e.mean()), rel=within)
+    assert guess_e2e(Assumption(tight), Shape.of(100_000, 256), 1) is None, "it does not fit"
+
+
+@pytest.mark.slow
+def test_with_the_hardware_described_the_time_left_is_near_from_the_first_trial_on() -> None:
+    for case in cases(1):
+        found = {(method, done): error for method, done, error in judged(*case)}
+        for done in (0, 2, 4, 8):
+            assert abs(found["fitted, hardware", done]) < 0.35
+        assert abs(found["fitted, hardware", 2]) < abs(found["mean of the trials", 2])
+        assert abs(found["fitted", 24]) < 0.05
+        assert found["fitted", 0] is None
+
+
+TEXT = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us}
+shapes: [256/32, 64/16]
+concurrency: [1, 2, 4]
+requests: 100
+repeats: 2
+refine: 0
+"""
+
+
+def test_a_sweep_says_what_is_left_before_and_after_each_trial(tmp_path: Path) -> None:
+    _, told, end = sweep_in_virtual_time(tmp_path / "run", TEXT)
+    assert "finished" == end
+    assert 1 + 12 == len(told.left)
+    assert None not in told.left
+    assert told.left[0] > 10, "before the first trial the engine itself is asked"
+    assert 0 == told.left[-1]
+
+
+def test_a_dry_run_says_what_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(TEXT)
+    said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
+    assert 0 == said.code
+    assert "expected, by the engine model, nothing being measured yet" in said.out
+    (tmp_path / "s.yaml").write_text(BARE)
+    assert "expected" not in frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path).out
