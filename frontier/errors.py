@@ -69,12 +69,6 @@ class WriteError(StoreError):
     exit_code = ExitCode.FAILED
 
 
-class InterruptedSweepError(FrontierError):
-    """The user stopped the sweep; what was finished is kept."""
-
-    exit_code = ExitCode.INTERRUPTED
-
-
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """One thing wrong with a config: where (1-based line and column, when known), what, and the way out.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from frontier.units import format_number, format_seconds, format_share, parse_duration, parse_share
+from frontier.units import format_number, format_seconds, format_share
 
 
 class Unit(StrEnum):
@@ -79,14 +79,6 @@ class Metric:
         if self.unit is Unit.DOLLARS_PER_MILLION_TOKENS:
             return f"${format_number(value)}/Mtok"
         return f"{format_number(value)} {self.unit.value}"
-
-    def parse_limit(self, text: str) -> float:
-        """A limit as a user writes it, in this metric's unit; units are required where one exists. ValueError else."""
-        if self.unit is Unit.SECONDS:
-            return parse_duration(text)
-        if self.unit is Unit.SHARE:
-            return parse_share(text)
-        return float(text.strip().removesuffix(self.unit.value).strip())
 
 
 def metric(name: str) -> Metric:

@@ -72,18 +72,6 @@ class Shape:
         return self.name or f"{self.isl}/{self.osl}"
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """What is measured, as the analysis sees it. `price` is dollars per hour for the whole deployment."""
-
-    name: str
-    endpoint: str
-    model: str | None = None
-    gpus: int | None = None
-    price: float | None = None
-    quality: float | None = None
-
-
 class Phase(StrEnum):
     """Why a trial is run. Only `grid` and `confirm` trials support a claim; the search explains itself by these."""
 

@@ -14,7 +14,7 @@ from frontier.config.slatext import read_tiers
 from frontier.engine.cards import CARDS
 from frontier.engine.light import Carded, Light, Stated
 from frontier.errors import Complaint, ConfigError, MisaskedError
-from frontier.model import Deployment, Lengths, Limit, Shape
+from frontier.model import Lengths, Limit, Shape
 from frontier.redaction import looks_random, redact
 
 BASE = "endpoint: http://h:8000\nshapes: [1024/256]\n"
@@ -185,7 +185,6 @@ def test_a_deployment_inherits_what_it_does_not_say() -> None:
     bf16, fp8 = config.deployments
     assert ("http://h:8000", "http://h:8001", "m", "m") == (bf16.base_url, fp8.base_url, bf16.model, fp8.model)
     assert (600.0, 5.0) == (fp8.timeouts.total, fp8.timeouts.connect)
-    assert Deployment("fp8", "http://h:8001/v1", "m", 2, None, 0.98) == fp8.as_deployment()
     assert fp8 is config.deployment("fp8")
     with pytest.raises(KeyError):
         config.deployment("int4")

@@ -7,8 +7,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.config.yamltext import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Place, parse_yaml, plain_value
+from frontier.config.yamltext import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Document, Place, plain_value, read_yaml
 from frontier.errors import Complaint, ConfigError
+
+
+def parse_yaml(text: str, file: str) -> Document:
+    document = read_yaml(text, file)
+    if document.complaints:
+        raise ConfigError(file, document.complaints)
+    return document
 
 
 def complaints(text: str) -> str:

@@ -1,6 +1,7 @@
 """The config: YAML text to a sound `Config`, or every complaint about it with its line and the way out."""
 
-from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
+from frontier.config.deployment import DeploymentConfig, TimeoutsConfig, TlsConfig
+from frontier.config.hardware import HardwareConfig
 from frontier.config.load import config_text, load_config
 from frontier.config.models import BudgetConfig, Config, FinishConfig, describe_difference, digest
 from frontier.config.override import Setting

@@ -2,52 +2,24 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from frontier.config import values
+from frontier.config.hardware import HardwareConfig, named_hardware
+from frontier.config.kinds import Name, Strict, Text, Truth, Wait, duration_in, one_of
 from frontier.config.values import SIMULATOR, Fault, Faults, fault
-from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
-from frontier.engine.hardware import Hardware, hardware
-from frontier.engine.light import Carded, Light, Stated
+from frontier.engine.light import Carded, Light
 from frontier.engine.price import roofline_of
-from frontier.engine.roofline import Roofline
-from frontier.engine.spec import EngineSpec, Speculation, speculation_value
+from frontier.engine.spec import EngineSpec
 from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import usable_key
 from frontier.measure.target import Target, Timeouts
-from frontier.model import Deployment
 from frontier.redaction import is_secret_name
 
 _PATIENCE = Timeouts()
-
-
-class Strict(BaseModel):
-    """Frozen; an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def duration_in(least: float, most: float) -> PlainValidator:
-    return PlainValidator(lambda value: values.duration(value, least=least, most=most))
-
-
-def whole_in(least: int, most: int) -> PlainValidator:
-    return PlainValidator(lambda value: values.whole(value, least, most))
-
-
-def one_of(*allowed: str) -> PlainValidator:
-    return PlainValidator(lambda value: values.choice(value, allowed))
-
-
-Text = Annotated[str, PlainValidator(values.words)]
-Name = Annotated[str, PlainValidator(values.name)]
-Truth = Annotated[bool, PlainValidator(values.truth)]
-Dollars = Annotated[float, PlainValidator(values.dollars)]
-Wait = Annotated[float, duration_in(0.001, 86_400.0)]
 
 
 class TimeoutsConfig(Strict):
@@ -76,31 +48,6 @@ class TlsConfig(Strict):
         return self
 
 
-def _card(value: Any) -> ModelCard:
-    """A shipped model by name, or one described by a mapping (a Hugging Face config.json's keys, or a card's)."""
-    if not isinstance(value, str | dict):
-        raise fault("{key} is a model's name or its sizes", "write llama-3.1-8b")
-    try:
-        return card(value)
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        what, _, way_out = str(error).partition("; ")
-        raise fault(what, way_out or "write the model's config.json here, or a name as llama-3.1-8b") from None
-
-
-def _named(value: Any) -> Any:
-    """`hardware: h200` is short for `hardware: {name: h200}`, and then the name must be known."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return {"name": hardware(value).name}
-    except ValueError as error:
-        what, _, way_out = str(error).removeprefix("hardware: ").partition("; ")
-        raise fault(what, way_out) from None
-
-
-Tera = Annotated[float, PlainValidator(lambda v: values.number(v, 0.001, 1e7))]
-
-
 class ReadyConfig(Strict):
     """When a started server is ready: `command` ends with 0 (without one: when it answers), `within` seconds."""
 
@@ -117,87 +64,6 @@ class StopConfig(Strict):
 
 def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
-
-
-def _speculation(value: Any) -> Speculation:
-    try:
-        found: Speculation = speculation_value("speculation", value)
-    except ValueError as error:
-        what, _, way_out = str(error).partition("; ")
-        raise fault(what, way_out or "write  speculation: {tokens: 4}") from None
-    return found
-
-
-class HardwareConfig(Strict):
-    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the speed of light.
-
-    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the deployment's model
-    where its name is known) is a model card: the speed of light is then a whole roofline, at `precision` (default: the
-    model's own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token`
-    the bytes of KV per token; where `weights` is given these are believed rather than the card. `speculation` says how
-    the server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
-    """
-
-    name: Text | None = None
-    gpus: Annotated[int, whole_in(1, 100_000)] | None = None
-    memory_bandwidth: Annotated[float, PlainValidator(values.bandwidth)] | None = None
-    memory: Annotated[float, PlainValidator(values.size)] | None = None
-    tflops: Tera | None = None
-    tflops_fp8: Tera | None = None
-    tflops_fp4: Tera | None = None
-    link: Annotated[float, PlainValidator(values.bandwidth)] | None = None
-    model: Annotated[ModelCard, PlainValidator(_card)] | None = None
-    precision: Annotated[str, one_of(*WEIGHT_BYTES)] | None = None
-    kv_precision: Annotated[str, one_of(*KV_BYTES)] | None = None
-    max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
-    weights: Annotated[float, PlainValidator(values.size)] | None = None
-    kv_per_token: Annotated[float, PlainValidator(values.small_size)] | None = None
-    speculation: Annotated[Speculation, PlainValidator(_speculation)] | None = None
-
-    def gpu(self) -> Hardware | None:
-        """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""
-        given = {
-            "bandwidth": self.memory_bandwidth,
-            "capacity": self.memory,
-            "bf16": _tera(self.tflops),
-            "fp8": _tera(self.tflops_fp8),
-            "fp4": _tera(self.tflops_fp4),
-            "link": self.link,
-        }
-        found: dict[str, Any] = {key: figure for key, figure in given.items() if figure is not None}
-        try:
-            return replace(hardware(self.name or ""), **found)
-        except ValueError:
-            if {"bandwidth", "capacity", "bf16"} - found.keys():
-                return None
-            return Hardware(self.name or "custom", **found)
-
-    def light(self, model: str | None, gpus: int | None) -> Light | None:
-        """The speed of light of `model` on `gpus` of these; None when too little is said."""
-        gpu = self.gpu()
-        drafts = self.speculation.tokens if self.speculation is not None else 0
-        if self.weights is not None:
-            bandwidth = self.memory_bandwidth or (gpu.bandwidth if gpu else None)
-            memory = self.memory or (gpu.capacity if gpu else None)
-            if bandwidth is None:
-                return None
-            return Stated(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
-        sizes = self.model or _known(model)
-        if gpu is None or sizes is None:
-            return None
-        of = Roofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts)
-        return Carded(of, self.max_num_seqs)
-
-
-def _tera(figure: float | None) -> float | None:
-    return None if figure is None else figure * 1e12
-
-
-def _known(model: str | None) -> ModelCard | None:
-    try:
-        return card(model) if model else None
-    except ValueError:
-        return None
 
 
 _VARIABLE_VALUE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -309,7 +175,7 @@ class DeploymentConfig(Strict):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env")] = "none"
-    hardware: Annotated[HardwareConfig, BeforeValidator(_named)] | None = None
+    hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
     gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
     price: Annotated[float | None, PlainValidator(_price)] = None
     quality: Annotated[float, PlainValidator(lambda v: values.number(v, -1e9, 1e9))] | None = None
@@ -386,10 +252,6 @@ class DeploymentConfig(Strict):
         if spec.model is None or spec.time_scale != 1.0 or spec.disaggregation is not None:
             return None
         return Carded(roofline_of(spec), spec.max_num_seqs)
-
-    def as_deployment(self) -> Deployment:
-        """The same in the analysis' words."""
-        return Deployment(self.name, self.endpoint, self.model, self.gpus, self.price, self.quality)
 
     def target(
         self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 from frontier.config.advice import advice
 from frontier.config.deployment import (
     DeploymentConfig,
-    HardwareConfig,
     ReadyConfig,
     StopConfig,
     TimeoutsConfig,
     TlsConfig,
 )
+from frontier.config.hardware import HardwareConfig
 from frontier.config.models import BudgetConfig, Config, FinishConfig
 from frontier.config.override import Setting, rendered, settled, told
 from frontier.config.values import Fault, Faults, nearest, shown

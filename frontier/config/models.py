@@ -11,7 +11,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from frontier.config import settings, values
-from frontier.config.deployment import DeploymentConfig, Dollars, Name, Strict, Text, Truth, duration_in, whole_in
+from frontier.config.deployment import DeploymentConfig
+from frontier.config.kinds import Dollars, Name, Strict, Text, Truth, duration_in, whole_in
 from frontier.config.slatext import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.values import Fault, Faults, fault
 from frontier.errors import Complaint

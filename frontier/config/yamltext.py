@@ -58,14 +58,6 @@ class Document:
         return Complaint(what, way_out, place.line, place.column, source_line(self.lines, place.line))
 
 
-def parse_yaml(text: str, file: str) -> Document:
-    """Read `text`. ConfigError with every complaint; nothing else escapes, whatever the text."""
-    document = read_yaml(text, file)
-    if document.complaints:
-        raise ConfigError(file, document.complaints)
-    return document
-
-
 def read_yaml(text: str, file: str) -> Document:
     """Read `text` as far as it goes, with complaints. ConfigError only when no tree can be made of it."""
     lines = tuple(re.split(r"\r\n|[\n\r\x85\u2028\u2029]", text))

@@ -206,13 +206,19 @@ def _hidden(tally: Tally, delta: Mapping[str, Any]) -> int:
     return NOTHING
 
 
+def _native_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | None:
+    """An event of an engine's own route; None when it is an error, or no JSON object."""
+    event = _json(tally, data)
+    if event is not None and (event.get("error") or kind == b"error"):
+        tally.error = message_of(event.get("error") or event)
+        return None
+    return event
+
+
 def fold_tgi(tally: Tally, kind: bytes, data: bytes) -> int:
     """One event of TGI's /generate_stream: one token each, the last one with the details; there is no [DONE]."""
-    event = _json(tally, data)
+    event = _native_event(tally, kind, data)
     if event is None:
-        return NOTHING
-    if event.get("error") or kind == b"error":
-        tally.error = message_of(event.get("error") or event)
         return NOTHING
     details = event.get("details")
     if details:
@@ -232,11 +238,8 @@ def fold_tgi(tally: Tally, kind: bytes, data: bytes) -> int:
 
 def fold_ollama(tally: Tally, kind: bytes, data: bytes) -> int:
     """One line of Ollama's native stream (/api/generate and /api/chat): the last one has done, counts and reason."""
-    event = _json(tally, data)
+    event = _native_event(tally, kind, data)
     if event is None:
-        return NOTHING
-    if event.get("error") or kind == b"error":
-        tally.error = message_of(event.get("error") or event)
         return NOTHING
     if event.get("done"):
         tally.finish_reason = str(event.get("done_reason") or "unknown")

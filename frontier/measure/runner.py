@@ -2,14 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-
-from frontier.measure.loop import Progress, run_trial
-from frontier.measure.prompts import PromptSource
-from frontier.measure.target import Target
-from frontier.model import Measurement, Record, Trial
 
 T = TypeVar("T")
 
@@ -28,21 +23,3 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(coroutine)
-
-
-def measure(
-    trial: Trial,
-    target: Target,
-    prompts: PromptSource,
-    *,
-    sink: Callable[[Record], None],
-    expected_e2e: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    identity: str | None = None,
-) -> Measurement:
-    """`run_trial`, blocking. A KeyboardInterrupt cancels what is in flight and is raised on."""
-    return run(
-        run_trial(
-            trial, target, prompts, sink=sink, expected_e2e=expected_e2e, on_progress=on_progress, identity=identity
-        )
-    )

@@ -15,7 +15,7 @@ from hostile import Hostile
 from frontier.errors import MeasurementError
 from frontier.measure.loop import Progress, run_trial
 from frontier.measure.prompts import random_prompts
-from frontier.measure.runner import measure, run
+from frontier.measure.runner import run
 from frontier.measure.target import Target, Timeouts
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 
@@ -232,9 +232,12 @@ def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     do_when(lambda: os.kill(os.getpid(), signal.SIGINT), lambda: engine.running == 3)
     began = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        measure(
-            trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), sink=records.append, expected_e2e=0.1
-        )
+        run(
+            run_trial(
+                trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), sink=records.append,
+                expected_e2e=0.1,
+            )
+        )  # fmt: skip
     assert time.perf_counter() - began < 4
     assert [Outcome.CANCELLED] * 3 == [r.outcome for r in records]
 
