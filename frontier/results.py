@@ -22,11 +22,12 @@ from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
 from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError, StoreError
+from frontier.files import write_whole
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
 from frontier.samplefile import pack, unpack
-from frontier.store import RunDirectory, write_whole
+from frontier.store import RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd

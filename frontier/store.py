@@ -9,12 +9,10 @@ put in place, and only then is the part renamed. Whatever kills us before the re
 is ever half there. The journal is an account for people and for `status`; it decides nothing.
 """
 
-import errno
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -30,64 +28,12 @@ from frontier.codec import (
     encode_measurement,
     encode_record,
 )
-from frontier.errors import StoreError, WriteError
+from frontier.errors import StoreError
+from frontier.files import fsync_directory, write_whole, writing
 from frontier.model import Measurement, Point, Record, Trial
 from frontier.redaction import redact
 
 SCHEMA = "frontier.run/1"
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary beside it, fsync, rename."""
-    temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _fsync_directory(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _fsync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _writing(what: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn what the operating system says about writing into an error with a way out.
-
-    A place that cannot be written to from the first is a wrong question; one that fails later is a failed measurement.
-    """
-    try:
-        yield
-    except OSError as error:
-        denied = isinstance(error, PermissionError) or error.errno == errno.EROFS
-        if opening and denied:
-            raise StoreError(
-                f"no permission to write {error.filename or what}", "choose another run directory with  -o DIR"
-            ) from error
-        said = _SAID.get(error.errno or 0, f"cannot write {what}: {error.strerror or error}")
-        raise WriteError(
-            said.format(what=what),
-            "choose another run directory with  -o DIR" if opening else
-            "finished trials are kept; put it right, and the same command goes on",
-        ) from error  # fmt: skip
-
-
-_SAID = {
-    errno.ENOSPC: "no space is left on the disk of {what}",
-    errno.EDQUOT: "the disk quota for {what} is used up",
-    errno.EFBIG: "{what} has reached this process's file size limit (ulimit -f)",
-    errno.EROFS: "{what} is on a file system that is read-only now",
-    errno.ENOENT: "{what} is gone: its directory was moved or removed",
-}
 
 
 class TrialWriter:
@@ -101,7 +47,7 @@ class TrialWriter:
         self._records = 0
 
     def __enter__(self) -> Self:
-        with _writing(self._part):
+        with writing(self._part):
             self._file = self._part.open("wb", buffering=1 << 20)
         return self
 
@@ -112,13 +58,13 @@ class TrialWriter:
         try:
             self._file.write(encode_record(record))
         except OSError:
-            with _writing(self._part):
+            with writing(self._part):
                 raise
 
     def commit(self, measurement: Measurement, **facts: Any) -> None:
         """The trial is complete: evidence first, then the rename that makes it exist, then the journal with `facts`."""
         assert self._file is not None
-        with _writing(self._final):
+        with writing(self._final):
             self._file.flush()
             os.fsync(self._file.fileno())
             size = self._file.tell()
@@ -128,7 +74,7 @@ class TrialWriter:
             evidence = orjson.dumps(tree, option=orjson.OPT_INDENT_2)
             write_whole(self._run.evidence_file(self._trial.key), evidence)
             self._part.replace(self._final)
-            _fsync_directory(self._final.parent)
+            fsync_directory(self._final.parent)
         self._run.journal("trial_done", trial=self._trial.key, ended=measurement.ended, **facts)
 
     def __exit__(
@@ -176,12 +122,12 @@ class RunDirectory:
             raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
         if path.is_dir() and not manifest_file.exists() and not _unborn(path):
             raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
-        with _writing(path, opening=True):
+        with writing(path, opening=True):
             for part in (path, path / "trials", path / "evidence", path / "derived"):
                 part.mkdir(parents=True, exist_ok=True)
             held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
         try:
-            with _writing(path, opening=True):
+            with writing(path, opening=True):
                 if manifest_file.exists():
                     run = cls(path, read_manifest(path), held)
                     if extend and run.manifest.get("identity") != identity:
@@ -218,7 +164,7 @@ class RunDirectory:
         """
         manifest = read_manifest(path)
         below = path / "verify"
-        with _writing(below):
+        with writing(below):
             for part in (below / "trials", below / "evidence", below / "derived"):
                 part.mkdir(parents=True, exist_ok=True)
             held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
@@ -275,7 +221,7 @@ class RunDirectory:
     def journal(self, event: str, **facts: Any) -> None:
         """One line, on the disk when this returns."""
         line = orjson.dumps({"time": round(time.time(), 3), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
-        with _writing(self.path / "journal.jsonl"), (self.path / "journal.jsonl").open("ab") as file:
+        with writing(self.path / "journal.jsonl"), (self.path / "journal.jsonl").open("ab") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -286,7 +232,7 @@ class RunDirectory:
 
     def write_imported(self, points: Sequence[Point]) -> None:
         """The aggregates of an import, whole or not at all."""
-        with _writing(self.path / "imported.jsonl"):
+        with writing(self.path / "imported.jsonl"):
             write_whole(self.path / "imported.jsonl", b"".join(map(encode_imported, points)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -419,10 +365,3 @@ def newest_run(root: Path) -> Path:
     if not runs:
         raise StoreError(f"no run under {root}/", "make one with  frontier sweep CONFIG,  or name a run directory")
     return max(runs, key=lambda p: (p / "manifest.json").stat().st_mtime)
-
-
-def free_bytes(path: Path) -> int:
-    """Free space where `path` is or would be."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free

@@ -89,7 +89,8 @@ def sweep_in_virtual_time(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
     """The run of a config, made once: the engine's noise has a seed, so another would be the same."""
     path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
-    return path, *_sweep(path, text)
+    with patch("os.fsync"):  # no power fails between two lines of a test
+        return path, *_sweep(path, text)
 
 
 _KEPT = tempfile.TemporaryDirectory()
@@ -103,8 +104,7 @@ def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
         backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
         return await Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()
 
-    # No power fails between two lines of a test.
-    with patch("os.fsync"), open_run(path, config, text) as run:
+    with open_run(path, config, text) as run:
         return told, asyncio.run(go(run))
 
 

@@ -138,7 +138,7 @@ KEYS: list[Row] = [
     ("hardware: h2000", 11, "unknown GPU 'h2000'", "did you mean 'h200'?"),
     ("hardware: 5", 11, "hardware is a mapping",
      ("write {name: ...}; known: name, gpus, memory_bandwidth, memory, tflops, tflops_fp8, tflops_fp4, link, model, "
-      "precision, kv_precision, max_num_seqs, weights, kv_per_token")),
+      "precision, kv_precision, max_num_seqs, weights, kv_per_token, speculation")),
     ("hardware: {model: lama-3.1-8b}", 19, "model: unknown model 'lama-3.1-8b'", "did you mean 'llama-3.1-8b'?"),
     ("hardware: {model: {num_hidden_layers: 2}}", 19, "model.hidden_size: missing in the model's config",
      "write the model's config.json here, or a name as llama-3.1-8b"),

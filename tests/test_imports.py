@@ -11,7 +11,7 @@ ROOT = Path(frontier.__file__).parent
 
 FLOORS: list[set[str]] = [
     {"model", "units", "errors", "_version"},
-    {"metrics", "redaction"},
+    {"metrics", "redaction", "files"},
     {"measure", "engine", "codec", "lock", "store", "warden"},
     {"analyze", "exchange", "config", "template"},
     {"present", "plan", "budget"},

@@ -94,7 +94,7 @@ def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
 
 
 def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
-    from frontier.store import write_whole
+    from frontier.files import write_whole
     from frontier.units import format_bytes
 
     try:

@@ -46,7 +46,7 @@ def command(
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import page_report
     from frontier.config import parse_sla
-    from frontier.store import write_whole
+    from frontier.files import write_whole
     from frontier.units import format_bytes
     from frontier.views import check_panels, narrowed
 

@@ -73,7 +73,8 @@ def _sweep(
     from frontier.cli.farewell import farewell
     from frontier.cli.outcome import conclude
     from frontier.config import describe_difference
-    from frontier.store import AnotherSweepError, RunDirectory, extends, free_bytes
+    from frontier.files import free_bytes
+    from frontier.store import AnotherSweepError, RunDirectory, extends
 
     path = asked.directory(output, config_file.stem)
     if plan.expected_bytes > free_bytes(path):

@@ -1,15 +1,14 @@
 """Every nasty behaviour of a server ends a request in exactly one, right way, and none of them hangs."""
 
 import asyncio
-import contextlib
 import os
 import resource
-import ssl
 import time
 from collections.abc import Iterator
 
 import pytest
 import trustme
+from certificates import client_files, secure
 from hostile import Hostile
 
 from frontier.measure.client import Client, Exchange
@@ -315,9 +314,7 @@ def authority() -> trustme.CA:
 
 
 def test_tls_is_verified_trusted_by_a_file_or_waived(authority: trustme.CA, tmp_path: object) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    with Hostile(context) as server, authority.cert_pem.tempfile() as ca_file:
+    with Hostile(secure(authority)) as server, authority.cert_pem.tempfile() as ca_file:
         assert Outcome.TLS is records(server.url("good"))[0][0].outcome
         assert Outcome.OK is records(server.url("good"), ca_file=ca_file)[0][0].outcome
         found, client = records(server.url("torn_chunks"), times=2, verify_tls=False)
@@ -330,17 +327,10 @@ def test_tls_to_a_plain_port_is_tls(server: Hostile) -> None:
 
 
 def test_a_client_certificate_is_shown(authority: trustme.CA) -> None:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    mine = authority.issue_cert("me@example.org")
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(Hostile(context))
-        ca_file = stack.enter_context(authority.cert_pem.tempfile())
-        cert_file = stack.enter_context(mine.private_key_and_cert_chain_pem.tempfile())
-        assert Outcome.OK is records(server.url("good"), ca_file=ca_file, cert_file=cert_file)[0][0].outcome
-        assert Outcome.OK is not records(server.url("good"), ca_file=ca_file)[0][0].outcome
+    with Hostile(secure(authority, asks_clients=True)) as server, client_files(authority) as (ca, cert, key):
+        shown = records(server.url("good"), ca_file=ca, cert_file=cert, key_file=key)
+        assert Outcome.OK is shown[0][0].outcome
+        assert Outcome.OK is not records(server.url("good"), ca_file=ca)[0][0].outcome
 
 
 def test_running_out_of_file_descriptors_is_our_own_failing(server: Hostile) -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import ssl
 from collections.abc import Iterator
 from typing import Any
 
 import faces
 import pytest
 import trustme
+from certificates import secure
 from engine import Engine
 from hostile import BEHAVIOURS, Call, Hostile
 
@@ -166,9 +166,7 @@ def test_probe_never_raises_and_names_the_failure(server: Hostile) -> None:
 
 def test_tls_is_named_with_how_long_it_lasts() -> None:
     authority = trustme.CA()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    with Hostile(context) as server, authority.cert_pem.tempfile() as ca_file:
+    with Hostile(secure(authority)) as server, authority.cert_pem.tempfile() as ca_file:
         quick("pr_tls")
         good = checks(target(server, "pr_tls", ca_file=ca_file))["TLS"]
         assert "ok" == good.state

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import ssl
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import trustme
+from certificates import client_files, secure
 from engine import Engine
 from hostile import BEHAVIOURS, Call, Hostile
 from proxies import Forward, listening
@@ -205,16 +205,7 @@ def authority() -> trustme.CA:
 @contextlib.contextmanager
 def guarded(authority: trustme.CA) -> Iterator[tuple[Hostile, str]]:
     """A server that wants a certificate of its clients; yields it with the config's tls block."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    authority.configure_trust(context)
-    context.verify_mode = ssl.CERT_REQUIRED
-    mine = authority.issue_cert("me@example.org")
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(Hostile(context))
-        ca = stack.enter_context(authority.cert_pem.tempfile())
-        cert = stack.enter_context(mine.cert_chain_pems[0].tempfile())
-        key = stack.enter_context(mine.private_key_pem.tempfile())
+    with Hostile(secure(authority, asks_clients=True)) as server, client_files(authority) as (ca, cert, key):
         yield server, f"tls: {{ca: {ca}, cert: {cert}, key: {key}}}\n"
 
 
