@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from frontier.backend import VirtualBackend
+from frontier.backend import Facts, VirtualBackend
 from frontier.cli.outcome import page_report
-from frontier.config import load_config
+from frontier.config import DeploymentConfig, load_config
+from frontier.errors import MeasurementError
 from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
 from frontier.plan import make_plan
 from frontier.present.report import page_of
@@ -59,6 +60,49 @@ def test_the_same_sweep_again_measures_nothing_and_says_the_same(tmp_path: Path)
     again, told, end = sweep_in_virtual_time(tmp_path / "run", text)
     assert (end, []) == ("finished", told.finished)
     assert first.solve() == again.solve()
+
+
+class Down(VirtualBackend):
+    """A server that no longer answers."""
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        raise MeasurementError(f"cannot reach {deployment.name}")
+
+
+HOPELESS = "{step_base: 5ms, per_decode: 20us, per_prefill_token: 100us, max_num_seqs: 8}"  # at the higher settings
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (config_text(ENGINES["smooth"], requests=100, refine=2), "finished"),
+        (config_text(HOPELESS, sla="{p99_ttft: 40ms}", requests=300), "finished"),
+        (config_text(ENGINES["smooth"], requests=100) + "budget: {requests: 1000}\n", "budget"),
+    ],
+)
+def test_with_nothing_left_to_measure_no_server_is_asked(text: str, expected: str, tmp_path: Path) -> None:
+    first, before, end = sweep_in_virtual_time(tmp_path / "run", text)
+    assert end == expected
+    config, told = load_config(text, "sweep.yaml"), Told()
+    with open_run(tmp_path / "run", config, text) as run:
+        backend = Down({})
+        conductor = Conductor(config, make_plan(config), run, backend, told, asyncio.Event())
+        assert expected == asyncio.run(conductor.conduct())
+    assert [] == told.finished
+    assert first.solve() == load(tmp_path / "run").solve()
+    assert first.skipped == load(tmp_path / "run").skipped
+    assert {n for n in before.notes if "not measured" in n} == {n for n in told.notes if "not measured" in n}
+
+
+def test_with_something_left_to_measure_a_server_that_is_down_is_said(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100)
+    sweep_in_virtual_time(tmp_path / "run", text)
+    (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
+    config = load_config(text, "sweep.yaml")
+    with open_run(tmp_path / "run", config, text) as run:
+        conductor = Conductor(config, make_plan(config), run, Down({}), Told(), asyncio.Event())
+        with pytest.raises(MeasurementError, match="cannot reach default"):
+            asyncio.run(conductor.conduct())
 
 
 def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(tmp_path: Path) -> None:

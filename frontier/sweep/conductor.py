@@ -104,18 +104,24 @@ class Conductor:
         todo = [trial for trial in self.plan.trials if trial.key not in self._attempts.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
         self._attempts.tell_what_is_left()
-        turns = [group for group in in_turn(self.config, self.plan) if self._wanted(group, todo)]
-        for i, group in enumerate(turns):
-            self._ledger.charge(sum(d.price or 0.0 for d in group))
-            self._ledger.share(sum(len(later) for later in turns[i:]) / len(group))
+        turns = in_turn(self.config, self.plan)
+        wanted = [self._needed(group, todo) for group in turns]
+        for i, (group, needed) in enumerate(zip(turns, wanted, strict=True)):
+            if needed:
+                self._ledger.charge(sum(d.price or 0.0 for d in needed))
+                self._ledger.share(sum(len(later) for later in wanted[i:]) / len(needed))
             step = await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
             if step == "interrupted":
                 return step
         return "done"
 
     async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
-        """The deployments that are up at one time: those of the user together, each that we start alone."""
-        for deployment in group:
+        """The deployments that are up at one time: those of the user together, each that we start alone.
+
+        Where nothing is left to measure the passes tell why, and the server may be down.
+        """
+        needed = self._needed(group, todo)
+        for deployment in needed:
             if not await self._servers.up(deployment) and self.stop.is_set():
                 return "interrupted"
         there = [d for d in group if d.name not in self._losses.gone]
@@ -123,18 +129,21 @@ class Conductor:
             self._leave_out(todo, next(iter(self._losses.gone[d.name] for d in group)).splitlines()[0])
             return "done"
         step = await self._passes(there, todo)
-        for deployment in group:
+        for deployment in needed:
             await self._servers.down(deployment.name)
         return step
 
-    def _wanted(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> bool:
-        """There is something left to measure: a server is not started for nothing."""
-        if any(d.start is None or any(t.deployment == d.name for t in todo) for d in group):
-            return True
-        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
-        return self._refines and any(
-            isinstance(self._ask(self._history(d.name, shape), shape), search.Ask) for d in group for shape in shapes
-        )
+    def _needed(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> list[DeploymentConfig]:
+        """Those on which something is left to measure; none when the budget has no room for any of it."""
+        left = {d.name: self._left(d, todo) for d in group}
+        room = any(self._ledger.refuses(trial) is None for trials in left.values() for trial in trials)
+        return [d for d in group if room and left[d.name]]
+
+    def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
+        """What would be measured on it next, of the grid and of the search."""
+        left = [t for t in todo if t.deployment == deployment.name and self._hopeless(t) is None]
+        asks = ((s, self._ask(self._history(deployment.name, s), s)) for s in self._shapes if self._refines)
+        return left + [self._asked(deployment, shape, ask) for shape, ask in asks if isinstance(ask, search.Ask)]
 
     async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
         """The grid and then the search; with a budget the search comes before the later repeats, being worth more."""
@@ -164,11 +173,7 @@ class Conductor:
         """Run these trials; and those that have to be put off because the server is lost under them."""
         put_off = []
         for trial in trials:
-            history = self._history(trial.deployment, trial.shape)
-            tiers = [limits for _, limits in self.config.tiers] or [()]
-            reasons = [search.skip_reason(trial, history, limits) for limits in tiers]
-            reason = reasons[-1] if None not in reasons else None  # what is hopeless for one tier another may want
-            if reason is not None:
+            if (reason := self._hopeless(trial)) is not None:
                 self._skip(trial, reason)
                 continue
             step: Step = "lost" if self._losses.reason(trial) else await self._attempts.measure(trial)
@@ -178,11 +183,18 @@ class Conductor:
                 return step, put_off
         return "done", put_off
 
+    def _hopeless(self, trial: Trial) -> str | None:
+        """Why, going by what was measured, the trial would tell nothing; None to run it."""
+        history = self._history(trial.deployment, trial.shape)
+        tiers = [limits for _, limits in self.config.tiers] or [()]
+        reasons = [search.skip_reason(trial, history, limits) for limits in tiers]
+        return reasons[-1] if None not in reasons else None  # what is hopeless for one tier another may want
+
     async def _refine(self, deployments: Sequence[DeploymentConfig]) -> Step:
         if not self._refines:
             return "done"
         for deployment in deployments:
-            for shape in (s for s in self.config.shapes if s.label in self.plan.shapes):
+            for shape in self._shapes:
                 step = await self._search(deployment, shape)
                 if step == "interrupted":
                     return step
@@ -196,8 +208,7 @@ class Conductor:
                 self.run.journal("search_done", deployment=deployment.name, shape=shape.label, reason=ask.reason)
                 self.progress.note(f"{shape.label}: {ask.reason}")
                 return "done"
-            repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-            trial = make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
+            trial = self._asked(deployment, shape, ask)
             self.progress.note(f"refine  {shape.label} c={ask.concurrency}: {ask.reason}")
             self.run.journal("asked", trial=trial.key, reason=ask.reason)
             lost = self._losses.reason(trial)
@@ -206,6 +217,16 @@ class Conductor:
                 self._skip(trial, lost or self._losses.reason(trial) or "the server was lost under it")
             if step != "done":  # the history is as it was, so the same would be asked again
                 return step
+
+    def _asked(self, deployment: DeploymentConfig, shape: Shape, ask: search.Ask) -> Trial:
+        """The trial that answers the search's question."""
+        history = self._history(deployment.name, shape)
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+        return make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
+
+    @property
+    def _shapes(self) -> list[Shape]:
+        return [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
 
     @property
     def _refines(self) -> bool:

@@ -16,7 +16,8 @@ from frontier.present.report import report_markdown
 from frontier.results import load
 from frontier.store import RunDirectory
 from frontier.sweep import attempts
-from tests.faults.night import SPEC, Watched, night, only_at
+from tests.commands import frontier
+from tests.faults.night import CONFIG, SPEC, Watched, night, only_at
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,20 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
     assert [4] == [trial.concurrency for trial in again.started]
     assert [2, 4] == measured(tmp_path / "run")
     assert {} == load(tmp_path / "run").skipped
+
+
+@SLOW
+def test_a_finished_run_is_told_again_when_its_server_is_gone(server: FaultyServer, tmp_path: Path) -> None:
+    """The server may be taken down in the morning: the same command tells the answer, and sends nothing."""
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=server.url))
+    first = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    assert first.code in (0, 4, 5), first.err
+    server.stop()
+    again = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    assert (first.code, first.out) == (again.code, again.out), again.err
+    assert "cannot reach" not in again.err
+    (run,) = (tmp_path / "runs").iterdir()
+    assert [2, 1] == [len(journal(run, event)) for event in ("session", "server")]
 
 
 @SLOW
