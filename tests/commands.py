@@ -25,13 +25,14 @@ class Said:
     err: str
 
 
-def _heed_hangups() -> None:
-    """Also where the tests themselves run under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def _heed_signals() -> None:
+    """Also where the tests themselves run under nohup, or in the background of a shell, which has Ctrl-C ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def start(
-    *arguments: str | Path, cwd: Path, preexec_fn: Callable[[], object] = _heed_hangups, **environ: str
+    *arguments: str | Path, cwd: Path, preexec_fn: Callable[[], object] = _heed_signals, **environ: str
 ) -> subprocess.Popen[str]:
     """Start `frontier ARGUMENTS` in `cwd`."""
     return subprocess.Popen(

@@ -89,7 +89,14 @@ def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -
     assert again.code == said.code
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP)),
+        signal.SIGINT,
+        signal.SIGKILL,
+    ],
+)
 def test_however_the_sweep_ends_its_server_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
     port = free_port()
     written(tmp_path, port, started("plain", SERVE.format(port=port)), requests=100_000)

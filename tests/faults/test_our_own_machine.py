@@ -50,6 +50,7 @@ def finished(run: Path) -> list[int]:
 # --- the disk
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_ends_the_sweep_with_the_way_on_and_keeps_what_is_finished(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
@@ -287,7 +288,7 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
 def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = config_text(ENGINES["smooth"], requests=100, refine=2)
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
     whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
     real, calls = time.time, [0]
 
