@@ -89,7 +89,7 @@ def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
 def exported() -> dict[str, list[dict[str, str]]]:
     """Every metric with its labels, of a sweep whose first trial is finished and whose second is running."""
     trials = make_plan(load_config(SWEEP, "s")).trials
-    telemetry = Telemetry(Told(), trials)
+    telemetry = Telemetry(Told())
     telemetry.plan(3, 0)
     telemetry.note("a line")
     telemetry.trial_started(trials[0], 1, 3)
