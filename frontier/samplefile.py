@@ -1,43 +1,51 @@
-"""A sample as bytes and back, for the cache under `derived/`. No pickle: a run directory may come from a stranger."""
+"""A sample as bytes and back, for the cache under `derived/`. No pickle: a run directory may come from a stranger.
+
+The digest of all that follows; the length of the head in eight bytes; the head as JSON; then each array that it lists.
+"""
 
 import dataclasses
 import hashlib
-import io
 import json
-import zipfile
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from frontier.analyze.histogram import LogHistogram
+from frontier.analyze.histogram import ALPHA, X0, LogHistogram
 from frontier.analyze.sample import Sample
 from frontier.model import ClientHealth, Lengths, Shape
 
-VERSION = 1
+VERSION = 2
 """Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
+TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
+_LENGTH = 8
 
 
 def pack(sample: Sample, made_from: str) -> bytes:
-    """The sample as an npz file behind its own digest; `made_from` names the data it was made of."""
-    arrays: dict[str, Any] = {}
+    """The sample as bytes behind their own digest; `made_from` names the data it was made of."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(Sample):
         value = getattr(sample, field.name)
         if isinstance(value, np.ndarray):
             arrays[field.name] = value
         elif field.name == "block_itl":
-            plain[field.name] = [histogram.to_dict() for histogram in value]
+            arrays |= _flat(value)
         elif field.name == "shape":
             plain[field.name] = dataclasses.asdict(value)
         elif field.name == "health":
             plain[field.name] = [dataclasses.asdict(health) for health in value]
         else:
             plain[field.name] = value
-    head = json.dumps({"version": VERSION, "made_from": made_from, "plain": plain})
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, head=np.frombuffer(head.encode(), np.uint8), **arrays)
-    body = out.getvalue()
+    typed = {
+        name: np.ascontiguousarray(value, next(t for t in TYPES if t[1] == value.dtype.kind))
+        for name, value in arrays.items()
+    }
+    listed = [[name, value.dtype.str, len(value)] for name, value in typed.items()]
+    tree = {"version": VERSION, "made_from": made_from, "bins": [ALPHA, X0], "arrays": listed, "plain": plain}
+    head = json.dumps(tree).encode()
+    body = b"".join((len(head).to_bytes(_LENGTH, "little"), head, *(value.tobytes() for value in typed.values())))
     return hashlib.sha256(body).digest() + body
 
 
@@ -45,19 +53,45 @@ def unpack(data: bytes, made_from: str) -> Sample | None:
     """What `pack` made, or None when it is damaged, of another version, or made from other data."""
     body = data[_DIGEST:]
     if data[:_DIGEST] != hashlib.sha256(body).digest():
-        return None  # not left to the parser: numpy's stumbles over a damaged head in more ways than one can list
-    try:
-        with np.load(io.BytesIO(body), allow_pickle=False) as file:
-            head = json.loads(file["head"].tobytes())
-            if head["version"] != VERSION or head["made_from"] != made_from:
-                return None
-            fields = {name: file[name] for name in file.files if name != "head"} | head["plain"]
-            shape = fields["shape"]
-            fields["shape"] = Shape(**shape | {"isl": Lengths(**shape["isl"]), "osl": Lengths(**shape["osl"])})
-            fields["block_itl"] = tuple(LogHistogram.from_dict(tree) for tree in fields["block_itl"])
-            fields["health"] = tuple(ClientHealth(**tree) for tree in fields["health"])
-            for name in ("server_identities", "server", "ended"):
-                fields[name] = tuple(fields[name])
-            return Sample(**fields)
-    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile):
         return None
+    try:
+        at = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
+        head = json.loads(body[_LENGTH:at])
+        if (head["version"], head["made_from"], head["bins"]) != (VERSION, made_from, [ALPHA, X0]):
+            return None
+        fields = dict(head["plain"])
+        for name, kind, length in head["arrays"]:
+            if kind not in TYPES or length < 0:
+                return None
+            fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
+            at += fields[name].nbytes
+        shape = fields["shape"]
+        fields["shape"] = Shape(**shape | {"isl": Lengths(**shape["isl"]), "osl": Lengths(**shape["osl"])})
+        fields["block_itl"] = _blocks(*(fields.pop(f"itl_{part}") for part in ("sizes", "bins", "counts", "totals")))
+        fields["health"] = tuple(ClientHealth(**tree) for tree in fields["health"])
+        for name in ("server_identities", "server", "ended"):
+            fields[name] = tuple(fields[name])
+        return Sample(**fields)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _flat(blocks: Sequence[LogHistogram]) -> dict[str, np.ndarray[Any, Any]]:
+    """The histograms end to end, with how many bins each has."""
+    trees = [block.to_dict() for block in blocks]
+    return {
+        "itl_sizes": np.array([len(tree["bins"]) for tree in trees], np.int64),
+        "itl_bins": np.array([n for tree in trees for n in tree["bins"]], np.int64),
+        "itl_counts": np.array([n for tree in trees for n in tree["counts"]], np.int64),
+        "itl_totals": np.array([tree["total"] for tree in trees], np.float64),
+    }
+
+
+def _blocks(
+    sizes: np.ndarray[Any, Any], bins: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], totals: np.ndarray[Any, Any]
+) -> tuple[LogHistogram, ...]:
+    ends = np.cumsum(sizes).tolist()
+    starts = [0, *ends[:-1]]
+    return tuple(
+        LogHistogram(bins[a:b], counts[a:b], total) for a, b, total in zip(starts, ends, totals.tolist(), strict=True)
+    )

@@ -3,6 +3,7 @@
 Everything above (estimates, flags, judgements, the search) works on samples; they are what `derived/` caches.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,3 +72,9 @@ class Sample:
     def n(self) -> int:
         """Requests that count for latency."""
         return len(self.sent)
+
+
+@functools.lru_cache(maxsize=2)
+def gaps(sample: Sample) -> LogHistogram:
+    """All gaps between chunks of the sample; remembered, since each of their percentiles asks for it."""
+    return LogHistogram.merged(sample.block_itl)

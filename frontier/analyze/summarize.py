@@ -12,7 +12,7 @@ import numpy as np
 
 from frontier.analyze import stats
 from frontier.analyze.histogram import ALPHA, LogHistogram
-from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
+from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample, gaps
 from frontier.analyze.validity import flags
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Estimate, Limit, Point
@@ -205,7 +205,7 @@ def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
 
     Gaps are many but dependent, so how much they are worth comes from the time blocks, and the floor counts requests.
     """
-    pooled = LogHistogram.merged(sample.block_itl)
+    pooled = gaps(sample)
     counts = np.array([block.count for block in sample.block_itl], dtype=np.float64)
     failed = float((~sample.ok).mean())
     if not pooled.count:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from frontier.analyze import stats
-from frontier.analyze.histogram import LogHistogram
 from frontier.analyze.loadchecks import (
     ERRORS,
     client,
@@ -22,7 +21,7 @@ from frontier.analyze.loadchecks import (
     resent,
     stationary,
 )
-from frontier.analyze.sample import Sample
+from frontier.analyze.sample import Sample, gaps
 from frontier.metrics import claim_floor, metric
 from frontier.model import Flag, Limit
 from frontier.units import format_number, format_seconds, format_share
@@ -181,7 +180,7 @@ def _stream(sample: Sample) -> Iterator[Flag]:
     many = events >= STREAM_EVENTS
     if not many.any():
         return
-    pooled = LogHistogram.merged(sample.block_itl)
+    pooled = gaps(sample)
     if pooled.count:
         shared = 1 - pooled.fraction_above(0.0)
     else:
