@@ -2,7 +2,8 @@
 
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
 `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
-The rest are rates (`output_throughput`) and shares (`error_rate`).
+The rest are rates (`output_throughput`), shares (`error_rate`), and what they come to with a price (`cost`) or a power
+(`energy`, `tokens_per_joule`).
 """
 
 import difflib
@@ -24,6 +25,8 @@ class Unit(StrEnum):
     SHARE = "share"
     TOKENS_PER_SECOND_PER_USER = "tok/s/user"
     DOLLARS_PER_MILLION_TOKENS = "$/Mtok"
+    JOULES_PER_TOKEN = "J/tok"  # noqa: S105
+    TOKENS_PER_JOULE = "tok/J"
 
 
 Better = Literal["lower", "higher"]
@@ -43,7 +46,11 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "attainment": (Unit.SHARE, "higher", "share of requests within every limit"),
     "error_rate": (Unit.SHARE, "lower", "error rate"),
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
+    "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
+    "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
 }
+ENERGY = ("energy", "tokens_per_joule")
+"""What needs a power, measured or stated."""
 _STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
 
 DEFAULT_METRICS = (

@@ -256,10 +256,18 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
+class Power:
+    """The electrical power of a whole deployment in watts: `measured` in the windows, or `stated` in the config."""
+
+    watts: float
+    source: Literal["measured", "stated"]
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """What was learned about a setting from its trials. Metrics not known are absent from `metrics`.
 
-    `light` is known where the config describes the hardware.
+    `light` is known where the config describes the hardware; `power` is what `energy` was made with.
     """
 
     deployment: str
@@ -272,6 +280,7 @@ class Point:
     notes: tuple[str, ...] = ()
     whole_run: Mapping[str, float] = field(default_factory=dict)
     light: Distance | None = None
+    power: Power | None = None
 
     @property
     def valid(self) -> bool:

@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frontier.analyze import pareto, search, sla, summarize, uncertainty, window
+from frontier.analyze import energy, pareto, search, sla, summarize, uncertainty, window
 from frontier.analyze.answer import Answer, answer
 from frontier.analyze.insight import Insight, insight
 from frontier.analyze.sample import Floats, Sample
 from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
+from frontier.config import Setting as ConfigSetting
 from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError, StoreError
 from frontier.files import write_whole
 from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Shape, Trial, Verdict
+from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Power, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
 from frontier.samplefile import pack, unpack
 from frontier.store import RunDirectory
@@ -121,8 +122,11 @@ class Run:
         ]
 
     def _aggregates(self) -> list[Point]:
-        """The imported points, with their cost where the config has a price."""
-        return [self._priced(point) for point in self.imported]
+        """The imported points, with their cost and energy where the config has a price and a power."""
+        return [
+            energy.with_energy(self._priced(point), _power(self.config, point.deployment, ()))
+            for point in self.imported
+        ]
 
     def _priced(self, point: Point) -> Point:
         price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
@@ -329,21 +333,52 @@ def by_concurrency(history: History) -> dict[int, list[Sample]]:
     return groups
 
 
-def load(path: str | Path) -> Run:
-    """The run in a directory. StoreError when there is none, ConfigError when its config no longer reads."""
+def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu') in its
+    config's place; the files stay as they are.
+
+    StoreError when there is none, ConfigError when its config no longer reads, MisaskedError for a setting that
+    decides what is measured.
+    """
     run = RunDirectory.read(Path(path))
-    config = load_config(run.config_text(), str(run.path / "config.yaml"))
+    config = _read_config(run, settings)
     histories: dict[Setting, History] = {}
     finished = run.finished()
     for measurement in finished.values():
         trial = measurement.trial
-        histories.setdefault((trial.deployment, trial.shape), []).append((trial, load_sample(run, measurement)))
+        sample = load_sample(run, measurement)
+        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
+        sample = replace(sample, power=_power(config, trial.deployment, windows))
+        histories.setdefault((trial.deployment, trial.shape), []).append((trial, sample))
     ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
     told: dict[str, str] = {}
     for line in run.journal_lines():
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
         told |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
     return Run(run.path, config, run.manifest, ordered, told, run.imported())
+
+
+def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
+    text, file = run.config_text(), str(run.path / "config.yaml")
+    config = load_config(text, file)
+    if not settings:
+        return config
+    changed = load_config(text, file, [ConfigSetting.of(one) for one in settings])
+    if changed.identity() != config.identity():
+        raise MisaskedError(
+            f"--set {' --set '.join(settings)} would be another measurement",
+            "of a finished run only what it is looked at with can be set: gpus, price, hardware, sla, objectives",
+        )
+    return changed
+
+
+def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
+    """What its GPUs drew in the windows, else what the config states."""
+    mine = next((d for d in config.deployments if d.name == deployment), None)
+    found = energy.measured(windows, mine.gpus if mine else None)
+    if found is not None or mine is None or mine.power is None:
+        return found
+    return Power(mine.power, "stated")
 
 
 def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:

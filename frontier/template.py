@@ -47,6 +47,7 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # hardware: h200                     # a known GPU; or a whole description:
 # hardware: {{name: H200, memory_bandwidth: 4.8TB/s, memory: 141GB, tflops: 989, model: llama-3.1-8b, precision: fp8}}
 # hardware: {{memory_bandwidth: 4.8TB/s, memory: 141GB, weights: 16GB, kv_per_token: 131kB}}      # without a model card
+# hardware: {{power: 700W}}            # what it draws: for energy per token where nvidia-smi is not beside the server
 
 # How it is reached
 # timeouts: {{connect: 10s, first_byte: 5min, idle: 2min, total: 30min}}

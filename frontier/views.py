@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 
 from frontier.analyze.sample import Sample
 from frontier.errors import MisaskedError
-from frontier.model import Shape
+from frontier.metrics import names
+from frontier.model import Point, Shape
 from frontier.present.captions import View, panel_name
 from frontier.present.chart import Sheet
 from frontier.present.companions import FROM_POINTS
@@ -87,6 +88,25 @@ def check_panels(run: Run) -> None:
         "read",
         f"name some, in full, in part or as a pattern:  {'  '.join(way_out)}",
     )
+
+
+def check_axes(points: Sequence[Point], axes: Sequence[str]) -> None:
+    """MisaskedError for an axis that no point has a value on, with what it needs."""
+    for name in axes:
+        if points and not any(name in p.metrics for p in points):
+            known = [n for n in names() if any(n in p.metrics for p in points)]
+            way_out = NEEDS.get(name, f"these are: {', '.join(known)}")
+            raise MisaskedError(f"{name} is not known of any point", way_out)
+
+
+_POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"
+NEEDS = {
+    "cost": "say what it costs, as  --set 'price=$12/h'",
+    "energy": _POWER,
+    "tokens_per_joule": _POWER,
+    "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+    "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+}
 
 
 def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:

@@ -18,23 +18,28 @@ def per_million_tokens(throughput: Estimate, price: float) -> Estimate:
     """
     if not price >= 0:
         raise ValueError(f"a price is dollars per hour, 0 or more, not {price}")
+    return reciprocal(throughput, price / SECONDS * MILLION)
+
+
+def reciprocal(rate: Estimate, scale: float) -> Estimate:
+    """`scale` divided by a rate, with its bounds turned round; infinite where the rate is 0."""
     return dataclasses.replace(
-        throughput,
-        value=_cost(throughput.value, price),
-        low=_cost(throughput.high, price),
-        high=_cost(throughput.low, price),
-        lower=_cost(throughput.upper, price),
-        upper=_cost(throughput.lower, price),
+        rate,
+        value=_over(scale, rate.value),
+        low=_over(scale, rate.high),
+        high=_over(scale, rate.low),
+        lower=_over(scale, rate.upper),
+        upper=_over(scale, rate.lower),
     )
 
 
-def _cost(throughput: float, price: float) -> float:
+def _over(scale: float, rate: float) -> float:
     """A bound that is not known (infinite, or below zero) becomes the matching end that is not known."""
-    if math.isnan(throughput):
+    if math.isnan(rate):
         return math.nan
-    if throughput == math.inf:
+    if rate == math.inf:
         return -math.inf
-    return price / SECONDS / throughput * MILLION if throughput > 0 else math.inf
+    return scale / rate if rate > 0 else math.inf
 
 
 def with_cost(point: Point, price: float | None) -> Point:

@@ -4,8 +4,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 
+from frontier.analyze import energy
 from frontier.analyze.capacity import Capacity
-from frontier.metrics import claim_floor, metric
+from frontier.metrics import ENERGY, claim_floor, metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
 
 _WORTH_SAYING = 0.01
@@ -175,7 +176,15 @@ def _plain(name: str) -> str:
 
 
 RISING = frozenset(
-    {"output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
+    {
+        *ENERGY,
+        "output_throughput",
+        "input_throughput",
+        "total_throughput",
+        "request_throughput",
+        "goodput",
+        "cost",
+    }
 )
 """Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
 
@@ -242,6 +251,9 @@ def _beside(d: Decision, points: Mapping[int, Point], rate: str | None) -> list[
     cost = points[d.cheapest].metrics["cost"] if d.cheapest is not None else None
     if cost is not None and math.isfinite(cost.value):
         notes.append(f"The cheapest inside the SLA is c={d.cheapest}: {metric('cost').format(cost.value)}.")
+    power = points[d.concurrency].power if d.concurrency is not None else None
+    if power is not None and (joules := points[d.concurrency].metrics.get("energy")) is not None:
+        notes.append(f"It takes {metric('energy').format(joules.value)}: {energy.said([power])}.")
     return notes
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.analyze.histogram import LogHistogram
-from frontier.model import ClientHealth, Shape
+from frontier.model import ClientHealth, Power, Shape
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,6 +27,8 @@ class Sample:
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
     `tpot` is NaN where it is not defined (a success of one token). Token counts are NaN where the server gave none.
     Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
+
+    `power` is known only to who looks at a whole run: it may be stated in the config.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
     expected of how many requests are in flight.
@@ -67,6 +69,7 @@ class Sample:
     outcomes: dict[str, int]
     whole_run: dict[str, float]
     open_loop: bool = False
+    power: Power | None = None
 
     @property
     def n(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from frontier.analyze import stats
+from frontier.analyze import energy, stats
 from frontier.analyze.histogram import ALPHA, LogHistogram
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample, gaps
 from frontier.analyze.validity import flags
@@ -40,12 +40,13 @@ def point(
 ) -> Point:
     """What this sample says about its setting: the metrics `names` and those of `limits`, the flags, the notes.
 
-    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost. `light`
-    is what physics allows, see `validity.flags`.
+    With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost; where
+    the sample has a power the energy. `light` is what physics allows, see `validity.flags`.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     wanted += ["goodput", "attainment"] if limits else []
     wanted += ["cost"] if price is not None else []
+    wanted += ["energy", "tokens_per_joule"] if sample.power is not None else []
     found = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
     return Point(
         deployment=sample.deployment,
@@ -57,6 +58,7 @@ def point(
         repeats=len(sample.starts),
         notes=_notes(sample),
         whole_run=sample.whole_run,
+        power=sample.power,
     )
 
 
@@ -92,6 +94,11 @@ def estimate(
     if name == "cost":
         throughput = estimate(sample, "output_throughput", confidence=confidence)
         return None if price is None or throughput is None else _inverse(throughput, price * 1e6 / 3600)
+    if name in ("energy", "tokens_per_joule"):
+        throughput = estimate(sample, "output_throughput", confidence=confidence)
+        if sample.power is None or throughput is None:
+            return None
+        return (energy.per_token if name == "energy" else energy.per_joule)(throughput, sample.power)
     totals = _block_totals(sample, name)
     return None if totals is None else _rate(sample, totals, confidence)
 

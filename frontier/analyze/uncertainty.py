@@ -117,10 +117,15 @@ def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], pr
         "total_throughput": output + entered,
         "request_throughput": sample.block_finished,
         "cost": output,
+        "energy": output,
+        "tokens_per_joule": output,
     }[m.name]
     rate = _ratio(totals, seconds, picks)
+    watts = sample.power.watts if sample.power else math.nan
     with np.errstate(divide="ignore"):
-        return rate if m.name != "cost" else (price or 0.0) / 3600.0 * 1e6 / rate
+        if m.name == "cost":
+            return (price or 0.0) / 3600.0 * 1e6 / rate
+        return watts / rate if m.name == "energy" else rate / watts if m.name == "tokens_per_joule" else rate
 
 
 def _block_of(sample: Sample) -> Ints:

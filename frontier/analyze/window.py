@@ -12,6 +12,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from frontier.analyze import energy
 from frontier.analyze.histogram import TOP, LogHistogram, bin_indices
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
 from frontier.model import Measurement, Outcome, Record, Window
@@ -127,6 +128,7 @@ def join(samples: Sequence[Sample]) -> Sample:
         ended=tuple(chain.from_iterable(part.ended for part in parts)),
         client_failures=sum(part.client_failures for part in parts),
         open_loop=first.open_loop,
+        power=energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts]),
         outcomes=outcomes,
         whole_run={
             name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))

@@ -3,6 +3,7 @@
 import os
 import sys
 import unicodedata
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -78,13 +79,16 @@ def find_run(run: Path | None) -> Path:
     return newest
 
 
-def measured(path: Path) -> "Run":
-    """The run at `path`. MeasurementError, with what ended its sweep, when no trial of it was finished."""
+def measured(path: Path, settings: Sequence[str] = ()) -> "Run":
+    """The run at `path`, looked at with these settings (see `load`).
+
+    MeasurementError, with what ended its sweep, when no trial of it was finished.
+    """
     from frontier.errors import MeasurementError
     from frontier.results import load
     from frontier.store import RunDirectory
 
-    found = load(path)
+    found = load(path, settings)
     if found.histories or found.imported:
         return found
     lines = RunDirectory.read(path).journal_lines()
@@ -129,6 +133,10 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="Look at the run with this in its config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
+)  # fmt: skip
 deployment_option = click.option(
     "--deployment", "deployments", multiple=True, metavar="NAME", help="Only this one: a name, a part or a *pattern*."
 )

@@ -29,7 +29,7 @@ from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, load
 from frontier.store import RunDirectory
-from frontier.views import check_panels, grouped, samples_of, sheets
+from frontier.views import check_axes, check_panels, grouped, samples_of, sheets
 
 if TYPE_CHECKING:
     from frontier.sweep import SweepEnd
@@ -94,6 +94,7 @@ def len_trials(found: Run) -> int:
 def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> Report:
     """Everything a page or a picture of the run is made of."""
     points = found.points(limits, names=objectives or found.config.objectives)
+    check_axes(points, objectives or ())
     doubts = found.doubts(objectives)
     frontiers = tuple(
         replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f

@@ -13,6 +13,7 @@ from frontier.cli.common import (
     objectives_option,
     runs_argument,
     say,
+    set_option,
     shape_option,
 )
 
@@ -46,13 +47,15 @@ FIGURES = {
 @deployment_option
 @shape_option
 @objectives_option
+@click.option("--x", shell_complete=complete_metrics, help="Only the axis across, as p50_interactivity or p99_e2e.")
+@set_option
 @click.option("--sla", shell_complete=complete_metrics, help="Limits to draw and decide by; default: the config's.")
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
 @click.option("--dark", is_flag=True, help="On a dark ground.")
 def command(
     runs: tuple[Path, ...], output: tuple[Path, ...], figure: str, at: int | None, overlay: bool,
     deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None,
-    sla: str | None, pixels: int | None, dark: bool,
+    x: str | None, settings: tuple[str, ...], sla: str | None, pixels: int | None, dark: bool,
 ) -> int:  # fmt: skip
     """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
 
@@ -63,7 +66,9 @@ def command(
     Examples:
       frontier plot -o review.svg
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
-      frontier plot --objectives output_throughput,p50_interactivity -o users.png
+      frontier plot --x p50_interactivity --set gpus=8 -o users.png
+      frontier plot --objectives cost,p99_ttft --set 'price=$12/h' -o cost.png
+      frontier plot --objectives energy,p99_e2e --set hardware.power=700W -o energy.png
       frontier plot runs/bf16 runs/fp8 -o both.svg
       frontier plot runs/imported --deployment fp8 --shape 1024/1024 --overlay -o fp8.svg
       frontier plot --figure tails -o tails.pdf
@@ -71,8 +76,9 @@ def command(
 
     \b
     Figures: frontier, latency, throughput, goodput, inflation, tails, jitter, lengths, timeline.
-    Axes: any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost.
-    Rates are per GPU where the config says  gpus: N; cost needs its  price.
+    Axes: any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
+    energy (J/tok), tokens_per_joule. Rates are per GPU where  gpus  is known; cost needs a  price;  energy a power,
+    measured by nvidia-smi beside the server or stated. What the config does not say,  --set  does.
     """
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import draw, draw_companion, draw_together
@@ -80,10 +86,12 @@ def command(
     from frontier.errors import ExitCode, MisaskedError
     from frontier.views import check_panels, narrowed
 
-    found = [narrowed(measured(run), deployments, shapes) for run in runs or [find_run(None)]]
+    found = [narrowed(measured(run, settings), deployments, shapes) for run in runs or [find_run(None)]]
     limits = found[0].limits() if sla is None else parse_sla(sla)
     theme: Literal["light", "dark"] = "dark" if dark else "light"
-    axes = read_objectives(objectives)
+    if x is not None and objectives is not None:
+        raise MisaskedError("--x and --objectives both name the axis across", "give one of them")
+    axes = read_objectives(objectives if x is None else f"{found[0].config.objectives[0]},{x}")
     if figure != "frontier" and (overlay or len(found) > 1):
         raise MisaskedError(
             "only the frontier itself is drawn for several at once", f"name one run for --figure {figure}"

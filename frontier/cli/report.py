@@ -13,6 +13,7 @@ from frontier.cli.common import (
     objectives_option,
     run_argument,
     say,
+    set_option,
     shape_option,
 )
 from frontier.errors import ExitCode, MisaskedError
@@ -27,10 +28,11 @@ from frontier.errors import ExitCode, MisaskedError
 @deployment_option
 @shape_option
 @objectives_option
+@set_option
 @click.option("--sla", shell_complete=complete_metrics, help="Limits to decide by; default: the config's.")
 def command(
     run: Path | None, output: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
-    objectives: str | None, sla: str | None,
+    objectives: str | None, settings: tuple[str, ...], sla: str | None,
 ) -> int:  # fmt: skip
     """Write the run as one self-contained page: HTML for a review, Markdown for a pull request, JSON for a machine.
 
@@ -50,7 +52,7 @@ def command(
     from frontier.units import format_bytes
     from frontier.views import check_panels, narrowed
 
-    found = narrowed(measured(find_run(run)), deployments, shapes)
+    found = narrowed(measured(find_run(run), settings), deployments, shapes)
     check_panels(found)
     limits = found.limits() if sla is None else parse_sla(sla)
     made = page_report(found, limits, read_objectives(objectives))

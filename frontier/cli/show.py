@@ -14,6 +14,7 @@ from frontier.cli.common import (
     measured,
     objectives_option,
     run_argument,
+    set_option,
     shape_option,
     width,
 )
@@ -25,10 +26,12 @@ from frontier.errors import ExitCode
 @deployment_option
 @shape_option
 @objectives_option
+@set_option
 @json_option
 def command(
-    run: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None, as_json: bool
-) -> int:
+    run: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None,
+    settings: tuple[str, ...], as_json: bool,
+) -> int:  # fmt: skip
     """The points of RUN as a table: what each setting does, with intervals, and which are on the frontier.
 
     \b
@@ -44,7 +47,7 @@ def command(
     from frontier.views import narrowed
 
     path = find_run(run)
-    found = narrowed(load(path) if as_json else measured(path), deployments, shapes)
+    found = narrowed(load(path, settings) if as_json else measured(path, settings), deployments, shapes)
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
     insights = found.insights(points, axes)

@@ -14,6 +14,7 @@ from frontier.cli.common import (
     json_option,
     measured,
     run_argument,
+    set_option,
     width,
 )
 
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
+@set_option
 @json_option
 def command(
-    run: Path | None, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool, as_json: bool
-) -> int:
+    run: Path | None, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool,
+    settings: tuple[str, ...], as_json: bool,
+) -> int:  # fmt: skip
     """The operating point: the concurrency whose tail is proven inside the SLA, or the plain statement that none is.
 
     Nothing is measured again: any SLA can be asked of a finished run. The exit code says the verdict, the worst one
@@ -50,12 +53,13 @@ def command(
       frontier solve
       frontier solve runs/llama8b --sla 'p99_ttft<=500ms, p99_tpot<=30ms'
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
+      frontier solve --sla 'p99_ttft<=500ms, energy<=0.5' --set hardware.power=700W
     """
     from frontier.analyze.answer import exit_code
     from frontier.present.answers import answers_json, answers_text
     from frontier.results import load
 
-    found = load(find_run(run)) if as_json else measured(find_run(run))
+    found = load(find_run(run), settings) if as_json else measured(find_run(run), settings)
     answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:
         answer_json(answers_json(answers))

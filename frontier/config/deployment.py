@@ -197,6 +197,10 @@ class DeploymentConfig(Strict):
             faults.append(Fault("the simulator takes no key", "remove the key", (named[0],), at_key=True))
         elif len(named) == 2:
             faults.append(Fault("the key is named twice", "keep one of the two", ("api_key_file",), at_key=True))
+        power = self.hardware.power if self.hardware is not None else None
+        if power is not None and power.per_gpu and self.gpus is None:
+            what = "power is per GPU, and the number of GPUs is not given"
+            faults.append(Fault(what, "add  gpus: 8,  or write 5600W for all", ("hardware", "power")))
         faults += [
             Fault(
                 f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key", (key,), True
@@ -252,6 +256,12 @@ class DeploymentConfig(Strict):
         if spec.model is None or spec.time_scale != 1.0 or spec.disaggregation is not None:
             return None
         return Carded(roofline_of(spec), spec.max_num_seqs)
+
+    @property
+    def power(self) -> float | None:
+        """Watts of the whole deployment as the config states them."""
+        stated = self.hardware.power if self.hardware is not None else None
+        return None if stated is None else stated.whole(self.gpus or 1)
 
     def target(
         self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None

@@ -57,6 +57,7 @@ class HardwareConfig(Strict):
     model's own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token`
     the bytes of KV per token; where `weights` is given these are believed rather than the card. `speculation` says how
     the server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
+    `power` is a flat figure for what it draws under load, for the energy per token where nothing measured it.
     """
 
     name: Text | None = None
@@ -74,6 +75,7 @@ class HardwareConfig(Strict):
     weights: Annotated[float, PlainValidator(values.size)] | None = None
     kv_per_token: Annotated[float, PlainValidator(values.small_size)] | None = None
     speculation: Annotated[Speculation, PlainValidator(_speculation)] | None = None
+    power: Annotated[values.Watts, PlainValidator(values.power)] | None = None
 
     def gpu(self) -> Hardware | None:
         """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""

@@ -16,7 +16,7 @@ from frontier.config.kinds import Dollars, Name, Strict, Text, Truth, duration_i
 from frontier.config.slatext import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.values import Fault, Faults, fault
 from frontier.errors import Complaint
-from frontier.metrics import metric
+from frontier.metrics import ENERGY, metric
 from frontier.model import Limit, Shape
 
 WARMUP_AUTO = 2.0
@@ -255,6 +255,9 @@ def _metric_faults(config: Config) -> list[Fault]:
         faults.append(Fault("a budget in dollars needs a price", price, ("budget", "cost")))
     if not priced and any(limit.metric == "cost" for _, limits in config.tiers for limit in limits):
         faults.append(Fault("a limit on cost needs a price", price, ("sla",)))
+    if any(limit.metric in ENERGY for _, limits in config.tiers for limit in limits):
+        what = "a sweep cannot decide by energy: its power is known only when it is over"
+        faults.append(Fault(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", ("sla",)))
     for i, name in enumerate(config.given_objectives or ()):
         if name == "cost" and not priced:
             faults.append(Fault("the objective cost needs a price", price, ("objectives", i)))

@@ -164,6 +164,10 @@ def share(value: Any) -> float:
 
 _PRICE = re.compile(r"\$\s*(\d{1,9}(?:\.\d*)?|\.\d+)\s*(/\s*gpu)?\s*/\s*h")
 
+_POWER = re.compile(r"(\d{1,9}(?:\.\d*)?|\.\d+)\s*(k)?W\s*(/\s*gpu)?")
+
+_POWER = re.compile(r"(\d{1,9}(?:\.\d*)?|\.\d+)\s*(k)?W\s*(/\s*gpu)?")
+
 
 def price(value: Any, gpus: int | None) -> float:
     """Dollars per hour of the whole deployment, of '$12/h' or '$3/gpu/h'."""
@@ -178,6 +182,29 @@ def price(value: Any, gpus: int | None) -> float:
     if gpus is None:
         raise fault("{key} is per GPU, and the number of GPUs is not given", "add  gpus: 8,  or write $12/h for all")
     return float(found[1]) * gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """A power: of the whole deployment, or of each of its GPUs."""
+
+    value: float
+    per_gpu: bool
+
+    def whole(self, gpus: int) -> float:
+        """Watts of the whole deployment."""
+        return self.value * gpus if self.per_gpu else self.value
+
+
+def power(value: Any) -> Watts:
+    """Watts of '5600W', '5.6kW' or '700W/gpu'."""
+    found = _POWER.fullmatch(value) if isinstance(value, str) else None
+    if found is None or float(found[1]) <= 0:
+        way_out = "write 5600W for the whole deployment, or 700W/gpu"
+        if is_number(value):
+            raise fault("{key} needs a unit", way_out)
+        raise fault(f"{{key}}: {shown(value)} is not a power", way_out)
+    return Watts(float(found[1]) * (1e3 if found[2] else 1.0), found[3] is not None)
 
 
 def dollars(value: Any) -> float:

@@ -17,8 +17,8 @@ from frontier.model import Flag
 
 _UNITS = {"_ms": 1e-3, "_us": 1e-6, "_s": 1.0, "_pct": 0.01}
 _NOTHING = ("", "nan", "none", "null", "-", "–", "inf", "infinity")
-_DERIVED = ("goodput", "attainment", "cost")
-"""Metrics that hold for an SLA or a price which a table does not say."""
+_DERIVED = ("goodput", "attainment", "cost", "energy", "tokens_per_joule")
+"""Metrics that hold for an SLA, a price or a power that a table does not say."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 DIFFERENT = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
 DOUBT = "columns of intervals are not taken over: a table cannot prove them"

@@ -16,6 +16,8 @@ _SUFFIX = {
     Unit.SHARE: "_ratio",
     Unit.TOKENS_PER_SECOND_PER_USER: "_tokens_per_second",
     Unit.DOLLARS_PER_MILLION_TOKENS: "_dollars_per_million_tokens",
+    Unit.JOULES_PER_TOKEN: "_joules_per_token",
+    Unit.TOKENS_PER_JOULE: "",
 }
 SETTING = ("deployment", "shape", "concurrency")
 _ENDS = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}

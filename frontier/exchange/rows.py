@@ -27,11 +27,13 @@ FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_f
 def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> Table:
     """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of each metric.
 
-    An endless end of an interval is empty: there is no such bound. An infinite value stays infinite.
+    Where a power is known, its watts and whether it was measured or stated come before them. An endless end of an
+    interval is empty: there is no such bound. An infinite value stays infinite.
     """
     names = sorted({name for point in points for name in point.metrics}, key=_order)
     on = {(f.deployment, f.shape): f for f in frontiers}
-    header = (*FIRST, *(name + end for name in names for end in ("", "_low", "_high")))
+    powered = ("power_w", "power_source") if any(p.power for p in points) else ()
+    header = (*FIRST, *powered, *(name + end for name in names for end in ("", "_low", "_high")))
     rows = []
     for p in points:
         frontier = on.get((p.deployment, p.shape))
@@ -39,6 +41,8 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> Table:
             p.deployment, p.shape.label, p.shape.isl.mean, p.shape.osl.mean, p.concurrency, p.n or None, p.valid,
             frontier is not None and p.concurrency in frontier.members, ", ".join(flag.name for flag in p.flags),
         ]  # fmt: skip
+        if powered:
+            cells += [p.power.watts, p.power.source] if p.power else [None, None]
         for name in names:
             e = p.metrics.get(name)
             cells += [None, None, None] if e is None else [_value(e.value), _end(e.low), _end(e.high)]

@@ -101,7 +101,8 @@ _ABOUT = {
     "deployment": "what was measured", "shape": "input/output tokens", "isl": "mean input tokens",
     "osl": "mean output tokens", "concurrency": "requests in flight", "n": "requests behind the figures",
     "valid": "no flag makes the figures meaningless", "on_frontier": "not dominated",
-    "flags": "what is wrong or doubtful",
+    "flags": "what is wrong or doubtful", "power_w": "watts behind the energy",
+    "power_source": "whether the power was measured in the windows or stated in the config",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from frontier.metrics import LATENCIES, Unit, metric
 from frontier.present.wording import RATES, per_gpu, unit_text
 
-RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS)
+RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
 """What is compared by factors, and so drawn on a logarithmic axis."""
 SMALL_RANGE = 3.0
 """Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read; linear then."""

@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frontier.metrics import metric
+from frontier.analyze import energy
+from frontier.metrics import ENERGY, metric
 from frontier.model import Decision, Frontier, Limit, Point, Verdict
 from frontier.present.drawn import Role
 from frontier.present.wording import (
@@ -220,6 +221,8 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
+    if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
+        parts.append(energy.said(p.power for p in points if p.power))
     parts.append(f"run {known.run}" if known.run else None)
     return _SEPARATOR.join(clean(part).replace(" ", NBSP) for part in parts if part)
 

@@ -8,7 +8,7 @@ from frontier.analyze.sample import Sample
 from frontier.metrics import metric
 from frontier.model import Decision, Judgement, Point, Verdict
 from frontier.present.wording import clean, interval_text, limit_value_text, setting, value_text
-from frontier.units import format_number, format_seconds, format_share
+from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 WORDS = {
     Verdict.MEETS: "meets", Verdict.VIOLATES: "violates", Verdict.MARGINAL: "marginal: its interval crosses the limit",
@@ -133,12 +133,23 @@ SERVER: tuple[Watched, ...] = (
 )
 
 
+GPUS: tuple[Watched, ...] = (
+    ("GPUs", _server("gpu_count", max), format_number),
+    ("power of all, mean", _server("gpu_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("busy, mean", _server("gpu_utilization", _mean), format_share),
+    ("memory of all, mean", _server("gpu_memory_used", _mean), lambda v: "–" if v is None else format_bytes(v)),
+    ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: "–" if v is None else f"{v / 1e6:,.0f} MHz"),
+    ("hottest", _server("gpu_temperature_max", max), lambda v: "–" if v is None else f"{v:.0f} °C"),
+)
+
+
 def evidence_grids(samples: Mapping[int, Sample]) -> list[Grid]:
     """What the client knew of itself, and what the server said of itself, per setting; nothing that nobody measured."""
     found = []
     for caption, watched in (
         ("The load generator during the windows (the worst of the repeats)", CLIENT),
         ("The server's own metrics during the windows", SERVER),
+        ("What nvidia-smi said of this machine's GPUs during the windows", GPUS),
     ):
         values = {c: [of(sample) for _, of, _ in watched] for c, sample in sorted(samples.items())}
         kept = [i for i in range(len(watched)) if any(row[i] is not None for row in values.values())]

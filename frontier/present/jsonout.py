@@ -158,6 +158,7 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "littles_law": (law := littles_law(point)) and estimate_tree(law),
         "whole_run": {name: number(value) for name, value in sorted(point.whole_run.items())},
         "light": point.light and _distance(point.light),
+        "power": point.power and {"watts": number(point.power.watts), "source": point.power.source},
     }
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from frontier.analyze import energy
 from frontier.analyze.sample import Sample
-from frontier.metrics import metric
+from frontier.metrics import ENERGY, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
 from frontier.present.captions import Light, View, headline
 from frontier.present.grid import Grid, evidence_grids, neighbours_grid
@@ -167,7 +168,7 @@ def page_of(report: Report) -> Page:
         sections.append(_section(sorted(mine, key=lambda p: p.concurrency), frontier, decision, report))
     health = (*_health(report.points, report.checks), *skipped_lines(report.skipped))
     return Page(
-        headline(report.views()), tuple(sections), health, _provenance(report.provenance),
+        headline(report.views()), tuple(sections), health, _provenance(report),
         tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text),
         tuple(report.not_said),
     )  # fmt: skip
@@ -195,13 +196,15 @@ def _name(deployment: str, shape: Shape) -> str:
 def _columns(points: Sequence[Point], frontier: Frontier, limits: Sequence[Limit]) -> list[str]:
     usual = ["output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e"]
     asked = [*frontier.objectives, *(limit.metric for limit in limits)]
-    names = dict.fromkeys([*usual, *asked])
+    names = dict.fromkeys([*usual, *asked, "cost", "energy"])
     return [n for n in names if n != "error_rate" and any(n in p.metrics for p in points)]
 
 
 def _head(name: str, gpus: int | None) -> str:
     """The column of a metric; rates carry their unit here rather than in every cell."""
     label = metric(name).label.partition(" (")[0]
+    if name in ENERGY or name == "cost":
+        return name.replace("_", " ")
     if metric(name).unit in RATES:
         return f"{label.removesuffix(' throughput')} {unit_text(name, gpus)}"
     return label
@@ -316,10 +319,13 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _provenance(known: Provenance) -> tuple[tuple[str, str], ...]:
+def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
+    known = report.provenance
+    power = energy.said(p.power for p in report.points if p.power).removeprefix("power ")
     pairs: tuple[tuple[str, str | None], ...] = (
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
-        ("load", known.loop), ("measured", known.created), ("tool", known.tool), ("remark", known.remark),
+        ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),
+        ("remark", known.remark),
     )  # fmt: skip
     pairs += tuple(("note", note) for note in known.notes)
     return tuple((name, clean(text, 300)) for name, text in pairs if text)

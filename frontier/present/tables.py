@@ -14,8 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from frontier.analyze import energy
 from frontier.analyze.insight import Insight
-from frontier.metrics import metric
+from frontier.metrics import ENERGY, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Trial, Verdict
 from frontier.present.wording import (
     clean,
@@ -126,9 +127,16 @@ def _point_group(
         Text.assemble((head, "bold"), promise),
         _columns_table(_columns(points, roles, frontier, limits, gpus), width),
         Text(signs, style="dim"),
+        *_power_line(points),
         *_flag_lines(points),
         *_whole_run_line(points, chosen, gpus),
     ]
+
+
+def _power_line(points: Sequence[Point]) -> list[RenderableType]:
+    """Where the power behind an energy comes from."""
+    said = energy.said(p.power for p in points if p.power)
+    return [Text(f"energy: {said}", style="dim")] if said else []
 
 
 def _role(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
@@ -147,7 +155,7 @@ def _columns(
     """Every column that could be shown, in order. The frontier's and the SLA's metrics are given up last."""
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
     usual = ["output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "p99_e2e"]
-    names = [*usual, *(n for n in dict.fromkeys(asked) if n not in usual and n != "error_rate")]
+    names = [*usual, *(n for n in dict.fromkeys([*asked, "cost", "energy"]) if n not in usual and n != "error_rate")]
     names = [n for n in names if any(n in p.metrics for p in points)]
     styles = [_SIGNS[role][1] for role in roles]
     columns = [
@@ -158,7 +166,7 @@ def _columns(
     of_limit = {limit.metric: limit for limit in limits}
     for name in names:
         found = [p.metrics.get(name) for p in points]
-        rank = 1 if name in asked or name == "output_throughput" else 5 if name == "p50_ttft" else 4
+        rank = 1 if name in asked or name == "output_throughput" else _RANKS.get(name, 4)
         value = _value_cell(name, of_limit.get(name), gpus)
         columns.append(_Column(_head(name, gpus), tuple(value(e) for e in found), rank))
         intervals = [interval_text(name, e, gpus) if e else "" for e in found]
@@ -170,6 +178,10 @@ def _columns(
         value = _value_cell("error_rate", of_limit.get("error_rate"), gpus)
         columns.append(_Column("errors", tuple(value(e) for e in rates), 2))
     return [*columns, *_light_columns(points)]
+
+
+_RANKS = {"p50_ttft": 5, "cost": 6, "energy": 6}
+"""Which of the columns nobody asked for go first."""
 
 
 def _light_columns(points: Sequence[Point]) -> list[_Column]:
@@ -190,6 +202,8 @@ def _light_columns(points: Sequence[Point]) -> list[_Column]:
 def _head(name: str, gpus: int | None) -> str:
     of = metric(name)
     short = {"output_throughput": "tok/s", "total_throughput": "in+out tok/s", "request_throughput": "req/s"}
+    if name in ENERGY or name == "cost":
+        return name.replace("_", " ")
     if name in short:
         return short[name] + ("/GPU" if gpus else "")
     return of.label.partition(" (")[0]
