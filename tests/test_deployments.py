@@ -1,5 +1,7 @@
 """Deployments that the sweep starts, waits for and stops: with real servers, real signals and real kills."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -9,9 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
+from frontier.cli.sweep import consent
 from frontier.config import load_config
+from frontier.errors import MisaskedError
 from frontier.model import Phase
 from frontier.plan import make_plan
 from tests.commands import Said, frontier, start
@@ -89,6 +94,7 @@ def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -
     assert again.code == said.code
 
 
+@pytest.mark.fault("any signal to a sweep that started its server")
 @pytest.mark.parametrize(
     "number",
     [
@@ -124,6 +130,7 @@ def running_trial(tmp_path: Path) -> subprocess.Popen[str]:
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.fault("any signal to a sweep that started its server")
 def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
     port = free_port()
     written(tmp_path, port, started("slow", "echo $$ > server.pid; exec sleep 600"))
@@ -137,6 +144,7 @@ def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "server.pid").read_text()), 0)
 
 
+@pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_measured(tmp_path: Path) -> None:
     port = free_port()
@@ -151,6 +159,7 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     assert "Not measured: broken-32x4-c0001-grid-r1" in said.err
 
 
+@pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_never_gets_ready_is_given_up_in_time(tmp_path: Path) -> None:
     port = free_port()
@@ -185,6 +194,7 @@ def test_a_server_that_is_there_already_is_not_taken_for_the_one_to_be_started(t
     assert f"something answers at http://127.0.0.1:{port}/v1 before plain is started" in said.err
 
 
+@pytest.mark.fault("a server that the sweep started crashes")
 @pytest.mark.slow
 def test_one_that_crashes_in_a_trial_is_started_again_and_the_sweep_goes_on(tmp_path: Path) -> None:
     port = free_port()
@@ -211,6 +221,31 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     assert "would have these commands run on this machine:\n  touch pwned; sleep 60" in said.err
     assert "copy it to a file of your own" in said.err
     assert not (tmp_path / "pwned").exists()
+
+
+class Terminal(io.StringIO):
+    """Somebody who types this."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "run"), [("n\n", False), ("\n", False), ("", False), ("y\n", True)])
+def test_at_a_terminal_it_is_asked_first_with_every_command_shown(
+    typed: str, run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    port = free_port()
+    written(tmp_path, port, "{name: a, start: ./up, ready: {command: ./ready}, stop: {command: ./down}}")
+    with (tmp_path / "sweep.yaml").open("a") as file:
+        file.write("on_finish: ./tell\n")
+    config = load_config((tmp_path / "sweep.yaml").read_text(), "sweep.yaml")
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    with contextlib.nullcontext() if run else pytest.raises((MisaskedError, click.Abort)):
+        consent(tmp_path / "sweep.yaml", config)
+    asked = capsys.readouterr().err
+    assert all(f"  {command}\n" in asked for command in ("./up", "./ready", "./down", "./tell"))
+    assert "run them? [y/N]" in asked
 
 
 def test_a_changed_start_command_is_another_deployment() -> None:

@@ -71,7 +71,7 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
 
 def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str]:
     """A sweep whose first trial is under way."""
-    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 5000"))
+    (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 5000") + "on_finish: 'cat > told'\n")
     process = start("sweep", "sweep.yaml", cwd=tmp_path, **how)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("runs/*/trials/*.part")):
@@ -81,6 +81,7 @@ def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str
     return process
 
 
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal.Signals, tmp_path: Path) -> None:
     process = started(tmp_path)
@@ -90,8 +91,11 @@ def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal
     assert "stopping: the trial in flight is dropped" in err
     assert err.rstrip().endswith("frontier sweep sweep.yaml")
     assert "Traceback" not in err
+    told = json.loads((tmp_path / "told").read_text())
+    assert ("interrupted", 130) == (told["end"], told["exit_code"]), "on_finish is told of an interruption, too"
 
 
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_the_second_ctrl_c_leaves_at_once(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)  # both arrive before either is answered
@@ -109,6 +113,7 @@ def ended(tmp_path: Path) -> str:
     return str(json.loads(journal.read_text().splitlines()[-1])["event"])
 
 
+@pytest.mark.fault("a closed terminal")
 def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)
@@ -119,6 +124,7 @@ def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> Non
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.fault("a closed terminal, under nohup")
 def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path: Path) -> None:
     process = started(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     process.send_signal(signal.SIGHUP)
@@ -135,6 +141,7 @@ def take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.fault("a closed terminal")
 def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -> None:
     """As when an ssh connection breaks: the kernel sends SIGHUP, and whatever is said then fails."""
     (tmp_path / "sweep.yaml").write_text(SLOW.replace("requests: 4", "requests: 5000"))
@@ -153,6 +160,7 @@ def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     """A server that accepts and says nothing: the check before the first trial waits for it."""
     with socket.socket() as silent:
@@ -171,6 +179,7 @@ def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     assert err.rstrip().endswith("frontier sweep sweep.yaml")
 
 
+@pytest.mark.fault("SIGKILL at a random moment")
 def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SLOW)
     process = start("sweep", "sweep.yaml", cwd=tmp_path)

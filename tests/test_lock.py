@@ -46,6 +46,7 @@ def killed_holder(file: Path) -> int:
     return child.pid
 
 
+@pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number")
 def test_the_lock_of_a_killed_process_is_free_and_tells_who_held_it(file: Path) -> None:
     pid = killed_holder(file)
     assert not lock.held(file)
@@ -77,6 +78,7 @@ def write(file: Path, **about: object) -> None:
     file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), **about}))
 
 
+@pytest.mark.fault("a lock held by another machine")
 @pytest.mark.parametrize("busy", [True, False], ids=["locked by the kernel", "no locks on this file system"])
 def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
     busy: bool, file: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,6 +98,7 @@ def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
     assert f"if node-b is dead, remove {file}" in (caught.value.way_out or "")
 
 
+@pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number", times=2)
 def test_without_locks_in_the_file_system_what_is_written_decides(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")

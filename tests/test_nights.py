@@ -125,6 +125,7 @@ class Loses(Clock):
         return measurement
 
 
+@pytest.mark.fault("stays away for minutes, with and without Retry-After (virtual time)")
 @pytest.mark.parametrize(
     ("wait", "answers", "pauses", "end"),
     [

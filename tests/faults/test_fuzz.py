@@ -253,7 +253,12 @@ def damage(path: Path, at: int, how: str, filler: bytes) -> None:
         path.write_bytes(data[:at] + filler + data[at:])
 
 
-@pytest.mark.parametrize("many", [10, pytest.param(1500, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+def damages(many: int, *marks: pytest.MarkDecorator) -> Any:
+    """A case with so many damages."""
+    return pytest.param(many, marks=[*marks, pytest.mark.fault("a file of the run cut or damaged", times=many)])
+
+
+@pytest.mark.parametrize("many", [damages(10), damages(1500, pytest.mark.slow, pytest.mark.timeout(1200))])
 def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path) -> None:
     """One byte string put somewhere, or an end cut off, in any of the run's files; then everything is asked of it."""
     files = [run / "manifest.json", run / "journal.jsonl", run / "config.yaml"]

@@ -24,18 +24,23 @@ def study(*arguments: str) -> str:
     return said.stdout
 
 
+@pytest.mark.fault("SIGKILL at a random moment", times=3)
 def test_kills_at_random_moments_lose_no_finished_trial() -> None:
     assert "0 finished trials lost, 0 files torn" in study("--kills", "3", "--seed", "7")
 
 
+@pytest.mark.fault("SIGKILL at a random moment", times=40)
 @pytest.mark.slow
 def test_forty_kills_at_random_moments_lose_no_finished_trial() -> None:
     assert "0 finished trials lost, 0 files torn" in study("--kills", "40", "--seed", str(time.time_ns() % 10**6))
 
 
+@pytest.mark.fault("SIGKILL before an open, fsync, rename, removal, mkdir or lock", times=60)
 @pytest.mark.slow
 def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
-    assert "0 finished trials lost, 0 files torn" in study("--every-step", "3")
+    said = study("--every-step", "3")
+    assert "0 finished trials lost, 0 files torn" in said
+    assert int(said.split()[0]) >= 60
 
 
 SWEEP = """\
@@ -52,6 +57,7 @@ max_time: 10s
 """
 
 
+@pytest.mark.fault("SIGKILL at a random moment", times=12)
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -78,6 +84,7 @@ def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], "a simulator outlived its sweep"
 
 
+@pytest.mark.fault("a second start on the same run")
 def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("requests: 20", "requests: 400"))
     first = start("sweep", "sweep.yaml", cwd=tmp_path)

@@ -50,6 +50,7 @@ def finished(run: Path) -> list[int]:
 # --- the disk
 
 
+@pytest.mark.fault("file size limit")
 @pytest.mark.slow
 def test_a_file_size_limit_ends_the_sweep_with_the_way_on_and_keeps_what_is_finished(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
@@ -92,6 +93,7 @@ fcntl.ioctl(s, 0x8914, struct.pack('16sh14x', b'lo', 0x1 | 0x40))"
 """
 
 
+@pytest.mark.fault("disk full")
 @pytest.mark.slow
 def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(BIG)
@@ -124,6 +126,7 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
     assert '"event":"failed"' in said.stdout
 
 
+@pytest.mark.fault("file size limit")
 def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path: Path) -> None:
     """While the trial runs, not only at its end: the buffer is written out when it is full."""
     script = """
@@ -146,6 +149,7 @@ def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path
     assert [] == list((tmp_path / "run" / "trials").iterdir())
 
 
+@pytest.mark.fault("no space, quota, remounted read-only, I/O error")
 @pytest.mark.parametrize(
     ("number", "words"),
     [
@@ -180,6 +184,7 @@ def test_what_the_disk_says_is_said_plainly(
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
 
 
+@pytest.mark.fault("run directory moved or removed")
 @pytest.mark.slow
 def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_moved_to(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
@@ -213,6 +218,7 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 # --- descriptors and ports
 
 
+@pytest.mark.fault("too few file descriptors or local ports")
 def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[1, 512]"))
     process = subprocess.Popen(
@@ -226,6 +232,7 @@ def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> 
     assert "ulimit -Hn 576" in err
 
 
+@pytest.mark.fault("too few file descriptors or local ports")
 def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A range as small as a crowded machine's; the system's own is not touched."""
     import asyncio
@@ -239,6 +246,7 @@ def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytes
     assert watchdog.local_ports() is None or (watchdog.local_ports() or 0) > 100
 
 
+@pytest.mark.fault("local ports taken away in the night")
 @pytest.mark.slow
 def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[4, 32]"))
@@ -285,6 +293,7 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
     assert sorted(calls) == ["conductor", "loop"]
 
 
+@pytest.mark.fault("wall clock set back by an hour, again and again")
 def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,11 +323,13 @@ def measured(health: ClientHealth) -> tuple[str, ...]:
     return tuple(flag.measured for flag in flags(found) if flag.name == "client_bound")
 
 
+@pytest.mark.fault("suspend")
 def test_a_trial_the_machine_slept_through_is_flagged() -> None:
     assert measured(ClientHealth(suspended=0.0)) == ()
     assert measured(ClientHealth(suspended=3600.0)) == ("this machine was suspended for 3,600 s",)
 
 
+@pytest.mark.fault("suspend")
 def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's two clocks, one made to run ahead: a test cannot send the machine to sleep."""
     watch = watchdog.Watchdog(time.perf_counter)
@@ -332,6 +343,7 @@ def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPa
 # --- memory, and the terminal
 
 
+@pytest.mark.fault("out of memory")
 def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     def greedy(**_: object) -> None:
         raise MemoryError
@@ -374,6 +386,7 @@ def wait_for(condition: Callable[[], object], limit: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.fault("a closed terminal, under nohup")
 @pytest.mark.slow
 def test_nohup_is_obeyed(tmp_path: Path) -> None:
     process = slow_sweep(
@@ -386,6 +399,7 @@ def test_nohup_is_obeyed(tmp_path: Path) -> None:
     assert finished(tmp_path / "run") == [1]
 
 
+@pytest.mark.fault("a closed terminal")
 @pytest.mark.slow
 def test_a_terminal_that_is_closed_stops_the_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
     ours, theirs = os.openpty()

@@ -62,7 +62,14 @@ def storm(server: FaultyServer) -> None:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("fault", [crash, pytest.param(hang, marks=SLOW), pytest.param(storm, marks=SLOW)])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(crash, marks=pytest.mark.fault("crash (SIGKILL) and restart")),
+        pytest.param(hang, marks=[SLOW, pytest.mark.fault("freeze with open sockets (SIGSTOP)")]),
+        pytest.param(storm, marks=[SLOW, pytest.mark.fault("503 to everything")]),
+    ],
+)
 def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     fault: Callable[[FaultyServer], None], server: FaultyServer, tmp_path: Path
 ) -> None:
@@ -76,6 +83,7 @@ def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
+@pytest.mark.fault("crash, and stays away")
 @pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: FaultyServer, tmp_path: Path) -> None:
     told = Watched(only_at(4, server.kill))
@@ -94,6 +102,7 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
     assert {} == load(tmp_path / "run").skipped
 
 
+@pytest.mark.fault("gone after the last trial")
 @SLOW
 def test_a_finished_run_is_told_again_when_its_server_is_gone(server: FaultyServer, tmp_path: Path) -> None:
     """The server may be taken down in the morning: the same command tells the answer, and sends nothing."""
@@ -108,6 +117,7 @@ def test_a_finished_run_is_told_again_when_its_server_is_gone(server: FaultyServ
     assert [2, 1] == [len(journal(run, event)) for event in ("session", "server")]
 
 
+@pytest.mark.fault("crashes whenever concurrency is high", times=4)
 @SLOW
 def test_a_setting_that_fells_the_server_every_time_is_given_up_and_the_rest_goes_on(
     server: FaultyServer, tmp_path: Path
@@ -123,6 +133,7 @@ def test_a_setting_that_fells_the_server_every_time_is_given_up_and_the_rest_goe
     assert "Not measured: default-64x8-c0004-grid-r1 (the server was lost 2 times under c=4" in page.replace("\\", "")
 
 
+@pytest.mark.fault("429 with Retry-After")
 @pytest.mark.slow
 def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultyServer, tmp_path: Path) -> None:
     act = only_at(4, lambda: server.fault("status", status=429, retry_after="2", seconds=1.0))
@@ -133,6 +144,7 @@ def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultySe
     assert flagged.metrics["error_rate"].value > 0
 
 
+@pytest.mark.fault("another model behind the address, between trials")
 def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyServer, tmp_path: Path) -> None:
     def reload(_: object) -> None:
         server.stop()
@@ -146,6 +158,21 @@ def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyS
     assert "it served sim-8b and now serves sim-70b" in str(given_up["reason"])
 
 
+@pytest.mark.fault("restarted between trials, the same model and version")
+@SLOW
+def test_one_that_is_restarted_between_trials_costs_nothing(server: FaultyServer, tmp_path: Path) -> None:
+    def restart() -> None:
+        server.stop()
+        server.start()
+
+    told = Watched(lambda _: None, before=only_at(4, lambda: restart()))
+    assert night(server, tmp_path / "run", told) == "finished"
+    assert [2, 4] == [trial.concurrency for trial in told.started]
+    assert [] == journal(tmp_path / "run", "server_lost")
+    assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
+
+
+@pytest.mark.fault("another model or version after a crash")
 @pytest.mark.slow
 def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp_path: Path) -> None:
     def swap() -> None:
@@ -160,6 +187,7 @@ def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp
     assert "another server answers" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
 
 
+@pytest.mark.fault("certificate expires")
 @pytest.mark.slow
 def test_a_certificate_that_expires_in_the_night_is_named(tmp_path: Path) -> None:
     authority = trustme.CA()
@@ -193,6 +221,7 @@ CLASSES = {
 }
 
 
+@pytest.mark.fault("reset, close, silence, drip, garbage, empty stream, error in the stream, no stream")
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "reset" else SLOW) for k in CLASSES])
 def test_requests_that_fail_one_by_one_are_failures_of_their_kind_and_never_sent_again(
     kind: str, server: FaultyServer, tmp_path: Path

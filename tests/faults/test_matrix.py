@@ -1,0 +1,28 @@
+"""docs/reliability.md says how often each fault was tried: as often as the tests make it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.faults.tried import faults, tried
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+def test_every_row_of_the_matrix_is_tried_as_often_as_it_says_and_where() -> None:
+    times, files = tried()
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([\d,]+) \| [^|]+ \| [^|]+ \| `([^|]+)` \|$", PAGE.read_text(), flags=re.MULTILINE
+    )
+    said = {row.replace("`", ""): (int(often.replace(",", "")), set(where.split("`, `"))) for row, often, where in rows}
+    assert said == {row: (often, files[row]) for row, often in times.items()}
+
+
+def test_times_are_counted_case_by_case() -> None:
+    @pytest.mark.fault("a", times=2)
+    @pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.fault("b", times=5))])
+    @pytest.mark.parametrize("y", [1, 2, 3])
+    def test_it(x: int, y: int) -> None: ...
+
+    assert [12, 15] == [sum(times for row, times in faults(test_it) if row == name) for name in "ab"]  # type: ignore[arg-type]
