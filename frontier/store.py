@@ -112,7 +112,8 @@ class RunDirectory:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
         With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one. The config kept is the
-        last one given: what it may differ in decides nothing that was measured.
+        last one given: what it may differ in decides nothing that was measured. This one takes the place of another
+        sweep that ended before its first trial.
 
         StoreError when the directory holds another sweep (`.other` is then its canonical config), is in use by another
         process, is no run directory, or cannot be written.
@@ -128,8 +129,7 @@ class RunDirectory:
             held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
         try:
             with writing(path, opening=True):
-                if manifest_file.exists():
-                    run = cls(path, read_manifest(path), held)
+                if manifest_file.exists() and not _barren(run := cls(path, read_manifest(path), held), identity):
                     if extend and run.manifest.get("identity") != identity:
                         run._extend(identity, canonical)
                     run._require_same(identity, canonical)
@@ -140,6 +140,7 @@ class RunDirectory:
                     run.journal("resumed", finished=len(run.finished()), **killed)
                     return run
                 cls(path, {})._sweep_leftovers()
+                (path / "journal.jsonl").unlink(missing_ok=True)
                 manifest = {
                     "schema": SCHEMA,
                     "identity": identity,
@@ -345,6 +346,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise StoreError(f"{path} was written by another version of frontier ({manifest.get('schema', 'no schema')!r})")
     return manifest
+
+
+def _barren(run: RunDirectory, identity: str) -> bool:
+    """Another sweep's, and with nothing in it that was measured or imported."""
+    return run.manifest.get("identity") != identity and not any(
+        (*(run.path / "trials").glob("*.jsonl"), *run.path.glob("imported.jsonl"))
+    )
 
 
 _OWN_NAMES = {"lock", "config.yaml", "trials", "evidence", "derived", "journal.jsonl"}

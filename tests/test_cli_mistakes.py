@@ -144,7 +144,7 @@ def test_a_run_directory_of_another_sweep_is_refused_with_the_difference(tmp_pat
         frontier("sweep", "a.yaml", "-o", "run", cwd=tmp_path)
         said = frontier("sweep", "b.yaml", "-o", "run", cwd=tmp_path)
     assert said.code == 2
-    assert "run holds another sweep: shapes 16/4 there, 32/4 here; its 1 finished trials are untouched" in said.err
+    assert "run holds another sweep: shapes 16/4 there, 32/4 here; its 1 finished trial is untouched" in said.err
     assert "frontier sweep b.yaml -o run-2" in said.err
 
 

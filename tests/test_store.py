@@ -153,11 +153,28 @@ def test_a_key_in_a_comment_of_the_config_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_another_sweep_is_refused_and_its_trials_kept(tmp_path: Path) -> None:
-    open_run(tmp_path / "run").close()
+    with open_run(tmp_path / "run") as run, run.writer(trial()) as writer:
+        writer.commit(measurement(trial()))
     with pytest.raises(AnotherSweepError) as caught:
         open_run(tmp_path / "run", identity="other")
     assert ({"seed": "same"}, {"seed": "other"}) == (caught.value.theirs, caught.value.ours)
+    assert 1 == caught.value.finished
     open_run(tmp_path / "run").close()
+
+
+def test_a_mended_config_takes_the_place_of_a_sweep_that_never_got_to_a_trial(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        run.journal("failed", reason="no such file of prompts")
+    with open_run(tmp_path / "run", identity="other") as run:
+        assert {"seed": "other"} == run.manifest["canonical"]
+        assert ["created"] == [line["event"] for line in run.journal_lines()]
+
+
+def test_an_import_is_no_empty_sweep(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run") as run:
+        run.write_imported([])
+    with pytest.raises(AnotherSweepError):
+        open_run(tmp_path / "run", identity="other")
 
 
 def test_a_second_start_on_one_run_is_refused_with_the_holder_named(tmp_path: Path) -> None:

@@ -91,9 +91,8 @@ def _sweep(
         if extends(error.theirs, error.ours):
             more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
             way_out = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
-        raise MisaskedError(
-            f"{path} holds another sweep: {difference}; its {error.finished} finished trials are untouched", way_out
-        ) from error
+        finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
+        raise MisaskedError(f"{path} holds another sweep: {difference}; its {finished} untouched", way_out) from error
     end, reason, code = "failed", "", int(ExitCode.BUG)
     decisions: Sequence[Decision] = ()
     try:

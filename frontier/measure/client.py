@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -24,6 +25,7 @@ from frontier.model import Outcome
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
+_TLS_WAY_OUT = "check ca, cert and key under  tls:  in the config"
 _LAST_TURNS = 100
 _RACE = 0.5
 """Seconds after a send in which the death of a kept-alive connection is the two sides' race; later, it is a failure."""
@@ -297,14 +299,15 @@ def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
         target.verify_tls and target.ca_file is None and target.cert_file is None
     ):
         return True
+    for file in (target.ca_file, target.cert_file, target.key_file):
+        if file is not None and not Path(file).is_file():
+            raise MisaskedError(f"the TLS file {file} is not there", _TLS_WAY_OUT)
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
         if target.cert_file is not None:
             context.load_cert_chain(target.cert_file, target.key_file)
     except (OSError, ssl.SSLError) as error:
-        raise MisaskedError(
-            f"the TLS files cannot be used: {error}", "check ca, cert and key under  tls:  in the config"
-        ) from error
+        raise MisaskedError(f"the TLS files cannot be used: {error}", _TLS_WAY_OUT) from error
     if not target.verify_tls:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -319,6 +322,10 @@ def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
             return Outcome.TLS, text
+        case aiohttp.ClientProxyConnectionError():
+            return Outcome.CONNECT, f"the proxy {error.host}:{error.port} cannot be reached"
+        case aiohttp.ClientHttpProxyError():
+            return Outcome.CONNECT, f"the proxy refuses: HTTP {error.status} {error.message[:100]}"
         case aiohttp.ClientConnectorError():
             return Outcome.CONNECT, text
         case TimeoutError():

@@ -142,8 +142,12 @@ def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
     """The prompts of a file, each with the output length it asks for, if any. MisaskedError when there are none."""
     try:
         return _read(path, path.stat().st_mtime_ns)
-    except (OSError, UnicodeDecodeError) as error:
-        raise MisaskedError(f"cannot read prompts from {path}: {error}", _EXAMPLE) from error
+    except OSError as error:
+        raise MisaskedError(
+            f"cannot read prompts from {path}: {error.strerror}", "write its path as seen from this directory"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise MisaskedError(f"{path} is not a text file in UTF-8", _EXAMPLE) from error
 
 
 @functools.lru_cache(maxsize=2)

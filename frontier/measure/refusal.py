@@ -27,18 +27,16 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     kind, said = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
     took = f"({tries} tries)"
     if kind is Outcome.TLS:
-        expired = "expired" in said
-        return MeasurementError(
-            f"no secure connection to {url}: {said}",
-            "renew the server's certificate (and look at this machine's clock)" if expired else
-            "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}",
-        )  # fmt: skip
+        return MeasurementError(f"no secure connection to {url}: {said}", _secure_way_out(url, said))
     if kind is Outcome.HTTP_ERROR:
         return MeasurementError(
             f"{url} is not ready: {said} {took}",
             f"wait for it with  frontier probe {url} --wait 10min",
             retry_after=retry_after(exchange),
         )
+    if kind is Outcome.CONNECT and said.startswith("the proxy"):
+        way_out = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none"
+        return MeasurementError(f"cannot reach {url}: {said}", way_out)
     if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
         return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
     reason = "connection refused" if "refused" in said or "Connect call failed" in said else said
@@ -46,6 +44,14 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
         f"cannot reach {url}: {reason} {took}",
         f"is the server still loading?   watch with:  frontier probe {url} --wait 10min",
     )
+
+
+def _secure_way_out(url: str, said: str) -> str:
+    if "WRONG_VERSION_NUMBER" in said or "RECORD_LAYER" in said:
+        return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
+    if "expired" in said:
+        return "renew the server's certificate (and look at this machine's clock)"
+    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}"
 
 
 def unanswered(url: str, tried: Sequence[Tried]) -> MeasurementError:

@@ -9,6 +9,7 @@ import faces
 import pytest
 from engine import Engine
 from hostile import BEHAVIOURS, Call, Hostile
+from proxies import listening
 
 from frontier.errors import MeasurementError, MisaskedError
 from frontier.measure import preflight as module
@@ -226,6 +227,36 @@ def test_a_redirect_is_told_with_its_aim(server: Hostile) -> None:
 def test_tls_trouble_is_not_tried_again(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
     assert "no secure connection" in error.what
+
+
+def test_https_to_a_plain_port_is_told_as_such(server: Hostile) -> None:
+    error = refusal(Target(server.url("good").replace("http:", "https:")))
+    assert f"no TLS is spoken at that port: write  {server.url('good')}" == error.way_out
+
+
+def test_a_proxy_that_is_not_there_is_named(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    error = refusal(target(server, "good", trust_env=True))
+    assert "the proxy 127.0.0.1:1 cannot be reached" in error.what
+    assert "http_proxy" in (error.way_out or "")
+
+
+def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+
+    with listening(no) as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        error = refusal(Target("https://elsewhere.invalid/v1", trust_env=True))
+    assert "the proxy refuses: HTTP 407 Proxy Authentication Required" in error.what
+
+
+def test_a_tls_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(MisaskedError, match=r"the TLS file no-such-ca\.pem is not there"):
+        asyncio.run(preflight(Target("https://127.0.0.1:1/v1", ca_file="no-such-ca.pem")))
 
 
 def test_an_unknown_host_is_told() -> None:

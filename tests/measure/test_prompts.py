@@ -8,7 +8,7 @@ import pytest
 
 from frontier.errors import MisaskedError
 from frontier.measure.dialects import Content
-from frontier.measure.prompts import HEAD, Calibration, calibrate_words, file_prompts, random_prompts
+from frontier.measure.prompts import HEAD, Calibration, calibrate_words, file_prompts, random_prompts, read_prompts
 from frontier.measure.words import WORDS
 from frontier.model import Lengths, Shape
 
@@ -122,6 +122,14 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path.write_text('{"prompt": "a"}\n\n{"prompt":\n')
     with pytest.raises(MisaskedError, match=r"p\.jsonl:3: not JSON"):
         file_prompts(path, Shape.of(1, 1), 1)
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(MisaskedError, match=r"none.jsonl: No such file or directory\n  write its path"):
+        read_prompts(tmp_path / "none.jsonl")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(MisaskedError, match="binary is not a text file in UTF-8"):
+        read_prompts(tmp_path / "binary")
 
 
 def test_prompts_come_from_sharegpt(tmp_path: Path) -> None:
