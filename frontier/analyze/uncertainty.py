@@ -158,7 +158,8 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
         return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
     order = np.argsort(values, kind="stable")
     ordered, of = values[order], block[order]
-    return _weighted(ordered, lambda rows: picks[rows][:, of], p, len(picks))
+    total = picks @ np.bincount(block, minlength=picks.shape[1])
+    return _weighted(ordered, lambda rows, columns: picks[rows][:, of[columns]], total, p)
 
 
 def _itl(sample: Sample, m: Metric, picks: Ints) -> Floats:
@@ -171,20 +172,28 @@ def _itl(sample: Sample, m: Metric, picks: Ints) -> Floats:
     if m.p is None:
         return _ratio(totals, table.sum(axis=1).astype(float), picks)
     values = bin_values(np.arange(table.shape[1]))
-    return _weighted(values, lambda rows: picks[rows] @ table, m.p, len(picks))
+    return _weighted(values, lambda rows, columns: picks[rows] @ table[:, columns], picks @ table.sum(axis=1), m.p)
 
 
-def _weighted(values: Floats, weights_of: Callable[[slice], Ints], p: float, draws: int) -> Floats:
-    """The percentile p of ascending `values` under each draw's weights, a few draws at a time to bound the memory."""
-    found = np.empty(draws)
-    step = max(1, _CELLS // max(1, len(values)))
-    for start in range(0, draws, step):
-        rows = slice(start, min(draws, start + step))
-        reached = np.cumsum(weights_of(rows), axis=1)
-        total = reached[:, -1:]
-        rank = np.maximum(1, np.ceil(p * total - 1e-9))
-        at = np.argmax(reached >= rank, axis=1)
-        found[rows] = np.where(total[:, 0] > 0, values[at], np.nan)
+def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total: Ints, p: float) -> Floats:
+    """The percentile p of ascending `values` under each draw's weights, `total` being their sum; NaN where that is 0.
+
+    Counted from above, which for a tail touches few of the values; a few draws at a time, to bound the memory.
+    """
+    n, draws = len(values), len(total)
+    beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
+    found = np.full(draws, np.nan)
+    columns = min(n, max(1, math.ceil(4 * (1 - p) * n)))
+    start = 0
+    while start < draws:
+        rows = slice(start, min(draws, start + max(1, _CELLS // max(1, columns))))
+        above = np.cumsum(weights_of(rows, slice(n - columns, n))[:, ::-1], axis=1)
+        passed = (above <= beyond[rows, None]).sum(axis=1)
+        if columns < n and (passed == columns).any():
+            columns = min(n, 4 * columns)
+            continue
+        found[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
+        start = rows.stop
     return found
 
 

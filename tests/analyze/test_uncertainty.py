@@ -184,3 +184,17 @@ def test_the_hypervolume_interval_holds_its_value_and_narrows_with_more_requests
 
 def test_an_interval_from_draws_without_a_value_is_unbounded():
     assert Estimate.unknown_doubt(1.0, 2) == uncertainty.from_draws(1.0, np.array([1.0, math.inf]))
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0])
+def test_a_weighted_percentile_is_that_of_the_values_repeated(p):
+    rng = np.random.default_rng(4)
+    values = np.sort(np.append(rng.integers(1, 60, 197) / 7, [np.inf] * 3))
+    weights = rng.integers(0, 4, (40, 200)) * (rng.random((40, 200)) < 0.3)
+    weights[3] = 0
+    weights[5, 150:] = 0  # nothing of the tail was drawn
+    weights[6, :199] = 0
+    found = uncertainty._weighted(values, lambda rows, columns: weights[rows, columns], weights.sum(axis=1), p)
+    plain = [np.repeat(values, w) for w in weights]
+    expected = [np.quantile(x, p, method="inverted_cdf") if len(x) else np.nan for x in plain]
+    np.testing.assert_array_equal(expected, found)
