@@ -1,6 +1,7 @@
 """Tables as text: their width, their words, and what they do with hostile text."""
 
 import dataclasses
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -150,6 +151,21 @@ def a_plan() -> SimpleNamespace:
         Trial("default", SHAPE, c, r, Phase.GRID, 300, 1, 20.0, 0.0, 120.0, "f") for c in LADDER for r in (1, 2, 3)
     )
     return SimpleNamespace(trials=trials, longest=5760.0, refine=3, refine_longest=1080.0, expected_bytes=3.1e7)
+
+
+def test_a_claim_whose_interval_crosses_its_limit_names_the_bound_it_stands_on() -> None:
+    def said(low: float, high: float, lower: float, upper: float, limit: Limit = LIMIT) -> str:
+        value = Estimate(0.41 if limit is LIMIT else 120.0, low, high, 1020, lower, upper)
+        decision = toy_decision(toy_points(), (limit,))
+        decision = dataclasses.replace(decision, metrics={**decision.metrics, limit.metric: value})
+        return " ".join(decision_table([decision], width=120).split())
+
+    assert "limit 500 ms, proven ≤ 440 ms, binding" in said(0.4, math.inf, 0.4, 0.44)
+    assert "limit 500 ms, proven ≤ 490 ms, binding" in said(0.4, 0.51, 0.4, 0.49)
+    assert "limit 500 ms, binding" in said(0.4, 0.45, 0.4, 0.44)
+    assert "limit 500 ms, binding" in said(-math.inf, math.inf, -math.inf, math.inf)
+    least = Limit("p50_interactivity", 40.0)
+    assert "limit 40 tok/s/user, proven ≥ 41" in said(39.0, 130.0, 41.0, 128.0, least)
 
 
 def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
