@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from frontier.engine.hardware import HARDWARE, Hardware
+from frontier.errors import MeasurementError
 
 MESSAGES = tuple(2**power for power in range(15, 31))
 """Bytes of an all-reduce: 32 KB to 1 GB."""
@@ -42,7 +43,7 @@ class Links(Protocol):
 
 
 class Machine(Protocol):
-    """What is measured. Methods make the data outside of what is timed; MemoryError where there is no room.
+    """What is measured. Methods make the data outside of what is timed; they raise `no_room` where there is none.
 
     `links` is None where there is one device: it has nobody to send to.
     """
@@ -52,6 +53,7 @@ class Machine(Protocol):
     devices: int
     memory: float
     links: Links | None
+    no_room: type[Exception]
 
     def formats(self) -> Sequence[str]:
         """Number formats it multiplies: 'fp32', 'bf16', 'fp8'."""
@@ -100,7 +102,16 @@ def _digits(value: float) -> float:
 
 
 def measure(machine: Machine, seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter) -> Ceilings:
-    """Every ceiling of a machine, `seconds` for each."""
+    """Every ceiling of a machine, `seconds` for each. MeasurementError where its memory is taken."""
+    try:
+        return _measured(machine, seconds, clock)
+    except machine.no_room as error:
+        raise MeasurementError(
+            f"there is no room for the data of a measurement on {machine.name}", "stop what runs there, as the engine"
+        ) from error
+
+
+def _measured(machine: Machine, seconds: float, clock: Callable[[], float]) -> Ceilings:
 
     def best(make: Work) -> float:
         return make.amount / least_time(make, seconds, clock)
@@ -153,6 +164,7 @@ class NumpyMachine:
     backend = "numpy"
     devices = 1
     links: Links | None = None
+    no_room: type[Exception] = MemoryError
 
     def __init__(self, scale: float = 1.0) -> None:
         """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit in the cache."""
@@ -196,6 +208,7 @@ class TorchMachine:
         self._torch, self._scale = torch, scale
         self._gpu = device == "cuda"
         self.backend = f"torch {torch.__version__}"
+        self.no_room: type[Exception] = torch.OutOfMemoryError if self._gpu else RuntimeError
         self.devices = torch.cuda.device_count() if self._gpu else 1
         self._device = "cuda:0" if self._gpu else "cpu"
         self.links: Links | None = _TorchLinks(torch, self.devices, self._wait) if self.devices > 1 else None
@@ -220,7 +233,9 @@ class TorchMachine:
     def formats(self) -> Sequence[str]:
         if not self._gpu:
             return ("fp32", "bf16")
-        eight = hasattr(self._torch, "_scaled_mm") and self._torch.cuda.get_device_capability(0) >= (8, 9)
+        # AMD's FP8 is another format on some GPUs: there it is not measured rather than wrongly.
+        nvidia = self._torch.version.hip is None and self._torch.cuda.get_device_capability(0) >= (8, 9)
+        eight = nvidia and hasattr(self._torch, "_scaled_mm")
         return ("fp32", "bf16", "fp8") if eight else ("fp32", "bf16")
 
     def copy(self) -> Work:
@@ -238,7 +253,8 @@ class TorchMachine:
         a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t()
         one = torch.ones((), device=self._device)
         return self._work(
-            lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), 2.0 * n**3
+            lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True),
+            2.0 * n**3,
         )
 
     def attention(self) -> Work:

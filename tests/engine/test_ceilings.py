@@ -1,8 +1,10 @@
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
 from frontier.config import load_config
+from frontier.engine import ceilings
 from frontier.engine.ceilings import (
     LEAST_RUNS,
     MESSAGES,
@@ -17,6 +19,7 @@ from frontier.engine.ceilings import (
 )
 from frontier.engine.hardware import HARDWARE
 from frontier.engine.light import Carded
+from frontier.errors import MeasurementError
 from frontier.present.ceilings import ceilings_json, ceilings_table, ceilings_yaml
 
 
@@ -42,6 +45,7 @@ class Pair:
     """Two GPUs at known speeds: 4 TB/s, 700 TFLOP/s in bf16, all-reduces with a latency of 20 us at 400 GB/s."""
 
     name, backend, devices, memory = "NVIDIA H200", "fake", 2, 150e9
+    no_room = MemoryError
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -158,3 +162,54 @@ def test_the_processor_is_measured_with_torch_where_it_is_installed() -> None:
     assert {"fp32", "bf16"} == set(found.matmul)
     assert found.bandwidth > 1e8
     assert found.attention > 1e7
+
+
+def test_memory_that_is_taken_is_said_with_the_way_out() -> None:
+    class Full(Pair):
+        def attention(self):
+            raise MemoryError
+
+    clock = Clock()
+    with pytest.raises(MeasurementError, match=r"no room .* NVIDIA H200") as refused:
+        measure(Full(clock), 0.01, clock)
+    assert "stop what runs there" in refused.value.way_out
+
+
+class FakeCuda:
+    """What torch says of one or two H100s, with the data on the processor: the code for GPUs, run without one."""
+
+    def __init__(self, torch, devices: int, hip: str | None = None) -> None:
+        self._torch, self.devices = torch, devices
+        self.version = SimpleNamespace(hip=hip)
+        self.waits = 0
+        self.cuda = SimpleNamespace(
+            device_count=lambda: devices, synchronize=self._wait, get_device_capability=lambda _: (9, 0),
+            get_device_properties=lambda _: SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=80 * 2**30),
+            nccl=SimpleNamespace(all_reduce=self._all_reduce),
+        )  # fmt: skip
+
+    def __getattr__(self, name):
+        found = getattr(self._torch, name)
+        if name not in ("ones", "randn", "empty_like"):
+            return found
+        return lambda *a, device=None, **more: found(*a, **more)
+
+    def _wait(self, _: int) -> None:
+        self.waits += 1
+
+    def _all_reduce(self, parts) -> None:
+        assert self.devices == len(parts)
+        for part in parts[1:]:
+            part += parts[0]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_code_for_gpus_runs_on_torch_as_it_is(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda(pytest.importorskip("torch"), devices)
+    monkeypatch.setattr(ceilings, "MESSAGES", (2**15, 2**20))
+    found = measure(TorchMachine(fake, "cuda", scale=0.004), 0.01)
+    assert ("h100", devices) == (found.sheet.name, found.devices)
+    assert {"fp32", "bf16", "fp8"} == set(found.matmul)
+    assert (devices > 1) == bool(found.all_reduce) == (found.send is not None)
+    assert fake.waits > 6 * LEAST_RUNS
+    assert ("fp32", "bf16") == TorchMachine(FakeCuda(fake._torch, 1, hip="6.2"), "cuda").formats()
