@@ -118,6 +118,29 @@ def test_however_the_sweep_ends_its_server_is_stopped(number: signal.Signals, tm
     assert not answers(port)
 
 
+@pytest.mark.slow
+@pytest.mark.fault("any signal to a sweep that started its server")
+def test_the_second_ctrl_c_leaves_while_the_server_is_still_being_stopped(tmp_path: Path) -> None:
+    port = free_port()
+    stop = "{command: 'sleep 6; touch stopped', within: 20s}"
+    start_it = json.dumps(SERVE.format(port=port))
+    deployment = f"{{name: plain, start: {start_it}, ready: {{within: 40s}}, stop: {stop}}}"
+    written(tmp_path, port, deployment, requests=100_000)
+    process = running_trial(tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert any("stopping: the trial in flight" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    assert 130 == process.wait(60)
+    assert not (tmp_path / "stopped").exists(), "it does not wait for the stop command"
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while answers(port) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (tmp_path / "stopped").exists()
+    assert not answers(port)
+
+
 def running_trial(tmp_path: Path) -> subprocess.Popen[str]:
     """A sweep whose server is up and whose first trial has begun."""
     process = start("sweep", "sweep.yaml", cwd=tmp_path)

@@ -86,9 +86,10 @@ def test_nothing_is_left_of_a_command_whatever_it_started(how: str, warden: Star
 
 def test_the_stop_command_comes_first_and_is_bounded(warden: Start, tmp_path: Path) -> None:
     stop = "echo stopping; touch stopped; sleep 60"
-    process = warden("trap 'ls stopped > order; exit 0' TERM; while :; do sleep 0.1; done", stop=stop, within=1)
+    heeding = "trap 'ls stopped > order; exit 0' TERM; echo $$ > heeding.pid; while :; do sleep 0.1; done"
+    process = warden(heeding, stop=stop, within=1)
     told(process)
-    time.sleep(0.5)
+    pids(tmp_path, 1)
     assert process.stdin is not None
     began = time.monotonic()
     process.stdin.close()
