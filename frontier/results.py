@@ -236,7 +236,9 @@ class Run:
     def samples(self, at: Setting) -> dict[int, Sample]:
         """Per concurrency the data its point stands on; none for imported aggregates."""
         history = self.histories.get(at, [])
-        return {c: window.join(parts) for c, parts in by_concurrency(history).items()} | search.claim_samples(history)
+        claimed = search.claim_samples(history)
+        groups = by_concurrency(history)
+        return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
