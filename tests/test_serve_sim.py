@@ -9,13 +9,16 @@ from tests.commands import frontier, start
 
 def test_the_simulator_serves_until_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "sim.yaml").write_text("endpoint: simulator\nshapes: [16/4]\nsimulator: {step_base: 1ms}\n")
-    process = start("serve-sim", "sim.yaml", "--port", "0", "--set", "model_name=tiny", cwd=tmp_path)
+    process = start("serve-sim", "sim.yaml", "--port", "0", "--set", "model_name=tiny", "--set", "speculation.tokens=2",
+                    cwd=tmp_path)  # fmt: skip
     assert process.stderr is not None
     said = process.stderr.readline()
     url = said.split()[3]
     assert url.startswith("http://127.0.0.1:")
     with urllib.request.urlopen(f"{url}/models") as answer:
         assert json.load(answer)["data"][0]["id"] == "tiny"
+    with urllib.request.urlopen(f"{url.removesuffix('/v1')}/metrics") as answer:
+        assert b"vllm:spec_decode_num_drafts_total" in answer.read()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=10)
     assert process.returncode == 0

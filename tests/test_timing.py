@@ -12,6 +12,7 @@ from frontier.engine.expect import Assumption, guess_e2e
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import closed_loop_arrays
 from frontier.model import Shape
+from frontier.placement import misplaced
 from frontier.plan import make_plan
 from frontier.sweep.timing import Timing
 from tests.commands import frontier
@@ -73,6 +74,29 @@ def test_with_the_hardware_described_the_time_left_is_near_from_the_first_trial_
         assert abs(found["fitted, hardware", 2]) < abs(found["mean of the trials", 2])
         assert abs(found["fitted", 24]) < 0.05
         assert found["fitted", 0] is None
+
+
+@pytest.mark.parametrize(
+    ("sla", "concurrency", "words"),
+    [
+        ("{p99_tpot: 2ms}", "[1, 8]", "expects even c=1 to break p99 TPOT ≤ 2 ms: its mean is at least"),
+        ("{p99_tpot: 80ms, error_rate: 1%}", "[1, 8]", "expects c=8 to be far inside the SLA"),
+        ("{p99_tpot: 80ms}", "[1, 8]", "--add-concurrency 16 extends the sweep"),
+        ("{p99_tpot: 14ms}", "[1, 64]", None),
+        ("{p99_ttft: 10s}", "[1, 8]", None),  # only the least of TTFT can be said
+        ("{p99_ttft: 1ms}", "[1, 8]", "expects even c=1 to break p99 TTFT"),
+        ("{p99_e2e: 100ms}", "[1, 8]", "expects even c=1 to break p99 E2E"),
+        ("{p99_itl: 1us}", "[1, 8]", None),
+    ],
+)
+def test_a_grid_that_misses_the_edge_of_its_sla_is_told(sla: str, concurrency: str, words: str | None) -> None:
+    text = BARE.replace("[1, 8, 64]", concurrency) + f"hardware: h100\nsla: {sla}\n"
+    said = misplaced(load_config(text, "s"))
+    if words is None:
+        assert [] == said
+    else:
+        assert any(words in line for line in said), said
+    assert [] == misplaced(load_config(text.replace("hardware: h100\n", ""), "s"))
 
 
 TEXT = """\

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
+    from frontier.placement import misplaced
     from frontier.present.tables import plan_table
     from frontier.sweep.timing import Timing
     from frontier.units import format_elapsed
@@ -27,13 +28,15 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
     forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
     if as_json:
         tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": len(plan.trials) - len(todo),
-                                "expected_seconds": expected}  # fmt: skip
+                                "expected_seconds": expected, "advice": misplaced(config)}  # fmt: skip
         answer_json(tree if forecast is None else {**tree, "budget": _tree(ledger, forecast)})
         return ExitCode.YES
     answer(plan_table(config, plan, width=width(), colour=in_colour()))
     if expected is not None:
         by = "what was measured" if ledger.pace.seen else "the engine model, nothing being measured yet"
         answer(f"about {format_elapsed(expected)} expected, by {by}")
+    for advice in misplaced(config):
+        answer(advice)
     if run is not None:
         answer(f"{run} holds {len(plan.trials) - len(todo)} of them, finished before")
     if forecast is not None:

@@ -21,6 +21,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     Examples:
       frontier serve-sim --port 8000
       frontier serve-sim configs/quickstart.yaml --set max_num_seqs=16
+      frontier serve-sim --set speculation.tokens=4 --set speculation.acceptance=70%
     """
     import asyncio
 
@@ -36,7 +37,12 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
         key, equals, value = setting.partition("=")
         if not equals:
             raise MisaskedError(f"--set {setting} has no value", "write it as  --set max_num_seqs=64")
-        mapping[key.strip()] = value.strip()
+        part, dot, inner = key.strip().partition(".")
+        if dot:
+            within = mapping.get(part)
+            mapping[part] = {**(within if isinstance(within, dict) else {}), inner: value.strip()}
+        else:
+            mapping[part] = value.strip()
     try:
         spec = EngineSpec.from_mapping(mapping)
     except ValueError as error:
