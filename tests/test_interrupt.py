@@ -5,13 +5,16 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,36 @@ def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal
     assert "Traceback" not in err
     told = json.loads((tmp_path / "told").read_text())
     assert ("interrupted", 130) == (told["end"], told["exit_code"]), "on_finish is told of an interruption, too"
+
+
+def in_stage(stage: str, port: int) -> bool:
+    """The running sweep says that its trial is in this stage."""
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as told:
+        return f'frontier_trial_stage{{stage="{stage}"}} 1.0' in told.read().decode()
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
+@pytest.mark.parametrize("stage", ["ramp", "warmup", "window", "hold"])
+def test_ctrl_c_in_any_stage_of_a_trial_is_answered_alike(stage: str, tmp_path: Path) -> None:
+    longer = re.sub(r"shapes: .*", "shapes: [64/150]", re.sub(r"concurrency: .*", "concurrency: 1", SLOW))
+    (tmp_path / "sweep.yaml").write_text(re.sub(r"step_base: \w+", "step_base: 10ms", longer))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = start("sweep", "sweep.yaml", "--prometheus", str(port), cwd=tmp_path)
+    while not in_stage(stage, port):
+        assert process.poll() is None, "the sweep ended before that stage"
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopping: the trial in flight is dropped" in err
+    assert err.rstrip().endswith(f"frontier sweep sweep.yaml --prometheus {port}")
+    assert "Traceback" not in err
+    assert [] == list(tmp_path.glob("runs/*/trials/*"))
+    assert "interrupted" == ended(tmp_path)
 
 
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")

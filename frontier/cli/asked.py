@@ -33,8 +33,9 @@ class Asked:
 
 
 def read_asked(
-    file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str]
-) -> Asked:
+    file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str],
+    prometheus: int | None = None,
+) -> Asked:  # fmt: skip
     """The sweep that the options ask for. ConfigError or MisaskedError when there is none."""
     text = _read(file)
     given = [Setting.of(one) for one in settings]
@@ -50,7 +51,9 @@ def read_asked(
     elif run is None and output is None:
         _hint(file, config)
     command = ["frontier", "sweep", str(file), *(["-o", str(output)] if output else [])]
-    for name, values in (("--set", settings), ("--until", [until] if until else []), ("--only", only)):
+    port = [] if prometheus is None else [str(prometheus)]
+    given_once = [until] if until else []
+    for name, values in (("--set", settings), ("--until", given_once), ("--only", only), ("--prometheus", port)):
         command += [part for value in values for part in (name, value)]
     config = load_config(text, str(file), given)
     return Asked(config, config_text(text, str(file), given), run, shlex.join(command), add is not None)

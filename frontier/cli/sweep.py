@@ -55,7 +55,7 @@ def command(
     from frontier.cli.asked import read_asked
     from frontier.plan import make_plan
 
-    asked = read_asked(config_file, output, settings, until, add, only)
+    asked = read_asked(config_file, output, settings, until, add, only, prometheus)
     for warning in asked.config.warnings:
         say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.way_out}")
     plan = make_plan(asked.config, only)
