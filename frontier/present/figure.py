@@ -5,7 +5,7 @@ The object interface is used throughout: no pyplot, no global state, no display.
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -46,10 +46,23 @@ COLOURS: dict[Theme, dict[str, str]] = {
 }  # fmt: skip
 
 
+BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
+"""Shares that colours are blended with the paper in."""
+
+
 def blend(colour: str, paper: str, share: float) -> str:
     """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
     mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{part:02X}" for part in mixed)
+
+
+def inks(light: Iterable[str], dark: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each colour of the light palette with what the dark one has in its place, bare and blended with the paper."""
+    papers = COLOURS["light"]["paper"], COLOURS["dark"]["paper"]
+    for one, other in zip(light, dark, strict=True):
+        yield one, other
+        for share in BLENDS:
+            yield blend(one, papers[0], share), blend(other, papers[1], share)
 
 
 def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:

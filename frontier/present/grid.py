@@ -70,7 +70,11 @@ def _why_not(decision: Decision, judged: Judgement) -> str:
         return f"{gain} is within the noise" if step.tie else f"{gain} for {step.cost:.2g}× {metric(step.metric).label}"
     if judged.verdict is not Verdict.MEETS:
         need = f"; about {judged.need:,} requests would decide" if judged.need else ""
-        return {Verdict.INVALID: "its measurement does not count"}.get(judged.verdict, "not inside the limits") + need
+        words = {
+            Verdict.INVALID: "its measurement does not count", Verdict.VIOLATES: "not inside the limits",
+            Verdict.MARGINAL: "neither inside nor outside is proven",
+        }  # fmt: skip
+        return words.get(judged.verdict, "not proven") + need
     if chosen is not None and judged.concurrency < chosen:
         return "less throughput"
     if decision.first_fail is not None and judged.concurrency > decision.first_fail:

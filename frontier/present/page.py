@@ -17,10 +17,10 @@ from frontier.present.captions import View
 from frontier.present.chart import Sheet
 from frontier.present.companions import FROM_POINTS
 from frontier.present.distributions import FROM_SAMPLES
-from frontier.present.figure import mark_id, render
+from frontier.present.figure import COLOURS, inks, mark_id, render
 from frontier.present.picture import small_multiples
 from frontier.present.report import KEY, Report, page_of
-from frontier.present.sheet import render_sheet
+from frontier.present.sheet import INKS, render_sheet
 
 ROOM = 1_500_000
 """Bytes the pictures of a page may take together; companions beyond it are named, not drawn."""
@@ -30,6 +30,7 @@ _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 _IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
 _SIZE = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
+_COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
 _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 
@@ -60,9 +61,12 @@ def report_html(report: Report) -> str:
             room -= len(drawn)
             companions[-1].append(Drawn(sheet, drawn if room >= 0 else None))
     script = (_TEMPLATES / "page.js").read_text()
+    drawn_in = "".join([first, *(each.picture or "" for section in companions for each in section)])
+    colours = [(f"--{light[1:]}", light, dark) for light, dark in _dark().items() if f"--{light[1:]}" in drawn_in]
     return _template().render(
         page=page_of(report), picture=first, description=picture.description, companions=companions, key=KEY,
-        script=Markup(script), allowed=_allowed(script), mark=lambda panel, c: f"a-{mark_id(panel, c)}",  # noqa: S704
+        colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
+        mark=lambda panel, c: f"a-{mark_id(panel, c)}",
     )  # fmt: skip
 
 
@@ -95,4 +99,24 @@ def _inlined(svg: bytes, prefix: str) -> Markup:
     """The SVG element alone, as wide as its place, its ids told apart from those of other pictures on the page."""
     element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
     element = _HEIGHT.sub(r"\1", _SIZE.sub(r"\1", element, count=1), count=1)
+    element = _COLOUR.sub(lambda found: _variable(found[0]), element)
     return Markup(_IDS.sub(rf"\g<1>{prefix}", element))  # noqa: S704  # matplotlib has escaped what is in it
+
+
+def _variable(rule: str) -> str:
+    """'fill: #0072b2' as 'fill: var(--0072b2)' where the dark page has another colour for it."""
+    head, _, colour = rule.rpartition("#")
+    return f"{head}var(--{colour})" if f"#{colour}" in _dark() else rule
+
+
+@cache
+def _dark() -> dict[str, str]:
+    """What each colour of a picture is on a dark page; where two share one on the light page the earlier counts."""
+    light, dark = COLOURS["light"], COLOURS["dark"]
+    roles = ["text", *(role for role in light if role != "text")]
+    pairs = [*inks([light[r] for r in roles], [dark.get(r, dark[r.removesuffix(" text")]) for r in roles]),
+             *inks(INKS["light"], INKS["dark"])]  # fmt: skip
+    found: dict[str, str] = {}
+    for one, other in pairs:
+        found.setdefault(one.lower(), other.lower())
+    return found

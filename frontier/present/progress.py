@@ -263,12 +263,14 @@ class LiveProgress:
             self._console.file.flush()
 
     def _dressed(self, parts: Parts) -> str:
-        """One line, cut to the terminal."""
+        """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
         room, found = self._console.width, []
         for text, code in parts:
-            cut = text if cell_len(text) <= room else set_cell_size(text, room)
+            cut = _whole_parts(text, room)
             room -= cell_len(cut)
             found.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+            if cut != text:
+                break
         return "".join(found)
 
     def lines(self) -> list[str]:
@@ -306,6 +308,14 @@ class LiveProgress:
         with self._console.capture() as captured:
             self._console.print(plot)
         return ["", *captured.get().rstrip("\n").split("\n")] if plot else []
+
+
+def _whole_parts(text: str, room: int) -> str:
+    """As many of the parts, which three spaces separate, as fit; where not even the first does, what fits of it."""
+    cut = text
+    while cell_len(cut) > room and "   " in cut.lstrip():
+        cut = cut[: cut.rindex("   ")].rstrip()
+    return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
 
 
 def _so_far_text(tick: Tick) -> str:

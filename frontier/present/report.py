@@ -291,7 +291,7 @@ def _health(points: Sequence[Point], checks: str) -> list[str]:
         for kind in flag_kinds(group):
             head = f"{_name(deployment, shape)}: " if several else ""
             effect = "flagged, never chosen" if kind.fatal else "noted, still counts"
-            lines.append(f"{head}{kind.text()} ({effect}). {kind.advice}".strip())
+            lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     whole = [p for p in points if "output_throughput" in p.whole_run and "output_throughput" in p.metrics]

@@ -135,6 +135,10 @@ def setting(concurrency: int) -> str:
     return f"c={concurrency}"
 
 
+MANY = 4
+"""More settings than this, with few figures between them, are listed under each figure."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlagKind:
     """One kind of flag over the settings that have it: (concurrency, what was measured there)."""
@@ -154,6 +158,11 @@ class FlagKind:
             shared = figures.pop()
             limit = f" {shared}{limit}" if shared else limit
             shown = [setting(c) for c, _ in self.where[:most]]
+        elif len(self.where) > MANY and 2 * len(figures) <= len(self.where):
+            by_figure: dict[str, list[str]] = {}
+            for c, measured in self.where[:most]:
+                by_figure.setdefault(measured, []).append(setting(c))
+            shown = ["; ".join(f"{measured} at {', '.join(at)}" for measured, at in by_figure.items())]
         more = f" and {len(self.where) - most} more" if len(self.where) > most else ""
         return f"{self.name}{limit}: {', '.join(shown)}{more}"
 

@@ -113,5 +113,23 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         await tab.open(page)
         await tab.ask("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=False)
         assert await tab.look("document.documentElement.scrollWidth") <= 420
+        assert await tab.look("document.querySelector('figure svg').getBoundingClientRect().width") >= 720
+        focusable = "[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0 && e.ariaLabel)"
+        assert await tab.look(focusable)
+
+        # Where dark is asked for, paper, text and every ink of the pictures change; in print they do not.
+        looks = (
+            "['body', 'svg text', '[id$=mark-0-64] use', 'g[id*=patch_1] path']"
+            ".map(s => document.querySelector(s)).map(e => e.localName + getComputedStyle(e).fill"
+            " + getComputedStyle(e).backgroundColor + getComputedStyle(e).color)"
+        )
+        light = await tab.look(looks)
+        dark_please = [{"name": "prefers-color-scheme", "value": "dark"}]
+        await tab.ask("Emulation.setEmulatedMedia", features=dark_please)
+        dark = await tab.look(looks)
+        assert all(a != b for a, b in zip(light, dark, strict=True)), (light, dark)
+        assert "rgb(20, 23, 28)" in dark[0]
+        await tab.ask("Emulation.setEmulatedMedia", media="print", features=dark_please)
+        assert light == await tab.look(looks)
 
     in_browser(visit)

@@ -4,11 +4,12 @@ import io
 import re
 from dataclasses import dataclass
 
+import pytest
 from rich.console import Console
 from toy import SHAPE
 
 from frontier.model import Phase, Shape, Trial
-from frontier.present.progress import LiveProgress, PlainProgress, make_progress
+from frontier.present.progress import LiveProgress, PlainProgress, _whole_parts, make_progress
 from frontier.present.textplot import Spot, best_so_far, text_plot
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
@@ -245,3 +246,18 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 
     assert "\x1b[31m   3 failed" in said()
     assert "\x1b[31m" not in said(NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (80, "  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms"),
+        (43, "  8/8  c=1 r1   188 tok/s"),
+        (26, "  8/8  c=1 r1   188 tok/s"),
+        (20, "  8/8  c=1 r1"),
+        (8, "  8/8  c"),
+    ],
+)
+def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
+    assert kept == _whole_parts("  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms", room)
+    assert "" == _whole_parts("   9,999 failed", 5)

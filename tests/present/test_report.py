@@ -63,7 +63,7 @@ def read(html: str) -> Reader:
 def test_the_page_says_everything_it_must(dress: str) -> None:
     text = read(page_html(usual)).text if dress == "html" else report_markdown(usual())
     wanted = (
-        "Run at concurrency 64", "2,825", "binding", "a note", "errors", "lower the concurrency", "7f3a91", "model-x",
+        "Run at concurrency 64", "2,825", "binding", "a note", "errors", "Lower the concurrency", "7f3a91", "model-x",
         "frontier sweep sweep.yaml", "p99_ttft: 500ms", "What this does not say", NOT_SAID[0][:40], "95% interval",
     )  # fmt: skip
 

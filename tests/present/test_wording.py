@@ -3,8 +3,9 @@
 import math
 
 import pytest
+from toy import toy_point
 
-from frontier.model import Estimate, Limit
+from frontier.model import Estimate, Flag, Limit
 from frontier.present.layout import (
     ABOVE_FIRST,
     Canvas,
@@ -16,7 +17,7 @@ from frontier.present.layout import (
     text_width,
     wrap,
 )
-from frontier.present.wording import clean, interval_text, limit_text, value_text
+from frontier.present.wording import clean, flag_kinds, interval_text, limit_text, value_text
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,11 @@ def test_a_line_crosses_a_box_or_does_not() -> None:
     assert box.crossed_by(Segment(2, 2, 3, 3))
     assert not box.crossed_by(Segment(-5, 11, 15, 12))
     assert not box.crossed_by(Segment(-5, 4, 4, 25))
+
+
+def test_many_settings_with_few_figures_are_listed_under_each() -> None:
+    few = [toy_point(c, flags=(Flag("few", "401 requests" if c == 8 else "400 requests", "1000", "ask for more"),))
+           for c in (1, 2, 4, 8, 16, 32)]  # fmt: skip
+    (kind,) = flag_kinds(few)
+
+    assert "few (limit 1000): 400 requests at c=1, c=2, c=4, c=16, c=32; 401 requests at c=8" == kind.text()
