@@ -91,8 +91,10 @@ def len_trials(found: Run) -> int:
     return sum(len(history) for history in found.histories.values())
 
 
-def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> Report:
-    """Everything a page or a picture of the run is made of."""
+def page_report(
+    found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
+) -> Report:
+    """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
     points = found.points(limits, names=objectives or found.config.objectives)
     check_axes(points, objectives or ())
     doubts = found.doubts(objectives)
@@ -109,7 +111,7 @@ def page_report(found: Run, limits: Sequence[Limit], objectives: tuple[str, str]
         provenance=provenance(found),
         gpus=gpus(found),
         config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
-        commands=(_made_by(found), f"frontier report {found.path}"),
+        commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
         not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
         lights=lights(found.config, points, frontiers),
         bands=bands,
@@ -156,10 +158,12 @@ def provenance(found: Run) -> Provenance:
 def _imported_provenance(found: Run) -> Provenance:
     """Of an import: which tools wrote the files. Their loads are not known to have been closed loops."""
     imported = found.manifest["imported"]
+    shown = {p.deployment for p in found.imported} | {deployment for deployment, _ in found.histories}
     formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
     return Provenance(
         run=found.path.name,
-        model=", ".join(dict.fromkeys(d.model for d in found.config.deployments if d.model)) or None,
+        model=", ".join(dict.fromkeys(d.model for d in found.config.deployments if d.model and d.name in shown))
+        or None,
         loop=None,
         tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
         remark=f"imported from {formats}",

@@ -55,7 +55,10 @@ def command(
     found = narrowed(measured(find_run(run), settings), deployments, shapes)
     check_panels(found)
     limits = found.limits() if sla is None else parse_sla(sla)
-    made = page_report(found, limits, read_objectives(objectives))
+    given = (("--deployment", deployments), ("--shape", shapes), ("--set", settings), ("--objectives", [objectives]),
+             ("--sla", [sla]), ("-o", [output]))  # fmt: skip
+    options = [word for name, values in given for value in values if value is not None for word in (name, str(value))]
+    made = page_report(found, limits, read_objectives(objectives), options)
     if output is None or str(output) == "-":
         from frontier.present.report import report_markdown
 

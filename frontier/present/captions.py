@@ -143,7 +143,7 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("shade = 90% of resamples")
     parts.append("number = concurrency")
     known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
-    parts.append("bars = 95% CI" if known else "intervals not known")
+    parts.append(doubt_words(views))
     if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
         parts.append("arrow = no bound")
     if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
@@ -157,6 +157,13 @@ def key_line(views: Sequence[View]) -> str:
     if any(v.expected for v in views):
         parts.append("◇ dashed = predicted, not measured")
     return _SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
+
+
+def doubt_words(views: Sequence[View]) -> str:
+    """What the bars are, or that there are none."""
+    estimates = (p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics)
+    known = any(not (math.isinf(e.low) and math.isinf(e.high)) for e in estimates)
+    return "bars = 95% CI" if known else "intervals not known"
 
 
 def _shape_words(view: View) -> str:

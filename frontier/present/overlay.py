@@ -1,6 +1,7 @@
 """Several frontiers on the same axes: two that are compared, or up to four runs or deployments side by side."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from frontier.analyze.compare import Comparison
 from frontier.metrics import metric
 from frontier.model import Verdict
 from frontier.present.annotate import annotated
-from frontier.present.captions import NBSP, TOGETHER, View, foot_line, view_sentence
+from frontier.present.captions import NBSP, TOGETHER, View, doubt_words, foot_line, view_sentence
 from frontier.present.comparison import Names, comparison_sentence, names_of
 from frontier.present.drawn import Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Rect, fit_middle, line_height, wrap
@@ -33,6 +34,8 @@ from frontier.present.wording import Provenance, clean, clean_name, limits_text,
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
 SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
+SHORT, LONGEST = 24, 110
+"""Characters of a name that fits its staircase as it is; of a title that names all."""
 FEW = 10
 """Up to so many settings of a staircase are all numbered."""
 
@@ -83,7 +86,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None) -> 
     columns = 1 if one else 2
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, WIDTH - 28, lines=3, bold=True)
     views = [view for group in groups for view in group.views]
-    key = "staircases = measured frontiers · number = concurrency · bars = 95% CI"
+    key = f"staircases = measured frontiers · number = concurrency · {doubt_words(views)}"
     key += " · ★ = operating point" if any(v.decision and v.decision.concurrency is not None for v in views) else ""
     key += " · shade = 90% of resamples" if any(view.band for view in views) else ""
     shape = views[0].frontier.shape
@@ -132,7 +135,7 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
     marks: list[Mark] = []
     stairs: list[Stair] = []
     numbered: list[Mark] = []
-    for view, name, role in zip(group.views, group.names, ROLES, strict=False):
+    for view, name, role in zip(group.views, apart(group.names), ROLES, strict=False):
         found = [mark_of(p, view.frontier, x, y) for p in view.mine if across in p.metrics and up in p.metrics]
         chosen = view.decision.concurrency if view.decision else None
         members = [
@@ -159,11 +162,30 @@ def _telling(marks: Sequence[Mark]) -> list[Mark]:
     return [m for m in marks if few or m.chosen or m.concurrency in ends or m.concurrency & (m.concurrency - 1) == 0]
 
 
+def apart(names: Sequence[str]) -> list[str]:
+    """Long names without what all of them begin and end with: what is left tells them apart on their staircases."""
+    if len(set(names)) < 2 or max(map(len, names)) <= SHORT:
+        return list(names)
+    head = _alike(names)
+    head = head[: max(head.rfind(ch) for ch in "-_/ ") + 1]
+    tail = _alike([name[len(head) :][::-1] for name in names])[::-1]
+    cuts = [at for at in map(tail.find, "-_/ ") if at >= 0]
+    tail = tail[min(cuts) :] if cuts else ""
+    return [("…" if head else "") + name[len(head) : len(name) - len(tail)] + ("…" if tail else "") for name in names]
+
+
+def _alike(names: Sequence[str]) -> str:
+    """What all of them begin with."""
+    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
+    return "".join(chars[0] for chars in same)
+
+
 def _names_sentence(groups: Sequence[Group]) -> str:
     names = list(dict.fromkeys(name for group in groups for name in group.names))
-    return (
-        f"The frontiers of {', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else f"The frontier of {names[0]}"
-    )
+    if len(names) == 1:
+        return f"The frontier of {names[0]}"
+    said = f"The frontiers of {', '.join(names[:-1])} and {names[-1]}"
+    return said if len(said) <= LONGEST else f"The frontiers of {len(names)} deployments"
 
 
 def _winners_sentence(groups: Sequence[Group]) -> str:

@@ -217,3 +217,24 @@ def test_a_page_names_only_the_checks_that_could_be_made(here: Path, capsys: pyt
     assert "Checked: as far as the files state them, that the figures of a point agree with each other" in page
     assert "Not checked, as an aggregate cannot show it: whether the client was busy" in page
     assert "buffered streams" not in page
+
+
+def test_how_to_reproduce_has_the_options_the_page_was_made_with(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["import", *minimax(), "-o", "runs/minimax"])
+    run(["report", "runs/minimax", "--sla", "p99_ttft<=1s", "--set", "gpus=16", "-o", "page.md"])
+    capsys.readouterr()
+    page = (here / "page.md").read_text()
+    assert "frontier report runs/minimax --set gpus=16 --sla 'p99_ttft<=1s' -o page.md" in page
+
+
+def test_a_picture_of_some_deployments_names_only_their_models(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{c},128,64,{name},{name}-8b,{c * 90},{30 + c}\n" for name in ("llama", "qwen") for c in (1, 8))
+    (here / "two.csv").write_text("concurrency,isl,osl,deployment,model,output_throughput,p99_ttft_ms\n" + rows)
+    run(["import", "two.csv", "-o", "runs/two"])
+    run(["plot", "runs/two", "--deployment", "qwen", "-o", "p.svg"])
+    capsys.readouterr()
+    picture = (here / "p.svg").read_text()
+    assert "qwen-8b" in picture
+    assert "llama-8b" not in picture

@@ -1,16 +1,17 @@
 """Several frontiers in one panel: told apart, named, and no winner without intervals that say so."""
 
+import dataclasses
 from collections.abc import Iterable
 
 import pytest
 from toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
 
-from frontier.model import Shape
+from frontier.model import Estimate, Shape
 from frontier.present.captions import View
 from frontier.present.drawn import Picture, Role
 from frontier.present.figure import render
 from frontier.present.layout import Rect
-from frontier.present.overlay import Group, together
+from frontier.present.overlay import Group, apart, together
 from frontier.views import grouped
 
 
@@ -132,3 +133,32 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
         together([group(*range(1000, 1005))])
     with pytest.raises(ValueError, match="at least one"):
         together([])
+
+
+def test_on_their_staircases_names_are_what_tells_them_apart() -> None:
+    alike = ["MiniMax-b200-vllm-v0.19.0-tp2-attention_dp1-moe", "MiniMax-b200-vllm-v0.17.0-tp4-attention_dp1-moe"]
+
+    assert ["…v0.19.0-tp2…", "…v0.17.0-tp4…"] == apart(alike)
+    assert ["bf16", "fp8"] == apart(["bf16", "fp8"])
+    assert ["a" * 30, "b" * 30] == apart(["a" * 30, "b" * 30])
+    assert ["same" * 9] * 2 == apart(["same" * 9] * 2)
+
+
+def test_many_long_names_are_counted_in_the_title_and_named_below() -> None:
+    names = tuple(f"meta-llama/Llama-3.1-405B-Instruct-variant-{i}" for i in range(4))
+    views = tuple(dataclasses.replace(view(3300, name), decision=None) for name in names)
+    found = together([Group(names, views)])
+
+    assert "The frontiers of 4 deployments" == found.title
+    assert all(f"{name}: Up to" in said(found) for name in names)
+
+
+def test_without_intervals_no_bars_are_promised() -> None:
+    points = [
+        dataclasses.replace(p, metrics={n: Estimate.unknown_doubt(e.value, 0) for n, e in p.metrics.items()})
+        for p in toy_points()
+    ]
+    one = View(points, toy_frontier(points))
+
+    assert "intervals not known" in said(together([Group(("a", "b"), (one, one))]))
+    assert "bars = 95% CI" in said(together([group(3300, 2000)]))
