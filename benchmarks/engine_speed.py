@@ -6,7 +6,7 @@ Run: python benchmarks/engine_speed.py [requests]
 import sys
 import time
 
-from frontier.engine.spec import EngineSpec
+from frontier.engine.spec import Disaggregation, EngineSpec, Speculation
 from frontier.engine.virtual import closed_loop, closed_loop_arrays
 from frontier.model import Shape
 
@@ -31,6 +31,15 @@ def main() -> None:
         ratio = rates[0] / TARGET
         worst = min(worst, ratio)
         print(f"{isl:>6}/{osl:<4}{concurrency:>4} {rates[0]:>14,.0f} {rates[1]:>14,.0f} {ratio:>7.2f}")
+    for option in (
+        EngineSpec(noise=0.05, kv_tokens=2_000_000, speculation=Speculation(4)),
+        EngineSpec(noise=0.05, kv_tokens=2_000_000, disaggregation=Disaggregation(kv_per_token=131_072.0)),
+    ):
+        begin = time.process_time()
+        closed_loop_arrays(option, Shape.of(1024, 256), 64, requests=requests)
+        rate = (requests + 3 * 64) * 256 / (time.process_time() - begin)
+        name = "speculating" if option.speculation is not None else "disaggregated"
+        print(f"  1024/256   64 {rate:>14,.0f}  {name}")
     print(f"worst ratio to {TARGET:,} simulated tokens/s: {worst:.2f}")
 
 

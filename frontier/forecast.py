@@ -188,7 +188,7 @@ def _elsewhere(run: Run, fits: Fits, deployment: str, shape: Shape, concurrencie
 WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 
 
-def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Light, Shape]:
+def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Light | None, Shape]:
     """The engine, its speed of light and the shape with something changed: 'hardware=b200,tp=4,isl=8192'.
 
     MisaskedError names the part that cannot be.
@@ -220,7 +220,8 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     if lengths:
         isl, osl = lengths.get("isl", round(shape.isl.mean)), lengths.get("osl", round(shape.osl.mean))
         shape = dataclasses.replace(Shape.of(isl, osl), prefix=shape.prefix)
-    return dataclasses.replace(assumed, spec=spec), Carded(roofline_of(spec), spec.max_num_seqs), shape
+    light = Carded(roofline_of(spec), spec.max_num_seqs) if spec.disaggregation is None else None
+    return dataclasses.replace(assumed, spec=spec), light, shape
 
 
 def _tokens(key: str, value: str) -> int:

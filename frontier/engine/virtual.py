@@ -10,73 +10,17 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from frontier.engine.pools import Disaggregated
 from frontier.engine.price import price_of, transfer_of
+from frontier.engine.recorded import Arrays, Floats, Sent, Took, arrays_of, counts_in, records_of, token_times
 from frontier.engine.scheduler import Scheduler, Step
 from frontier.engine.spec import EngineSpec
 from frontier.engine.speculative import make_scheduler
 from frontier.metrics import Unit, metric
-from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
-
-Floats = npt.NDArray[np.float64]
-_CHARS_PER_TOKEN = 5
-
-
-@dataclass(slots=True)
-class _Sent:
-    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it one token
-    each; where steps give several, or not every step gives any, `steps` and `counts` say which gave how many."""
-
-    index: int
-    stream: int
-    sent: float
-    prompt: int
-    output: int
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    open: int = -1
-    cached: int = 0
-    done: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges."""
-
-    requests: list[_Sent]
-    ends: Floats
-    window: Window
-    until: float
-    ended: Literal["requests", "time"]
-    server: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrays:
-    """The requests sent in the window, in that order: seconds, and output tokens. `tpot` is NaN for a single token.
-
-    `output_tokens` arrived in the window, whoever sent for them.
-    """
-
-    sent: Floats
-    ttft: Floats
-    tpot: Floats
-    e2e: Floats
-    tokens: npt.NDArray[np.int64]
-    window: Window
-    output_tokens: int
-
-    @property
-    def output_throughput(self) -> float:
-        """Tokens per second that arrived in the window."""
-        return self.output_tokens / self.window.length
+from frontier.model import Measurement, Record, Shape, Trial, Window
 
 
 def closed_loop(
@@ -98,7 +42,7 @@ def closed_loop(
     ended in all and `warmup` seconds have passed. `stagger=False` sends the first N at once, as most tools do.
     """
     run = _simulate(spec, shape, concurrency, requests, warmup_requests, (warmup, min_time, max_time), stagger, seed)
-    return _records(run), run.window
+    return records_of(run), run.window
 
 
 def closed_loop_arrays(
@@ -113,7 +57,7 @@ def closed_loop_arrays(
 ) -> Arrays:
     """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
     run = _simulate(spec, shape, concurrency, requests, warmup_requests, (0.0, 0.0, math.inf), stagger, seed)
-    return _arrays(run)
+    return arrays_of(run)
 
 
 def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000, seed: int = 0) -> float:
@@ -124,7 +68,7 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     asked = metric(name)
     if asked.quantity == "itl":
         run = _simulate(spec, shape, concurrency, requests, None, (0.0, 0.0, math.inf), True, seed)
-        gaps = [np.diff(_times(r, run.ends)) for r in run.requests if _counts(r, run.window)]
+        gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
     found = closed_loop_arrays(spec, shape, concurrency, requests=requests, seed=seed)
     if name == "output_throughput":
@@ -143,7 +87,7 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     times = (trial.warmup, trial.min_time, trial.max_time)
     run = _simulate(own, trial.shape, trial.concurrency, trial.requests, None, times, True, trial.seed)
-    return _records(run), Measurement(trial, 0.0, run.window, run.ended, server=run.server, server_identity="virtual")
+    return records_of(run), Measurement(trial, 0.0, run.window, run.ended, server=run.server, server_identity="virtual")
 
 
 def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
@@ -175,7 +119,7 @@ class _Loop:
         self.shape, self.streams = shape, streams
         self.rng = random.Random(seed)
         self.ingest = spec.ingest * spec.time_scale
-        self.requests: list[_Sent] = []
+        self.requests: list[Sent] = []
         self.ends: list[float] = []
         self.arrivals: list[tuple[float, int, int]] = []
         self.completed = 0
@@ -191,7 +135,7 @@ class _Loop:
         while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
             sent, _, stream = heapq.heappop(self.arrivals)
             prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
-            request = _Sent(len(self.requests), stream, sent, prompt, output)
+            request = Sent(len(self.requests), stream, sent, prompt, output)
             self.requests.append(request)
             hashes: Sequence[tuple[str, int]] = ()
             if self.shared:
@@ -306,7 +250,7 @@ def _simulate(
     times: tuple[float, float, float],
     stagger: bool,
     seed: int,
-) -> _Run:
+) -> Took:
     """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends."""
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
@@ -342,78 +286,7 @@ def _simulate(
             sent += len(step.finished)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
     window = Window(start, end)
-    return _Run(loop.requests, np.array(loop.ends), window, now, "time" if ended == "time" else "requests", server)
-
-
-def _counts(request: _Sent, window: Window) -> bool:
-    return window.start <= request.sent <= window.end
-
-
-def _spans(request: _Sent, steps: int) -> list[tuple[int, int]]:
-    """Its spans, the one that was open at the end closed."""
-    return request.spans if request.done or request.open < 0 else [*request.spans, (request.open, steps)]
-
-
-def _arrived(request: _Sent, steps: int, low: int, high: int) -> int:
-    """Tokens it got in the steps from `low` to before `high`."""
-    if request.steps:
-        return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
-    return sum(max(0, min(b, high) - max(a, low)) for a, b in _spans(request, steps))
-
-
-def _times(request: _Sent, ends: Floats) -> Floats:
-    """When each of the steps that gave it tokens ended."""
-    if request.steps:
-        return ends[request.steps]
-    return np.concatenate([ends[a:b] for a, b in _spans(request, len(ends))] or [ends[:0]])
-
-
-def _arrays(run: _Run) -> Arrays:
-    """The window's figures, without touching single tokens except those at the window's edges."""
-    inside = [request for request in run.requests if _counts(request, run.window)]
-    sent = np.array([request.sent for request in inside])
-    tokens = np.array([request.output for request in inside], dtype=np.int64)
-    first = run.ends[[request.steps[0] if request.steps else request.spans[0][0] for request in inside]]
-    last = run.ends[[request.steps[-1] if request.steps else request.spans[-1][1] - 1 for request in inside]]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
-    low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
-    output = sum(_arrived(request, len(run.ends), int(low), int(high)) for request in run.requests)
-    return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
-
-
-def _records(run: _Run) -> list[Record]:
-    """The run as the client would have written it; what was in flight at the end is cancelled."""
-    return [_record(request, run) for request in run.requests]
-
-
-def _record(request: _Sent, run: _Run) -> Record:
-    times = _times(request, run.ends)
-    tokens = sum(request.counts) if request.steps else len(times)
-    seen = len(times)
-    first, last = (float(times[0]), float(times[-1])) if seen else (None, None)
-    return Record(
-        index=request.index,
-        stream=request.stream,
-        sent=request.sent,
-        outcome=Outcome.OK if request.done else Outcome.CANCELLED,
-        end=last if request.done and last is not None else run.until,
-        asked_isl=request.prompt,
-        asked_osl=request.output,
-        first=first,
-        visible=first,
-        last=last,
-        prompt_tokens=request.prompt if request.done else None,
-        completion_tokens=request.output if request.done else None,
-        cached_tokens=request.cached if request.done else None,
-        events=seen,
-        reads=seen,
-        text_bytes=tokens * _CHARS_PER_TOKEN,
-        text_chars=tokens * _CHARS_PER_TOKEN,
-        finish_reason="length" if request.done else None,
-        status=200,
-        gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),
-    )
+    return Took(loop.requests, np.array(loop.ends), window, now, "time" if ended == "time" else "requests", server)
 
 
 def _statistic(values: Floats, p: float | None) -> float:
