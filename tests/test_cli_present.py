@@ -155,3 +155,17 @@ def test_help_fits_eighty_columns(cwd: Path) -> None:
         said = frontier(*([command] if command else []), "--help", cwd=cwd, COLUMNS="80")
         assert said.code == 0
         assert "Examples:" in said.out
+
+
+def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        shutil.copytree(cwd / "runs" / "night", tmp_path / name)
+    said = frontier("compare", "before", "after", "-o", "both.svg", "--json", cwd=tmp_path)
+    assert (4, "wrote both.svg") == (said.code, said.err.splitlines()[-1])
+    drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
+    assert "after against before is not resolved: 1× [" in drawn
+    assert "● before: Run at concurrency" in drawn
+    assert "■ after: Run at concurrency" in drawn
+    assert "not resolved" == json.loads(said.out)["verdict"]
+    said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
+    assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)

@@ -30,13 +30,17 @@ _RUN = click.Path(path_type=Path, file_okay=False)
     help="Limits; the area counts up to the one on the frontier's latency. Default: A's.",
 )
 @click.option("--within", metavar="5%", help="Also say yes when B is proven to lose no more than this share.")
+@click.option(
+    "-o", "--output", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
+)  # fmt: skip
 @deployment_option
 @shape_option
 @objectives_option
 @json_option
 def command(
-    a: Path, b: Path, sla: str | None, within: str | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
-    objectives: str | None, as_json: bool,
+    a: Path, b: Path, sla: str | None, within: str | None, output: tuple[Path, ...], deployments: tuple[str, ...],
+    shapes: tuple[str, ...], objectives: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Run B against run A: is its frontier further up and to the left, by how much, and how sure is that.
 
@@ -47,6 +51,7 @@ def command(
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/main runs/pull-request --within 5% --json
+      frontier compare runs/bf16 runs/fp8 -o verdict.svg
     """
     from frontier.analyze.compare import exit_code
     from frontier.cli.common import read_objectives
@@ -62,15 +67,19 @@ def command(
     except ValueError as error:
         raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
     runs = narrowed(measured(a), deployments, shapes), narrowed(measured(b), deployments, shapes)
-    found = compare_runs(
-        *runs, objectives=read_objectives(objectives), limits=None if sla is None else parse_sla(sla), within=share
-    )
+    limits = None if sla is None else parse_sla(sla)
+    found = compare_runs(*runs, objectives=read_objectives(objectives), limits=limits, within=share)
     names = None if a.name == b.name else (a.name, b.name)
     compared = {(c.a, c.shape) for c in found}, {(c.b, c.shape) for c in found}
     for run, known in zip(runs, compared, strict=True):
         alone = [f"{at[0]} {at[1].label}" for at in run.histories if at not in known]
         if alone:
             say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
+    if output:
+        from frontier.cli.outcome import draw_comparisons
+
+        for file in draw_comparisons(runs, found, names, output, runs[0].limits() if limits is None else limits):
+            say(f"wrote {file}")
     if as_json:
         answer_json(comparisons_json(found, names))
     else:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from frontier.analyze.compare import Comparison
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, say, width
 from frontier.errors import ExitCode, MisaskedError
@@ -13,7 +14,7 @@ from frontier.lights import lights
 from frontier.model import Decision, Limit
 from frontier.present.figure import FORMATS, save
 from frontier.present.jsonout import decisions_json
-from frontier.present.overlay import together
+from frontier.present.overlay import overlay, together
 from frontier.present.picture import small_multiples
 from frontier.present.report import (
     CHECKS,
@@ -210,6 +211,28 @@ def draw_together(
         file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme)
     return wanted
+
+
+def draw_comparisons(
+    runs: tuple[Run, Run], comparisons: Sequence[Comparison], names: tuple[str, str] | None, files: Sequence[Path],
+    limits: Sequence[Limit],
+) -> list[Path]:  # fmt: skip
+    """Write each comparison as a picture with its verdict as the title: several get a number before the suffix."""
+    check_formats(files)
+    axes = comparisons[0].objectives
+    views = [
+        {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
+        for run in runs
+    ]
+    written = []
+    for i, found in enumerate(comparisons, 1):
+        drawn = overlay(views[0][found.a, found.shape], views[1][found.b, found.shape], found, names=names)
+        for file in files:
+            path = file if len(comparisons) == 1 else file.with_stem(f"{file.stem}-{i}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save(drawn, path)
+            written.append(path)
+    return written
 
 
 def check_formats(files: Sequence[Path]) -> None:

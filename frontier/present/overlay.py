@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from frontier.analyze.compare import Comparison
 from frontier.metrics import metric
-from frontier.model import Verdict
+from frontier.model import Estimate, Verdict
 from frontier.present.annotate import annotated
 from frontier.present.captions import NBSP, TOGETHER, View, doubt_words, foot_line, view_sentence
 from frontier.present.comparison import Names, comparison_sentence, names_of
@@ -54,6 +54,8 @@ def overlay(
     """What `compare` shows: A in blue with dots, B in orange with squares. The title is the verdict, with the interval
     it stands on. ValueError when the objectives differ.
     """
+    if a.gpus != b.gpus:  # what is compared is what each carries as a whole
+        a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     return _picture([group], comparison_sentence(comparison, names), footer)
 
@@ -65,6 +67,10 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Pi
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
+    if not all(view.gpus for group in groups for view in group.views):
+        groups = [
+            Group(group.names, tuple(dataclasses.replace(view, gpus=None) for view in group.views)) for group in groups
+        ]
     title = _best_sentence(groups[0]) if len(groups) == 1 else _winners_sentence(groups)
     return _picture(groups, title, footer)
 
@@ -122,20 +128,21 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None) -> 
 
 
 def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
-    first = group.views[0]
+    views = [_per_gpu(view) for view in group.views]
+    first = views[0]
     across, up = first.axes
-    for view in group.views[1:]:
+    for view in views[1:]:
         if view.axes != first.axes:
             raise ValueError(f"the frontiers have different axes: {first.axes} and {view.axes}")
     if len(group.views) > len(ROLES):
         raise ValueError(f"{len(group.views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
-    both = dataclasses.replace(first, points=[p for view in group.views for p in view.mine])
+    both = dataclasses.replace(first, points=[p for view in views for p in view.mine])
     points = [p for p in both.points if across in p.metrics and up in p.metrics and p.valid]
     x, y = axes_of(both, points, across, up, head=44 / (box.y1 - box.y0))
     marks: list[Mark] = []
     stairs: list[Stair] = []
     numbered: list[Mark] = []
-    for view, name, role in zip(group.views, apart(group.names), ROLES, strict=False):
+    for view, name, role in zip(views, apart(group.names), ROLES, strict=False):
         found = [mark_of(p, view.frontier, x, y) for p in view.mine if across in p.metrics and up in p.metrics]
         chosen = view.decision.concurrency if view.decision else None
         members = [
@@ -151,6 +158,33 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
     )  # fmt: skip
     title = None if alone else clean(first.frontier.shape.label, 60)
     return annotated(panel, None, points, first.sla, None, first.gpus, title, numbered)
+
+
+def _per_gpu(view: View) -> View:
+    """The view with its rates divided by its own GPUs: one axis cannot divide by the different counts of several."""
+    gpus = view.gpus
+    if not gpus:
+        return view
+    across, up = (per_gpu(name, gpus) for name in view.axes)
+    points = [
+        dataclasses.replace(p, metrics={name: _divided(e, per_gpu(name, gpus)) for name, e in p.metrics.items()})
+        for p in view.points
+    ]
+    limits = [
+        dataclasses.replace(
+            limit,
+            promise=limit.promise / per_gpu(limit.metric, gpus),
+            comfort=None if limit.comfort is None else limit.comfort / per_gpu(limit.metric, gpus),
+        )
+        for limit in view.sla
+    ]
+    band = [(x / across, low / up, high / up) for x, low, high in view.band]
+    return dataclasses.replace(view, points=points, limits=limits, band=band, gpus=1)
+
+
+def _divided(estimate: Estimate, by: float) -> Estimate:
+    sides = ("value", "low", "high", "lower", "upper")
+    return dataclasses.replace(estimate, **{side: getattr(estimate, side) / by for side in sides})
 
 
 def _telling(marks: Sequence[Mark]) -> list[Mark]:

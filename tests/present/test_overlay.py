@@ -162,3 +162,28 @@ def test_without_intervals_no_bars_are_promised() -> None:
 
     assert "intervals not known" in said(together([Group(("a", "b"), (one, one))]))
     assert "bars = 95% CI" in said(together([group(3300, 2000)]))
+
+
+def heights(found: Picture) -> dict[Role, float]:
+    """How high each operating point is drawn."""
+    (panel,) = found.panels
+    return {mark.role: mark.y for mark in panel.marks if mark.chosen}
+
+
+def test_each_is_drawn_per_gpu_of_its_own() -> None:
+    two = Group(("eight", "one"), (view(3300, "eight", gpus=8), view(2000, "one", gpus=1)))
+    found = together([two])
+    at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
+
+    assert {Role.FRONTIER: at["eight"] / 8, Role.OTHER: at["one"]} == pytest.approx(heights(found))
+    assert found.panels[0].y.label == "output throughput per GPU (tok/s)"
+
+
+def test_where_one_does_not_say_its_gpus_none_is_divided() -> None:
+    two = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
+    found = together([two])
+    at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
+
+    assert {Role.FRONTIER: at["eight"], Role.OTHER: at["unknown"]} == pytest.approx(heights(found))
+    assert found.panels[0].y.label == "output throughput (tok/s)"
+    assert "tok/s/GPU" not in said(found)
