@@ -46,7 +46,8 @@ max_time: 20s
     "stage", [pytest.param("warmup", marks=pytest.mark.slow), "window", pytest.param("hold", marks=pytest.mark.slow)]
 )
 def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
-    config = load_config(SLOW, "sweep.yaml")
+    text = SLOW.replace("64/20", "64/60") if stage == "hold" else SLOW  # the hold is as long as a request takes
+    config = load_config(text, "sweep.yaml")
     stop = asyncio.Event()
 
     class StopsIn(Told):
@@ -60,13 +61,13 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
     async def go() -> SweepEnd:
         return await Conductor(config, make_plan(config), run, HttpBackend(config, {}), told, stop).conduct()
 
-    with open_run(tmp_path / "run", config, SLOW) as run:
+    with open_run(tmp_path / "run", config, text) as run:
         end = asyncio.run(go())
         assert (end, 1) == ("interrupted", len(run.finished()))
         assert list((tmp_path / "run" / "trials").glob("*.part")) == []
     stop = asyncio.Event()
     told = Told()  # type: ignore[assignment]
-    with open_run(tmp_path / "run", config, SLOW) as run:
+    with open_run(tmp_path / "run", config, text) as run:
         assert asyncio.run(go()) == "finished"
     assert [4] == [trial.concurrency for trial in told.finished]
     assert 2 == len(load(tmp_path / "run").points())
