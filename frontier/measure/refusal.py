@@ -39,6 +39,10 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
         return MeasurementError(f"cannot reach {url}: {said}", way_out)
     if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
         return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
+    if kind in (Outcome.STREAM_ERROR, Outcome.PROTOCOL) and url.startswith("http:"):
+        return MeasurementError(
+            f"cannot reach {url}: {said} {took}", f"if TLS is spoken there, write  https{url.removeprefix('http')}"
+        )
     reason = "connection refused" if "refused" in said or "Connect call failed" in said else said
     return MeasurementError(
         f"cannot reach {url}: {reason} {took}",

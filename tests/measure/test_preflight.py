@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import faces
 import pytest
+import trustme
+from certificates import secure
 from engine import Engine
 from hostile import BEHAVIOURS, Call, Hostile
 from proxies import listening
@@ -232,6 +234,12 @@ def test_tls_trouble_is_not_tried_again(server: Hostile) -> None:
 def test_https_to_a_plain_port_is_told_as_such(server: Hostile) -> None:
     error = refusal(Target(server.url("good").replace("http:", "https:")))
     assert f"no TLS is spoken at that port: write  {server.url('good')}" == error.way_out
+
+
+def test_http_to_a_port_of_tls_is_told_as_such() -> None:
+    with Hostile(secure(trustme.CA())) as server:
+        error = refusal(Target(server.url("good").replace("https:", "http:")))
+        assert f"if TLS is spoken there, write  {server.url('good')}" == error.way_out
 
 
 def test_a_proxy_that_is_not_there_is_named(server: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
