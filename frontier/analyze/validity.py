@@ -5,6 +5,7 @@ never chosen. Failing requests count as infinite latency, so that an overloaded 
 measurement; they make a point invalid only where no limit would notice them.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
@@ -256,14 +257,22 @@ def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
             seconds = float(sample.block_seconds.sum())
             got = float(sample.block_output_tokens.sum()) / seconds if seconds > 0 else 0.0
             if got > least * (1 + FASTER_THAN_LIGHT):
-                yield _impossible(f"{format_number(got)} tok/s", f"{format_number(least)} tok/s")
+                yield _impossible(sample, f"{format_number(got)} tok/s", f"{format_number(least)} tok/s")
         else:
             middle = median(getattr(sample, quantity))
             if middle is not None and middle < least * (1 - FASTER_THAN_LIGHT):
-                yield _impossible(f"{quantity.upper()} {format_seconds(middle)}", format_seconds(least))
+                yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(least))
 
 
-def _impossible(measured: str, limit: str) -> Flag:
+def _impossible(sample: Sample, measured: str, limit: str) -> Flag:
+    drafts, tokens = (
+        sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
+        for kind in ("drafts", "draft_tokens")
+    )
+    if drafts:
+        said = f"hardware: {{speculation: {{tokens: {math.ceil(tokens / drafts)}}}}}"
+        advice = f"the server speculates, as it says itself: write  {said};  where that stands, check model and GPUs"
+        return Flag("faster_than_light", measured, limit, advice)
     return Flag(
         "faster_than_light", measured, limit,
         "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "

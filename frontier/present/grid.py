@@ -119,6 +119,12 @@ def _cached(sample: Sample) -> float | None:
     return hits / asked if hits is not None and asked else None
 
 
+def _per_step(sample: Sample) -> float | None:
+    """Tokens a step yields of a request under speculative decoding: the accepted drafts and one."""
+    accepted, drafts = (_server(f"spec_decode_num_{kind}_total", sum)(sample) for kind in ("accepted_tokens", "drafts"))
+    return 1 + accepted / drafts if accepted is not None and drafts else None
+
+
 CLIENT: tuple[Watched, ...] = (
     ("in flight, mean", _in_flight, format_number),
     ("event loop late, p99", _worst("loop_lag_p99"), format_seconds),
@@ -134,6 +140,7 @@ SERVER: tuple[Watched, ...] = (
     ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
     ("preemptions", _server("num_preemptions_total", sum), format_number),
     ("prompt tokens found cached", _cached, format_share),
+    ("tokens a step, speculating", _per_step, format_number),
 )
 
 

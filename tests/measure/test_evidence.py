@@ -51,6 +51,17 @@ def test_vllm_metrics_are_summed_over_engines_and_shares_are_the_fullest() -> No
     assert 1.7e9 == found.started
 
 
+def test_what_a_server_drafts_and_accepts_is_read() -> None:
+    text = b"""vllm:spec_decode_num_drafts_total{engine="0"} 10.0
+vllm:spec_decode_num_drafts_total{engine="1"} 20.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 40.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 21.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
+"""
+    said = {"drafts": 30.0, "draft_tokens": 40.0, "accepted_tokens": 21.0}
+    assert {f"spec_decode_num_{name}_total": value for name, value in said.items()} == parse_metrics(text).counters
+
+
 def test_older_names_and_other_engines_map_to_the_same_words() -> None:
     old = parse_metrics(VLLM_OLD)
     assert {"num_requests_waiting": 5.0, "kv_cache_usage_perc": 0.5} == old.gauges
