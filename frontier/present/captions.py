@@ -11,12 +11,14 @@ from frontier.model import Decision, Frontier, Limit, Point, Verdict
 from frontier.present.drawn import Role
 from frontier.present.wording import (
     Provenance,
+    apart,
     brief_sentence,
     clean,
     clean_name,
     decision_sentence,
     flag_kinds,
     limits_text,
+    middle_cut,
     setting,
     value_text,
 )
@@ -88,10 +90,16 @@ def panel_name(view: View) -> str:
 
 
 def panel_names(views: Sequence[View]) -> list[str]:
-    """What each of several panels is called: without the deployment where all are of one (the key has it)."""
-    if len({view.frontier.deployment for view in views}) > 1:
-        return [panel_name(view) for view in views]
-    return [clean_name(view.frontier.shape.label) for view in views]
+    """What each of several panels is called: by what they differ in, the deployment, the shape, or both. What all have
+    in common is in the key.
+    """
+    shapes = [clean_name(view.frontier.shape.label) for view in views]
+    if len({view.frontier.deployment for view in views}) == 1:
+        return shapes
+    names = apart([_deployment(view, 200) or "default" for view in views])
+    if len(set(shapes)) == 1:
+        return [middle_cut(name, 60) for name in names]
+    return [f"{middle_cut(name, 40)} · {shape}" for name, shape in zip(names, shapes, strict=True)]
 
 
 def _deployment(view: View, longest: int = 60) -> str:
@@ -105,14 +113,16 @@ def headline(views: Sequence[View]) -> str:
     if len(views) == 1:
         return view_sentence(views[0])
     decided = [v.decision for v in views if v.decision is not None]
+    shapes, deployments = ({getattr(v.frontier, of) for v in views} for of in ("shape", "deployment"))
+    what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
     if not decided:
-        return f"The frontiers of {len(views)} workloads"
+        return f"The frontiers of {len(views)} {what}"
     met = sum(d.verdict is Verdict.MEETS for d in decided)
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(decided):
-        return f"{'Both' if met == 2 else f'All {met}'} workloads keep {promise}"
-    return f"{met} of {len(decided)} workloads are proven to keep {promise}"
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+    return f"{met} of {len(decided)} {what} are proven to keep {promise}"
 
 
 def view_sentence(view: View, *, brief: bool = False) -> str:
@@ -128,7 +138,8 @@ def view_sentence(view: View, *, brief: bool = False) -> str:
     best = max(ends, key=lambda p: p.metrics[up].value if metric(up).better == "higher" else -p.metrics[up].value)
     tail = value_text(across, best.metrics[across].value)
     most = value_text(up, best.metrics[up].value, view.gpus)
-    return f"Up to {most} at {metric(across).label} {tail} ({setting(best.concurrency)})"
+    said = f"Up to {most} at {metric(across).label} {tail}"
+    return said if brief else f"{said} ({setting(best.concurrency)})"
 
 
 def key_line(views: Sequence[View]) -> str:
@@ -136,12 +147,14 @@ def key_line(views: Sequence[View]) -> str:
     roles = {role_of(p, v.frontier) for v in views for p in v.mine}
     estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
     parts = list(filter(None, [_deployment(views[0])])) if len({v.frontier.deployment for v in views}) == 1 else []
-    parts += [_shape_words(views[0])] if len(views) == 1 else []
+    parts += [_shape_words(views[0])] if len({v.frontier.shape for v in views}) == 1 else []
     if Role.FRONTIER in roles:
         parts.append("staircase = measured frontier")
     if any(v.band for v in views):
         parts.append("shade = 90% of resamples")
     parts.append("number = concurrency")
+    if len(views) > 1:
+        parts.append("each panel has its own axes")
     known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
     parts.append(doubt_words(views))
     if any(math.isinf(e.high) or math.isinf(e.low) for e in known):

@@ -1,7 +1,6 @@
 """Several frontiers on the same axes: two that are compared, or up to four runs or deployments side by side."""
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,13 +28,13 @@ from frontier.present.picture import (
     staircase,
     text_lines,
 )
-from frontier.present.wording import Provenance, clean, clean_name, limits_text, named_value, per_gpu, setting
+from frontier.present.wording import Provenance, apart, clean, clean_name, limits_text, named_value, per_gpu, setting
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
 SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
-SHORT, LONGEST = 24, 110
-"""Characters of a name that fits its staircase as it is; of a title that names all."""
+LONGEST = 110
+"""Characters of a title that names all."""
 FEW = 10
 """Up to so many settings of a staircase are all numbered."""
 
@@ -194,24 +193,6 @@ def _telling(marks: Sequence[Mark]) -> list[Mark]:
     ends = {m.concurrency for m in (*marks[:1], *marks[-1:])}
     few = len(marks) <= FEW
     return [m for m in marks if few or m.chosen or m.concurrency in ends or m.concurrency & (m.concurrency - 1) == 0]
-
-
-def apart(names: Sequence[str]) -> list[str]:
-    """Long names without what all of them begin and end with: what is left tells them apart on their staircases."""
-    if len(set(names)) < 2 or max(map(len, names)) <= SHORT:
-        return list(names)
-    head = _alike(names)
-    head = head[: max(head.rfind(ch) for ch in "-_/ ") + 1]
-    tail = _alike([name[len(head) :][::-1] for name in names])[::-1]
-    cuts = [at for at in map(tail.find, "-_/ ") if at >= 0]
-    tail = tail[min(cuts) :] if cuts else ""
-    return [("…" if head else "") + name[len(head) : len(name) - len(tail)] + ("…" if tail else "") for name in names]
-
-
-def _alike(names: Sequence[str]) -> str:
-    """What all of them begin with."""
-    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
-    return "".join(chars[0] for chars in same)
 
 
 def _names_sentence(groups: Sequence[Group]) -> str:

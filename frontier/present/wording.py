@@ -1,14 +1,17 @@
 """The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
 
+import itertools
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.metrics import Unit, metric
 from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
 from frontier.units import format_number, format_seconds, format_share
 
+SHORT = 24
+"""Characters of a name that need no shortening among others."""
 RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
 
 
@@ -52,6 +55,24 @@ def middle_cut(text: str, longest: int) -> str:
         return text
     tail = (longest - 1) // 2
     return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
+def apart(names: Sequence[str]) -> list[str]:
+    """Long names without what all of them begin and end with: what is left tells them apart ."""
+    if len(set(names)) < 2 or max(map(len, names)) <= SHORT:
+        return list(names)
+    head = _alike(names)
+    head = head[: max(head.rfind(ch) for ch in "-_/ ") + 1]
+    tail = _alike([name[len(head) :][::-1] for name in names])[::-1]
+    cuts = [at for at in map(tail.find, "-_/ ") if at >= 0]
+    tail = tail[min(cuts) :] if cuts else ""
+    return [("…" if head else "") + name[len(head) : len(name) - len(tail)] + ("…" if tail else "") for name in names]
+
+
+def _alike(names: Sequence[str]) -> str:
+    """What all of them begin with."""
+    same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
+    return "".join(chars[0] for chars in same)
 
 
 def per_gpu(name: str, gpus: int | None) -> float:

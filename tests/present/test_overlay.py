@@ -11,7 +11,8 @@ from frontier.present.captions import View
 from frontier.present.drawn import Picture, Role
 from frontier.present.figure import render
 from frontier.present.layout import Rect
-from frontier.present.overlay import Group, apart, together
+from frontier.present.overlay import Group, together
+from frontier.present.wording import apart
 from frontier.views import grouped
 
 

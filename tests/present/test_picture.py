@@ -379,3 +379,19 @@ def test_hostile_names_are_cleaned() -> None:
     assert "\u202e" not in said(found)
     assert "\x00" not in said(found)
     assert "evil]0;title" in said(found)
+
+
+def test_panels_of_deployments_are_called_by_what_differs() -> None:
+    names = [f"MiniMax-M2.5-b200_sxm-vllm-v0.19.0-fp8-tp{n}-attention_dp1-moe" for n in (2, 4, 8)]
+    views = [View(p, toy_frontier(p), limits=()) for p in (toy_points((1, 8, 64), deployment=name) for name in names)]
+    found = small_multiples(views)
+
+    assert "The frontiers of 3 deployments" == found.title
+    assert ["…tp2…", "…tp4…", "…tp8…"] == [panel.name for panel in found.panels]
+    assert "ISL 1024 / OSL 256" in said(found)
+    assert "each panel has its own axes" in said(found)
+    assert "Up to 2,825 tok/s at p99 TTFT 418 ms" in said(found)
+
+    mixed = [*views[:2], *(View(p, toy_frontier(p)) for p in [toy_points((1, 8), shape=Shape.of(64, 8))])]
+    assert "The frontiers of 3 workloads" == small_multiples(mixed).title
+    assert "default · 64/8" == small_multiples(mixed).panels[-1].name
