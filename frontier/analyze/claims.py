@@ -17,8 +17,8 @@ ALPHA = 0.05
 LOOK_SIZES = (1, 1, 2, 4, 8)
 """A rung's requests come in at most these many trials, in multiples of the first, with a look after each."""
 LOOKS = len(LOOK_SIZES)
-CHAINS = 4
-"""Climbs on fresh data: the first, and one more after each of at most three rungs given up."""
+CHAINS = 3
+"""Climbs on fresh data: the first, and one more after each of at most two rungs given up."""
 RUNG_ALPHA = ALPHA / (CHAINS * LOOKS)
 """One-sided error of each look at a rung, so that a search as a whole errs with ALPHA at most."""
 HOPELESS_ERRORS = 0.05
