@@ -220,7 +220,8 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.fault("too few file descriptors or local ports")
 def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[1, 512]"))
+    nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
+    (tmp_path / "sweep.yaml").write_text(nowhere.replace("[1, 4]", "[1, 512]"))
     process = subprocess.Popen(
         [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

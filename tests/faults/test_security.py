@@ -175,6 +175,7 @@ def test_what_is_no_key_is_refused_and_not_repeated(text: str, tmp_path: Path) -
         read_key_file(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_key_file_serves_a_sweep_and_is_copied_nowhere(tmp_path: Path) -> None:
     key_file(tmp_path)
     parrot = Parrot()
