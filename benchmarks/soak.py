@@ -47,6 +47,7 @@ from frontier.sweep import Conductor, Quiet
 SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)
 CONFIG = """\
 endpoint: {url}
+api: completions
 shapes: [32/16]
 concurrency: [64, 96, 128]
 sla: {{p90_tpot: 38ms, error_rate: 1%}}

@@ -25,6 +25,9 @@ from frontier.model import Outcome, Record, Shape
 from frontier.units import format_seconds
 
 _TRIES, _TRY_EVERY = 3, 3.0
+_PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
+_BUSY = (408, 425, 429, 502, 503, 504)
+"""What a server answers, or a gateway before it, that is not able to just now."""
 _PROBE_ISL, _PROBE_OSL = 48, 16
 TOKENS_PER_CHUNK = 1.25
 """More than this, in sixteen tokens, is no accident of a character cut in two."""
@@ -215,7 +218,11 @@ class _Flight:
         self.note("model", True, f"{self.target.model}{others}{context}")
 
     async def _first_stream(self, client: Client) -> Record:
-        """Try the apis in order of preference; the first that streams settles `target.api`."""
+        """Try the apis in order of preference; the first that streams settles `target.api`.
+
+        The next is tried only where a route is not there or cannot stream. A failure that passes says nothing of the
+        route, and to go on would measure another api than the same server has measured at any other time.
+        """
         wanted = self.target.api
         apis = ("completions", "chat") if wanted == "auto" else (wanted,)
         text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
@@ -232,8 +239,8 @@ class _Flight:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
             tried.append(Tried(DIALECTS[self.target.dialect or "openai"].paths[api], record, exchange))
-            if record.outcome is Outcome.TIMEOUT:
-                break  # a route that is not there says so at once; another would only take as long again
+            if record.outcome in _PASSING or record.status in _BUSY:
+                break
         raise unanswered(self.target.base_url, tried)
 
     def _judge(self, record: Record) -> bool:

@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import platform
 import resource
 import time
+from pathlib import Path
 
 import pytest
 
@@ -145,6 +147,19 @@ def test_the_collector_is_left_as_it_was() -> None:
     with Watchdog(time.perf_counter):
         assert hooks != gc.callbacks
     assert (hooks, thresholds, 0) == (gc.callbacks, gc.get_threshold(), gc.get_freeze_count())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps what is freed")
+def test_what_the_last_trial_needed_goes_back_to_the_system() -> None:
+    kept = [bytes(2_000) for _ in range(60_000)][::15]  # 120 MB, with something that stays every 30 kB
+    before = resident()
+    with Watchdog(time.perf_counter):
+        assert resident() < before - 60e6
+    assert len(kept) == 4_000
+
+
+def resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_the_limit_on_open_files_is_raised_when_it_must_be() -> None:

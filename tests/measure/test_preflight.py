@@ -10,7 +10,7 @@ import pytest
 import trustme
 from certificates import secure
 from engine import Engine
-from hostile import BEHAVIOURS, Call, Hostile
+from hostile import BEHAVIOURS, Call, Hostile, missing
 from proxies import listening
 
 from frontier.errors import MeasurementError, MisaskedError
@@ -174,6 +174,28 @@ def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> No
     error = refusal(target(server, "plain_json", model="m"))
     assert "no streamed answer" in error.what
     assert "/v1/completions and /v1/chat/completions: the answer is application/json, not a stream" in error.what
+
+
+@pytest.mark.parametrize(
+    ("said", "settles"),
+    [("no_such_thing", "chat"), ("plain_json", "chat"), ("invalid", "chat"), ("not_ready", None), ("too_many", None),
+     ("reset_mid", None), ("error_object", None)],
+)  # fmt: skip
+def test_chat_is_measured_where_completions_are_not_there_and_not_where_they_just_failed(
+    server: Hostile, said: str, settles: str | None
+) -> None:
+    async def answer(call: Call) -> None:
+        if call.method == "POST" and not call.path.endswith("/chat/completions"):
+            await BEHAVIOURS.get(said, missing)(call)
+        else:
+            await engine.answer(call)
+
+    engine = Engine("p_half")
+    BEHAVIOURS["p_half"] = answer
+    if settles:
+        assert settles == look(target(server, "p_half")).target.api
+    else:
+        assert "/v1/completions: " in refusal(target(server, "p_half")).what
 
 
 def only_completions(name: str, said: str) -> None:
