@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from frontier.cli.sweep import consent
+from frontier.cli.consent import consent, consent_to_secrets
 from frontier.config import load_config
 from frontier.errors import MisaskedError
 from frontier.model import Phase
@@ -244,6 +244,33 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     assert "would have these commands run on this machine:\n  touch pwned; sleep 60" in said.err
     assert "copy it to a file of your own" in said.err
     assert not (tmp_path / "pwned").exists()
+
+
+def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text(
+        "endpoint: https://elsewhere.invalid/v1\nshapes: [8/8]\nconcurrency: [1]\n"
+        "api_key_env: CLOUD_KEY\nheaders: {X-Other: '${OTHER_KEY}'}\n"
+    )
+    said = frontier("sweep", "config.yaml", cwd=tmp_path, here=True, CLOUD_KEY="k" * 20, OTHER_KEY="o" * 20)
+    assert said.code == 2
+    assert "  $CLOUD_KEY to https://elsewhere.invalid/v1\n  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
+    assert "is not sent" in said.err
+
+
+def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:
+    text = "endpoint: https://mine.invalid/v1\nshapes: [8/8]\nconcurrency: [1]\napi_key_env: CLOUD_KEY\n"
+    own, run = tmp_path / "sweep.yaml", tmp_path / "run" / "config.yaml"
+    run.parent.mkdir()
+    for file in (own, run, run.parent / "sweep.yaml"):
+        file.write_text(text)
+    config = load_config(text, "config.yaml")
+    consent_to_secrets(run, config, own)
+    own.write_text(text.replace("mine", "other"))
+    for begun_with in (own, run.parent / "sweep.yaml", tmp_path / "gone.yaml"):
+        with pytest.raises(MisaskedError, match="if the run is yours, go where its config"):
+            consent_to_secrets(run, config, begun_with)
+    consent_to_secrets(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
 
 
 class Terminal(io.StringIO):

@@ -53,6 +53,7 @@ def command(
       frontier sweep sweep.yaml --add-concurrency 48,96
     """
     from frontier.cli.asked import read_asked
+    from frontier.cli.consent import consent
     from frontier.plan import make_plan
 
     asked = read_asked(config_file, output, settings, until, add, only, prometheus)
@@ -108,18 +109,6 @@ def _sweep(
         raise
     finally:
         farewell(asked.config, path, end, code, decisions, reason)
-
-
-def consent(config_file: Path, config: "Config") -> None:
-    """Commands come from the user's own config: one that lies in a run directory may be anybody's, so it is asked."""
-    if not config.commands or not (config_file.absolute().parent / "manifest.json").exists():
-        return
-    listed = "\n".join(f"  {command}" for command in config.commands)
-    say(f"{config_file} lies in a run directory, and would have these commands run on this machine:\n{listed}")
-    if not sys.stdin.isatty() or not click.confirm("run them?", err=True):
-        raise MisaskedError(
-            f"the commands of {config_file} were not run", "read it, then copy it to a file of your own and name that"
-        )
 
 
 def _provenance(config_file: Path) -> dict[str, str]:

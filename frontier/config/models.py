@@ -188,6 +188,13 @@ class Config(Strict):
         listed = [c for d in self.deployments for c in d.commands]
         return tuple(dict.fromkeys([*listed, *([own] if own is not None else [])]))
 
+    @property
+    def secrets(self) -> tuple[tuple[str, str], ...]:
+        """Where each secret would be sent: the name of its variable or file, and the endpoint."""
+        named = [(f"${name}", d.endpoint) for d in self.deployments for name in d.secret_variables()]
+        files = [(d.api_key_file, d.endpoint) for d in self.deployments if d.api_key_file is not None]
+        return tuple(dict.fromkeys([*named, *files]))
+
     def window_requests(self, concurrency: int) -> int:
         """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""
         return max(self.requests, TURNS * concurrency)
