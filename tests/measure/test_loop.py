@@ -226,6 +226,15 @@ def test_stop_ends_the_trial_at_once_with_everything_on_record(server: Hostile) 
     assert [Outcome.CANCELLED] * 6 == [r.outcome for r in records]
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Also where the tests themselves run in the background of a shell, which has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     engine = Engine("ctrl_c", ttft=5.0).install()
     records: list[Record] = []
