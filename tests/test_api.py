@@ -31,6 +31,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: simulator\nsimulator: {step_base: 2ms}\nshapes: [32/4]\nconcurrency: [1, 2]\n"

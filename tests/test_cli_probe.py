@@ -51,6 +51,7 @@ def test_something_that_never_answers_is_not_waited_for(monkeypatch: pytest.Monk
         assert isinstance(run().exception, MisaskedError)
 
 
+@pytest.mark.slow
 def test_the_servers_of_a_config_are_probed_as_it_reaches_them(simulator: SimulatorProcess, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(
         f"shapes: [100/10]\nheaders: {{X-Tenant: blue}}\ndeployments:\n"

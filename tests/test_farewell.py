@@ -70,7 +70,9 @@ def test_a_webhook_gets_the_facts_and_its_address_stays_secret() -> None:
     assert say_farewell(finish, FACTS, {}) == "on_finish: the variable of its address is not set"
 
 
-@pytest.mark.parametrize(("hook", "warned"), [("'cat > told.json'", False), ("'exit 9'", True)])
+@pytest.mark.parametrize(
+    ("hook", "warned"), [("'cat > told.json'", False), pytest.param("'exit 9'", True, marks=pytest.mark.slow)]
+)
 def test_a_sweep_tells_how_it_ended_and_ends_the_same_when_that_fails(hook: str, warned: bool, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(f"{TINY}on_finish: {hook}\n")
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path)

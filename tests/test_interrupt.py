@@ -42,9 +42,8 @@ max_time: 20s
 """
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param("warmup", marks=pytest.mark.slow), "window", pytest.param("hold", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["warmup", "window", "hold"])
 def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
     text = SLOW.replace("64/20", "64/60") if stage == "hold" else SLOW  # the hold is as long as a request takes
     config = load_config(text, "sweep.yaml")
@@ -213,6 +212,7 @@ def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     assert err.rstrip().endswith("frontier sweep sweep.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("SIGKILL at a random moment")
 def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SLOW)

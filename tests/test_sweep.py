@@ -30,6 +30,7 @@ def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> Non
     assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
 
 
+@pytest.mark.slow
 def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], sla="{p99_tpot: 8ms}", refine=4)
     run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)

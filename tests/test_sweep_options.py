@@ -88,6 +88,7 @@ def test_what_cannot_be_added_is_told(here: Path, tmp_path: Path) -> None:
     assert "there is no run of this sweep to add concurrency 4 to" in said.err
 
 
+@pytest.mark.slow
 def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(here: Path) -> None:
     run = str(the_run(here).relative_to(here))
     other = sweep(here, "-o", run, "--set", "seed=9")

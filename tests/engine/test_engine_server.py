@@ -202,6 +202,7 @@ def test_several_tokens_leave_in_one_event_under_speculative_decoding():
     assert 59 <= drafts + sum(by_position) <= 59 + 3
 
 
+@pytest.mark.slow
 def test_disaggregated_pools_serve_over_http_as_in_virtual_time():
     spec = EngineSpec.from_mapping(
         {

@@ -222,7 +222,8 @@ CLASSES = {
 
 
 @pytest.mark.fault("reset, close, silence, drip, garbage, empty stream, error in the stream, no stream")
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k == "reset" else SLOW) for k in CLASSES])
+@SLOW
+@pytest.mark.parametrize("kind", CLASSES)
 def test_requests_that_fail_one_by_one_are_failures_of_their_kind_and_never_sent_again(
     kind: str, server: FaultyServer, tmp_path: Path
 ) -> None:

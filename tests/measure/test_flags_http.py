@@ -218,6 +218,7 @@ def test_what_cannot_be_claimed_or_cannot_be_is_said(found: Found) -> None:
     assert "1000 for a p99" in raised["too_few_samples"].limit
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_keep_up_says_so() -> None:
     """A prompt source that takes 30 ms of CPU on the event loop, as a tokenizer would."""
     engine = slow("f_client")
@@ -246,6 +247,7 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     assert "16 ±2.00%" == raised["under_concurrency"].limit
 
 
+@pytest.mark.slow
 def test_a_collectors_pause_in_the_window_is_seen() -> None:
     engine, kept, records = slow("f_gc"), [], []
 

@@ -62,6 +62,7 @@ def test_without_a_gpu_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not [name for name in measured().server if name.startswith("gpu_")]
 
 
+@pytest.mark.slow
 def test_a_tool_that_fails_or_hangs_is_no_trouble(smi: Path) -> None:
     tool = smi.parent / "nvidia-smi"
     for script in ("#!/bin/sh\nexit 9\n", "#!/bin/sh\necho NVIDIA-SMI has failed\nsleep 60\n", "not a program"):

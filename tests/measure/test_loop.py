@@ -251,6 +251,7 @@ def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     assert [Outcome.CANCELLED] * 3 == [r.outcome for r in records]
 
 
+@pytest.mark.slow
 def test_a_server_that_was_never_there_is_lost_soon(server: Hostile) -> None:
     began = time.perf_counter()
     measurement, records = go(trial(4), Target("http://127.0.0.1:1", "m", "chat", dialect="vllm"))

@@ -51,6 +51,7 @@ def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
     assert late[len(late) // 2] < max(0.01, 3 * (measurement.health.loop_lag_p99 or 0))
 
 
+@pytest.mark.slow
 def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> None:
     engine = Engine("jam", ttft=0.1, itl=0.0).install()
     measurement, records = go(server, engine, rate=40, cap=2, max_time=3.0)
