@@ -5,12 +5,10 @@ import errno
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -372,42 +370,3 @@ def test_a_crash_log_is_the_users_own_and_holds_no_secret(
     assert "RuntimeError" in said
     assert "hunter2" not in said
     assert "abcdefgh" not in said
-
-
-def slow_sweep(tmp_path: Path, **how: Any) -> subprocess.Popen[bytes]:
-    (tmp_path / "sweep.yaml").write_text(BIG.replace("[1, 4]", "[1]"))
-    command = [sys.executable, "-m", "frontier", "sweep", "sweep.yaml", "-o", "run"]
-    return subprocess.Popen(command, cwd=tmp_path, **how)
-
-
-def wait_for(condition: Callable[[], object], limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@pytest.mark.fault("a closed terminal, under nohup")
-@pytest.mark.slow
-def test_nohup_is_obeyed(tmp_path: Path) -> None:
-    process = slow_sweep(
-        tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )  # fmt: skip
-    wait_for(lambda: list(tmp_path.glob("run/trials/*.part")))
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(120) in (0, 4, 5)
-    assert finished(tmp_path / "run") == [1]
-
-
-@pytest.mark.fault("a closed terminal")
-@pytest.mark.slow
-def test_a_terminal_that_is_closed_stops_the_sweep_as_ctrl_c_does(tmp_path: Path) -> None:
-    ours, theirs = os.openpty()
-    process = slow_sweep(tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
-    os.close(theirs)
-    wait_for(lambda: list(tmp_path.glob("run/trials/*.part")))
-    os.close(ours)
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(60) == 130
-    assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "interrupted"
