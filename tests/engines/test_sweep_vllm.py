@@ -141,7 +141,7 @@ def test_probe_finds_nothing_to_complain_of(swept: Swept) -> None:
     said = frontier("probe", f"{swept.url}/v1", "--json", cwd=swept.run.path)
     checks = json.loads(said.out)["checks"]
     assert 0 == said.code
-    assert [] == [c for c in checks if c["state"] != "ok"]
+    assert [] == [c for c in checks if c["state"] in ("warn", "fail")]
     assert any("vllm" in c["detail"] for c in checks)
 
 
