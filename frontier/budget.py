@@ -144,11 +144,15 @@ class Pace:
         longest = max(trial.max_time, *(took.seconds for _, took in self.seen))
         return min(longest, max(trial.min_time, _between(known, trial.concurrency) * trial.requests))
 
+    def same(self, trial: Trial) -> list[Amount]:
+        """What trials of the very same setting and size took."""
+        return [took for other, took in self.seen if _setting(other) == _setting(trial)]
+
     def need(self, trial: Trial, rate: float = 0.0) -> Amount:
         """What a trial will take, at `rate` dollars per second. `max_time` bounds what nobody knows yet."""
         expected = self.seconds(trial)
         seconds = trial.max_time if expected is None else expected
-        same = [took for other, took in self.seen if _setting(other) == _setting(trial) and took.requests > 0]
+        same = [took for took in self.same(trial) if took.requests > 0]
         requests = float(trial.requests + 3 * trial.concurrency)
         tokens = requests * trial.shape.osl.mean
         if same:

@@ -8,12 +8,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from frontier.backend import VirtualBackend
 from frontier.config import Config, load_config
 from frontier.engine.virtual import truth
-from frontier.model import Trial
+from frontier.model import Measurement, Trial
 from frontier.plan import make_plan
 from frontier.results import Run, load
 from frontier.store import RunDirectory
@@ -106,6 +107,35 @@ def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
 
     with open_run(path, config, text) as run:
         return told, asyncio.run(go(run))
+
+
+class Clock(VirtualBackend):
+    """Time passes only while a trial runs; each takes what its engine takes."""
+
+    now = 1_000_000.0
+
+    async def run(self, trial: Trial, **how: Any) -> Measurement:
+        measurement = await super().run(trial, **how)
+        self.now += measurement.window.end
+        return measurement
+
+
+def conduct_by_the_clock(path: Path, text: str, backend: Clock, **how: Any) -> tuple[Told, SweepEnd]:
+    """A whole sweep, its clocks those of the backend."""
+    config, told = load_config(text, "sweep.yaml"), Told()
+
+    def clock() -> float:
+        return backend.now
+
+    with open_run(path, config, text) as run:
+        plan, stop = make_plan(config), asyncio.Event()
+        conductor = Conductor(config, plan, run, backend, told, stop, clock=clock, wall=clock, **how)
+        return told, asyncio.run(conductor.conduct())
+
+
+def clocked(text: str, kind: type[Clock] = Clock) -> Clock:
+    """The embedded engine of a config, with a clock."""
+    return kind({d.name: d.engine_spec() for d in load_config(text, "sweep.yaml").deployments})
 
 
 def true_operating_point(text: str, among: Sequence[int]) -> int | None:

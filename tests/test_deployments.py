@@ -255,7 +255,7 @@ def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp
     said = frontier("sweep", "config.yaml", cwd=tmp_path, here=True, CLOUD_KEY="k" * 20, OTHER_KEY="o" * 20)
     assert said.code == 2
     assert "  $CLOUD_KEY to https://elsewhere.invalid/v1\n  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
-    assert "is not sent" in said.err
+    assert "nobody agreed that config.yaml may send them" in said.err
 
 
 def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:

@@ -9,25 +9,17 @@ import frontier
 
 ROOT = Path(frontier.__file__).parent
 
+PROGRAM = {
+    "results", "samplefile", "versus", "backend", "sweep", "importing", "verify", "views", "forecast", "lights",
+    "placement",
+}  # fmt: skip
 FLOORS: list[set[str]] = [
     {"model", "units", "errors", "_version"},
     {"metrics", "redaction", "files"},
     {"measure", "engine", "codec", "lock", "store", "warden"},
     {"analyze", "exchange", "config", "template"},
     {"present", "plan", "budget"},
-    {
-        "results",
-        "samplefile",
-        "versus",
-        "backend",
-        "sweep",
-        "importing",
-        "verify",
-        "views",
-        "forecast",
-        "lights",
-        "placement",
-    },
+    PROGRAM,
     {"cli", "__main__"},
 ]
 # Rooms made of several top-level modules: sideways imports inside them are allowed.
@@ -35,19 +27,7 @@ ROOMS = [
     {"codec", "lock", "store"},
     {"model", "units", "errors", "_version"},
     {"config"},
-    {
-        "results",
-        "samplefile",
-        "versus",
-        "backend",
-        "sweep",
-        "importing",
-        "verify",
-        "views",
-        "forecast",
-        "lights",
-        "placement",
-    },
+    PROGRAM,
     {"cli", "__main__"},
 ]
 PURE = ("config", "plan.py", "budget.py", "analyze")

@@ -8,43 +8,15 @@ from typing import Any
 
 import pytest
 
-from frontier.backend import Facts, VirtualBackend
-from frontier.config import DeploymentConfig, load_config
+from frontier.backend import Facts
+from frontier.config import DeploymentConfig
 from frontier.errors import MeasurementError
 from frontier.model import Measurement, Trial
-from frontier.plan import make_plan
 from frontier.store import RunDirectory
-from frontier.sweep import Conductor, SweepEnd, servers
-from tests.sweeps import ENGINES, Told, config_text, open_run
+from frontier.sweep import servers
+from tests.sweeps import ENGINES, Clock, clocked, conduct_by_the_clock, config_text
 
 TEXT = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
-
-
-class Clock(VirtualBackend):
-    """Time passes only while a trial runs; each takes what its engine takes."""
-
-    now = 1_000_000.0
-
-    async def run(self, trial: Trial, **how: Any) -> Measurement:
-        measurement = await super().run(trial, **how)
-        self.now += measurement.window.end
-        return measurement
-
-
-def conduct(path: Path, text: str, backend: Clock, **how: Any) -> tuple[Told, SweepEnd]:
-    config, told = load_config(text, "sweep.yaml"), Told()
-
-    def clock() -> float:
-        return backend.now
-
-    with open_run(path, config, text) as run:
-        plan, stop = make_plan(config), asyncio.Event()
-        conductor = Conductor(config, plan, run, backend, told, stop, clock=clock, wall=clock, **how)
-        return told, asyncio.run(conductor.conduct())
-
-
-def engine(text: str, kind: type[Clock] = Clock) -> Clock:
-    return kind({d.name: d.engine_spec() for d in load_config(text, "sweep.yaml").deployments})
 
 
 def last_spent(path: Path) -> dict[str, float]:
@@ -57,20 +29,20 @@ def last_spent(path: Path) -> dict[str, float]:
 
 def test_a_budget_of_dollars_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
     text = TEXT + "price: $36/h\n"
-    conduct(tmp_path / "whole", text, whole := engine(text))
+    conduct_by_the_clock(tmp_path / "whole", text, whole := clocked(text))
     dollars = (whole.now - Clock.now) * 0.01
     assert last_spent(tmp_path / "whole")["dollars"] == pytest.approx(dollars, abs=0.005)
-    told, end = conduct(tmp_path / "run", f"{text}budget: {{cost: ${0.6 * dollars:.2f}}}\n", engine(text))
+    told, end = conduct_by_the_clock(tmp_path / "run", f"{text}budget: {{cost: ${0.6 * dollars:.2f}}}\n", clocked(text))
     assert end == "budget"
     assert 0.4 * dollars < last_spent(tmp_path / "run")["dollars"] <= 0.6 * dollars
     assert any(f"the budget had no room: cost ${0.6 * dollars:.2f}" in note for note in told.notes)
 
 
 def test_a_deadline_drops_the_least_valuable_and_names_it(tmp_path: Path) -> None:
-    conduct(tmp_path / "whole", TEXT, whole := engine(TEXT))
+    conduct_by_the_clock(tmp_path / "whole", TEXT, whole := clocked(TEXT))
     at = Clock.now + 0.8 * (whole.now - Clock.now)
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))[:-3]
-    told, end = conduct(tmp_path / "run", f"{TEXT}budget: {{until: '{until}'}}\n", engine(TEXT))
+    told, end = conduct_by_the_clock(tmp_path / "run", f"{TEXT}budget: {{until: '{until}'}}\n", clocked(TEXT))
     assert end == "budget"
     (dropped,) = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "dropped"]
     assert {1, 2, 4, 8, 16, 32, 64} == {t.concurrency for t in told.finished if t.repeat == 1}
@@ -90,7 +62,7 @@ TWO = TEXT.replace("endpoint: simulator\n", "").replace("simulator: ", "# ") + (
 
 
 def test_deployments_that_are_up_take_turns_setting_by_setting(tmp_path: Path) -> None:
-    told, end = conduct(tmp_path / "run", TWO, engine(TWO))
+    told, end = conduct_by_the_clock(tmp_path / "run", TWO, clocked(TWO))
     assert end == "finished"
     pairs = list(zip(told.finished[::2], told.finished[1::2], strict=True))
     assert 14 == len(pairs)
@@ -138,7 +110,7 @@ class Loses(Clock):
 def test_a_lost_server_is_asked_less_and_less_often_and_left_alone_as_long_as_it_asks(
     wait: float | None, answers: int, pauses: list[float], end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend = engine(TEXT, Loses)
+    backend = clocked(TEXT, Loses)
     assert isinstance(backend, Loses)
     backend.wait, backend.answers, slept = wait, answers, []
 
@@ -147,6 +119,6 @@ def test_a_lost_server_is_asked_less_and_less_often_and_left_alone_as_long_as_it
         backend.now += seconds
 
     monkeypatch.setattr(servers, "sleep_or_stop", sleep)
-    told, ended = conduct(tmp_path / "run", TEXT, backend, ready_wait=100.0)
+    told, ended = conduct_by_the_clock(tmp_path / "run", TEXT, backend, ready_wait=100.0)
     assert (end, pauses) == (ended, slept)
     assert (4 in {t.concurrency for t in told.finished}) == (end == "finished")

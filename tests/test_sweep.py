@@ -16,7 +16,17 @@ from frontier.present.report import page_of
 from frontier.results import load
 from frontier.store import RunDirectory
 from frontier.sweep import Conductor
-from tests.sweeps import ENGINES, Told, config_text, open_run, sweep_in_virtual_time, true_operating_point
+from tests.sweeps import (
+    ENGINES,
+    Clock,
+    Told,
+    clocked,
+    conduct_by_the_clock,
+    config_text,
+    open_run,
+    sweep_in_virtual_time,
+    true_operating_point,
+)
 
 GRID = (1, 2, 4, 8, 16, 32, 64)
 
@@ -175,26 +185,9 @@ def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:
     assert 1 <= len(told.finished) <= 3
 
 
-class Clock(VirtualBackend):
-    """Time passes only while a trial runs; each takes what its engine takes."""
-
-    now = 1_000_000.0
-
-    async def run(self, trial: Trial, **how: Any) -> Measurement:
-        measurement = await super().run(trial, **how)
-        self.now += measurement.window.end
-        return measurement
-
-
 def sweep_by_the_clock(path: Path, text: str) -> tuple[Clock, Told, str]:
-    config, told = load_config(text, "sweep.yaml"), Told()
-    backend = Clock({d.name: d.engine_spec() for d in config.deployments})
-    with open_run(path, config, text) as run:
-        conductor = Conductor(
-            config, make_plan(config), run, backend, told, asyncio.Event(),
-            clock=lambda: backend.now, wall=lambda: backend.now,
-        )  # fmt: skip
-        return backend, told, asyncio.run(conductor.conduct())
+    backend = clocked(text)
+    return backend, *conduct_by_the_clock(path, text, backend)
 
 
 def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:

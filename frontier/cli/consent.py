@@ -46,4 +46,4 @@ def _ask(file: Path, what: str, lines: Iterable[str], act: str, begun_with: Path
     way_out = "read it, then copy it to a file of your own and name that"
     if begun_with is not None:
         way_out = f"if the run is yours, go where its config {begun_with} is, or answer at a terminal"
-    raise MisaskedError(f"what {file} would {act} is not {'sent' if act == 'send' else act}", way_out)
+    raise MisaskedError(f"nobody agreed that {file} may {act} them", way_out)

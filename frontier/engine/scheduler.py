@@ -255,7 +255,7 @@ class Scheduler:
     def _grow(self, index: int) -> tuple[RequestId, ...]:
         """Give the decodes the blocks they write to in this step; who had to be preempted for it."""
         opening = index % self._block
-        preempted = self._make_room(opening, index) if self._phase[opening] > self.kv.free else ()
+        preempted = self._make_room(opening) if self._phase[opening] > self.kv.free else ()
         self.kv.take(self._phase[opening])
         return preempted
 
@@ -329,7 +329,8 @@ class Scheduler:
         self._ending.setdefault(index + request.output - request.made - 1, []).append(request)
 
     def _leave(self, request: Request) -> None:
-        """Out of the batch before the step `self._index`: blocks, context and the planned end are taken back."""
+        """Out of the batch before the step `self._index`, its tokens counted: blocks, context and the planned end are
+        taken back."""
         del self._decoding[request.id]
         stayed = self._index - request.joined - 1
         kv = request.kv + stayed
@@ -340,6 +341,7 @@ class Scheduler:
         if not self._ending[end]:
             del self._ending[end]
         self.kv.release(request.held, self._blocks(kv))
+        request.made += stayed + 1
 
     def _finish(self, index: int) -> tuple[RequestId, ...]:
         """The requests whose last token came in step `index` leave."""
@@ -355,20 +357,23 @@ class Scheduler:
             self.kv.release(request.held, self._blocks(total - 1))
         return tuple(request.id for request in ending)
 
-    def _make_room(self, opening: int, index: int) -> tuple[RequestId, ...]:
-        """Preempt from the tail until the decodes left get their blocks; the preempted wait at the queue's head."""
+    def _make_room(self, opening: int) -> tuple[RequestId, ...]:
+        """Preempt from the tail until the decodes left get their blocks."""
         out = []
         while self._phase[opening] > self.kv.free:
-            if self._prefilling:
-                request = self._prefilling.pop()
-                self.kv.release(request.held, self._blocks(request.prompt + request.made))
-            else:
-                request = self._decoding[next(reversed(self._decoding))]
-                self._leave(request)
-                request.made += index - request.joined
-                request.joined = -1
-            request.held, request.read = [], 0
-            self._waiting.appendleft(request)
-            out.append(request.id)
-        self.preemptions += len(out)
+            out.append(self._preempt())
         return tuple(out)
+
+    def _preempt(self) -> RequestId:
+        """The latest arrival loses its KV and waits at the queue's head."""
+        if self._prefilling:
+            request = self._prefilling.pop()
+            self.kv.release(request.held, self._blocks(request.prompt + request.made))
+        else:
+            request = self._decoding[next(reversed(self._decoding))]
+            self._leave(request)
+            request.joined = -1
+        request.held, request.read = [], 0
+        self._waiting.appendleft(request)
+        self.preemptions += 1
+        return request.id

@@ -72,21 +72,7 @@ class SpeculativeScheduler(Scheduler):
                 request.blocks += need
             self._brought[name] = drafts
             self._context += known + drafts
-        self.preemptions += len(out)
         return tuple(out)
-
-    def _preempt(self) -> RequestId:
-        """The latest arrival loses its KV and waits at the queue's head."""
-        if self._prefilling:
-            request = self._prefilling.pop()
-            self.kv.release(request.held, self._blocks(request.prompt + request.made))
-        else:
-            request = self._decoding[next(reversed(self._decoding))]
-            self._leave(request)
-            request.joined = -1
-        request.held, request.read = [], 0
-        self._waiting.appendleft(request)
-        return request.id
 
     def _budgeted(self) -> int:
         return len(self._decoding) + sum(self._brought.values())

@@ -47,14 +47,8 @@ class Timing:
 
     def seconds(self, trial: Trial, pace: Pace, histories: Mapping[Setting, History]) -> float | None:
         """Seconds one trial will take; None when nothing says so."""
-        same = [
-            took.seconds
-            for other, took in pace.seen
-            if (other.deployment, other.shape, other.concurrency, other.requests)
-            == (trial.deployment, trial.shape, trial.concurrency, trial.requests)
-        ]
-        if same:
-            return sum(same) / len(same)
+        if same := pace.same(trial):
+            return sum(took.seconds for took in same) / len(same)
         setting = trial.deployment, trial.shape
         fit = self._fit(setting, histories.get(setting, []))
         if fit is not None:
