@@ -89,13 +89,15 @@ def test_what_cannot_be_added_is_told(here: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(here: Path) -> None:
-    run = str(the_run(here).relative_to(here))
-    other = sweep(here, "-o", run, "--set", "seed=9")
+def test_another_sweep_is_refused_and_more_concurrency_gets_the_way_to_extend(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TINY)
+    assert sweep(tmp_path, "--only", "32/4").code in ENDED
+    run = str(the_run(tmp_path).relative_to(tmp_path))
+    other = sweep(tmp_path, "-o", run, "--set", "seed=9")
     assert other.code == 2
     assert "holds another sweep: " in other.err
     assert "seed 1 there, 9 here" in other.err
-    wider = sweep(here, "-o", run, "--set", "concurrency=[1, 2, 3, 6]")
+    wider = sweep(tmp_path, "-o", run, "--set", "concurrency=[1, 3, 6]")
     assert wider.code == 2
     assert "--add-concurrency 6   extends it" in wider.err
 
