@@ -116,6 +116,15 @@ def metric(name: str) -> Metric:
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
 
 
+RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
+"""The units of what more GPUs do more of."""
+
+
+def per_gpu(name: str, gpus: int | None) -> float:
+    """What a metric is divided by: the number of GPUs for rates, when it was given."""
+    return float(gpus) if gpus and metric(name).unit in RATES else 1.0
+
+
 WINDOW_IN_E2E = 20
 """A tail is claimed from a window of this many mean E2E: in closed loop that is n >= 20 N."""
 

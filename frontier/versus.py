@@ -34,6 +34,8 @@ def compare_runs(
         reference=next((limit.promise for limit in wanted if limit.metric == axes[1]), None),
         limits=wanted,
         within=within,
+        a_gpus=a.gpus,
+        b_gpus=b.gpus,
     )
     if not found:
         names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]

@@ -177,6 +177,16 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(cwd: Path, b: str, r
     assert reason in said.err
 
 
+def test_runs_of_different_numbers_of_gpus_are_compared_per_gpu(cwd: Path) -> None:
+    code, found = compared(cwd, "night", "night", "--set-a", "gpus=1", "--set-b", "gpus=2")
+    assert (3, "worse") == (code, found["verdict"])
+    assert {(1, 2, True)} == {(*s["gpus"], s["per_gpu"]) for s in found["shapes"]}
+    same = compared(cwd, "night", "night", "--set", "gpus=2")
+    assert (4, "not resolved") == (same[0], same[1]["verdict"])
+    said = frontier("compare", "runs/night", "runs/night", "--sla", "p99_ttft<=150ms", "--set-a", "gpus=1", cwd=cwd)
+    assert "how many B has is not known; say it with --set-b gpus=N." in " ".join(said.out.split())
+
+
 # --- what is said of a run as a whole
 
 

@@ -17,13 +17,15 @@ from frontier.analyze import pareto, uncertainty
 from frontier.analyze.sample import Floats, Sample
 from frontier.analyze.uncertainty import DRAWS, INDIFFERENCE, Replicates, replicates
 from frontier.errors import ExitCode
-from frontier.metrics import metric
+from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Shape
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
 """The answers, the worst last."""
 Samples = Mapping[tuple[str, Shape], Mapping[int, Sample]]
+Gpus = tuple[int | None, int | None]
+"""How many GPUs each side has; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective."""
+    """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective.
+
+    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
+    """
 
     shape: Shape
     a: str
@@ -58,6 +63,12 @@ class Comparison:
     gains: tuple[Gain, ...]
     verdict: Answer
     notes: tuple[str, ...] = ()
+    gpus: Gpus = (None, None)
+
+    @property
+    def per_gpu(self) -> bool:
+        """Rates were divided by each side's own GPUs, as these differ."""
+        return _divides(self.objectives, self.gpus)
 
 
 def compare(
@@ -71,6 +82,7 @@ def compare(
     b_samples: Mapping[int, Sample] | None = None,
     limits: tuple[Limit, ...] = (),
     within: float | None = None,
+    gpus: Gpus = (None, None),
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Comparison:
@@ -81,41 +93,63 @@ def compare(
     it. Only settings in the concurrency range of both take part. Without samples of both sides the doubt is not known,
     and the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio
     itself 2 % away from it. `within` is the share that B may lose and still be "no worse", proven when the ratio's
-    lower end is above that; B is then worse only when its loss is surely more. ValueError when a side has no usable
-    point.
+    lower end is above that; B is then worse only when its loss is surely more. Of sides with different numbers of
+    `gpus` rates are compared per GPU; the same concurrency is then another load, so every setting takes part, and the
+    area ends at the worst that both reach where that is before the reference. A reference that is a rate is A's.
+    ValueError when a side has no usable point.
     """
     one, other = metric(objectives[0]), metric(objectives[1])
-    low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
-    high = min(max(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    divides = _divides(objectives, gpus)
+    share = gpus if divides else (None, None)
     kept = [[p for p in side if pareto.exclusion(p, (one, other)) is None] for side in (a, b)]
-    sides = [[p for p in side if low <= p.concurrency <= high] for side in kept]
+    sides = kept if divides else _in_the_range_of_both(a, b, kept)
     if not all(sides):
         raise ValueError("each side needs a usable point in a range of concurrency that both measured")
-    signs = (1.0 if one.better == "higher" else -1.0), (1.0 if other.better == "lower" else -1.0)
-    tables = [_Side.of(side, objectives, signs) for side in sides]
-    worst = signs[1] * reference if reference is not None else min(float(t.price.max()) for t in tables)
-    for table, samples in zip(tables, (a_samples, b_samples), strict=True):
+    better = (1.0 if one.better == "higher" else -1.0), (1.0 if other.better == "lower" else -1.0)
+    signs = [(better[0] / per_gpu(one.name, of), better[1] / per_gpu(other.name, of)) for of in share]
+    reference = None if reference is None else reference / per_gpu(other.name, share[0])
+    tables = [_Side.of(side, objectives, turn) for side, turn in zip(sides, signs, strict=True)]
+    reached = min(float(t.price.max()) for t in tables)
+    worst = reached if reference is None else better[1] * reference
+    worst = min(worst, reached) if divides else worst
+    for table, samples, turn in zip(tables, (a_samples, b_samples), signs, strict=True):
         if samples is not None:
             chosen = {c: samples[c] for c in table.concurrencies if c in samples}
-            table.draw(replicates(chosen, objectives, limits=limits, draws=draws, seed=seed), signs)
+            table.draw(replicates(chosen, objectives, limits=limits, draws=draws, seed=seed), turn)
         seed += 1
-    ratio = _ratio(tables[0], tables[1], signs[0], worst)
-    gains = tuple(_gain(tables[0], tables[1], signs[1] * x, x) for x in (at or (signs[1] * _within(tables, worst),)))
+    ratio = _ratio(tables[0], tables[1], better[0], worst)
+    gains = tuple(_gain(tables[0], tables[1], better[1] * x, x) for x in (at or (better[1] * _within(tables, worst),)))
     return Comparison(
         shape=a[0].shape,
         a=a[0].deployment,
         b=b[0].deployment,
         objectives=objectives,
-        reference=signs[1] * worst,
+        reference=better[1] * worst,
         ratio=ratio,
         gains=gains,
         verdict=_verdict(ratio, within),
-        notes=_notes(ratio, gains, other.format(signs[1] * worst), kept, sides),
+        notes=_notes(ratio, gains, other.format(better[1] * worst), kept, sides),
+        gpus=gpus,
     )
 
 
+def _in_the_range_of_both(a: Sequence[Point], b: Sequence[Point], kept: list[list[Point]]) -> list[list[Point]]:
+    """What of `kept` lies in the range of concurrency that both measured: who was swept further gains nothing by it."""
+    low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    high = min(max(p.concurrency for p in side) for side in (a, b)) if a and b else 0
+    return [[p for p in side if low <= p.concurrency <= high] for side in kept]
+
+
+def _divides(objectives: tuple[str, str], gpus: Gpus) -> bool:
+    """Whether rates are divided: between equal numbers of GPUs it would change nothing, without a number it cannot."""
+    return None not in gpus and gpus[0] != gpus[1] and any(metric(name).unit in RATES for name in objectives)
+
+
 class _Side:
-    """One side's settings, turned so that gain is to be maximised and price to be minimised, and its draws."""
+    """One side's settings, turned so that gain is to be maximised and price to be minimised, and its draws.
+
+    `signs` turn, and divide by the side's GPUs where that is asked.
+    """
 
     def __init__(self, concurrencies: tuple[int, ...], gain: Floats, price: Floats) -> None:
         self.concurrencies, self.gain, self.price = concurrencies, gain, price
@@ -254,12 +288,15 @@ def compare_all(
     reference: float | None = None,
     limits: tuple[Limit, ...] = (),
     within: float | None = None,
+    a_gpus: Mapping[str, int | None] | None = None,
+    b_gpus: Mapping[str, int | None] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[Comparison, ...]:
     """`compare` for each shape that both sides measured; where a side has no usable point the verdict is "invalid".
 
     Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
+    `a_gpus` and `b_gpus` say how many GPUs each deployment has.
     """
     left, right = _groups(a), _groups(b)
     single = len({d for d, _ in left}) == 1 and len({d for d, _ in right}) == 1
@@ -271,6 +308,7 @@ def compare_all(
         )
         if partner is None:
             continue
+        gpus = (a_gpus or {}).get(deployment), (b_gpus or {}).get(partner[0])
         try:
             one = compare(
                 points,
@@ -281,6 +319,7 @@ def compare_all(
                 b_samples=(b_samples or {}).get(partner),
                 limits=limits,
                 within=within,
+                gpus=gpus,
                 draws=draws,
                 seed=seed,
             )
@@ -288,8 +327,9 @@ def compare_all(
             unknown = Estimate.unknown_doubt(math.nan, 0)
             why = f"{error}."
             one = Comparison(
-                shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid", (why[0].upper() + why[1:],)
-            )
+                shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid",
+                (why[0].upper() + why[1:],), gpus,
+            )  # fmt: skip
         found.append(one)
     return tuple(found)
 

@@ -8,12 +8,14 @@ from frontier.cli.common import (
     answer,
     answer_json,
     complete_metrics,
+    complete_run,
     deployment_option,
     in_colour,
     json_option,
     measured,
     objectives_option,
     say,
+    set_option,
     shape_option,
     width,
 )
@@ -22,8 +24,8 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command("compare")
-@click.argument("a", type=_RUN)
-@click.argument("b", type=_RUN)
+@click.argument("a", type=_RUN, shell_complete=complete_run)
+@click.argument("b", type=_RUN, shell_complete=complete_run)
 @click.option(
     "--sla",
     shell_complete=complete_metrics,
@@ -37,21 +39,27 @@ _RUN = click.Path(path_type=Path, file_okay=False)
 @deployment_option
 @shape_option
 @objectives_option
+@set_option
+@click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="The same, of run A alone.")
+@click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="The same, of run B alone.")
 @json_option
 def command(
     a: Path, b: Path, sla: str | None, within: str | None, output: tuple[Path, ...], deployments: tuple[str, ...],
-    shapes: tuple[str, ...], objectives: str | None, as_json: bool,
+    shapes: tuple[str, ...], objectives: str | None, settings: tuple[str, ...], settings_a: tuple[str, ...],
+    settings_b: tuple[str, ...], as_json: bool,
 ) -> int:  # fmt: skip
     """Run B against run A: is its frontier further up and to the left, by how much, and how sure is that.
 
     Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable measurement.
     Two runs of one server on two days differ by some percent: sweep A and B in turn, not a week apart.
+    Of runs with different numbers of GPUs rates are compared per GPU, when both say how many they have.
 
     \b
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/main runs/pull-request --within 5% --json
       frontier compare runs/bf16 runs/fp8 -o verdict.svg
+      frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.analyze.compare import exit_code
     from frontier.cli.common import read_objectives
@@ -66,7 +74,10 @@ def command(
         share = None if within is None else parse_share(within)
     except ValueError as error:
         raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
-    runs = narrowed(measured(a), deployments, shapes), narrowed(measured(b), deployments, shapes)
+    runs = (
+        narrowed(measured(a, (*settings, *settings_a)), deployments, shapes),
+        narrowed(measured(b, (*settings, *settings_b)), deployments, shapes),
+    )
     limits = None if sla is None else parse_sla(sla)
     found = compare_runs(*runs, objectives=read_objectives(objectives), limits=limits, within=share)
     names = None if a.name == b.name else (a.name, b.name)

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frontier.metrics import LATENCIES, Unit, metric
-from frontier.present.wording import RATES, per_gpu, unit_text
+from frontier.metrics import LATENCIES, RATES, Unit, metric, per_gpu
+from frontier.present.wording import unit_text
 
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
 """What is compared by factors, and so drawn on a logarithmic axis."""

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from frontier.analyze.capacity import capacity
-from frontier.metrics import LATENCIES, metric
+from frontier.metrics import LATENCIES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point
 from frontier.present.captions import View, panel_name
 from frontier.present.chart import Chart, Line, Mark, Sheet, concurrency_scale, from_zero, span_scale
-from frontier.present.wording import limit_text, limit_value_text, per_gpu, setting, unit_text, value_text
+from frontier.present.wording import limit_text, limit_value_text, setting, unit_text, value_text
 
 STATISTICS = (("p50", "o", 0), ("p90", "^", 2), ("p99", "s", 1))
 Sheets = dict[str, Callable[[View], Sheet | None]]

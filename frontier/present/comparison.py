@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from frontier.analyze.compare import Comparison, Gain, overall
-from frontier.metrics import metric
+from frontier.metrics import RATES, metric
 from frontier.model import Estimate
 from frontier.present.jsonout import estimate_tree, number
 from frontier.present.tables import to_text
-from frontier.present.wording import clean, clean_name, limit_value_text
+from frontier.present.wording import clean, clean_name, count, limit_value_text
 
 COMPARE_SCHEMA = "frontier.compare/1"
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
@@ -40,14 +40,42 @@ def _until(comparison: Comparison) -> str:
 
 
 def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms'."""
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
     a, b = names_of(comparison, names)
     ratio = f"{ratio_text(comparison.ratio)} the area up to {_until(comparison)}"
+    per = " per GPU" if comparison.per_gpu else ""
     if comparison.verdict == "invalid":
         return f"{b} against {a} cannot be told: no usable measurement"
     if comparison.verdict == "not resolved":
-        return f"{b} against {a} is not resolved: {ratio}"
-    return f"{b} is {comparison.verdict} than {a}: {ratio}"
+        return f"{b} against {a}{per} is not resolved: {ratio}"
+    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
+
+
+def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
+    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
+
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    """
+    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
+    if comparison.per_gpu:
+        said = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
+        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
+        rates = [metric(name).unit in RATES for name in comparison.objectives]
+        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
+            said += f" As whole deployments {b} is {whole:.3g}× {a}."
+        return said
+    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
+        return None
+    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
+    return (
+        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, how many {unknown} has is not "
+        f"known; say it with  --set-{side} gpus=N."
+    )
+
+
+def _notes(comparison: Comparison, names: Names | None) -> list[str]:
+    said = gpus_note(comparison, names)
+    return [*([said] if said else []), *comparison.notes]
 
 
 def comparison_table(
@@ -59,16 +87,18 @@ def comparison_table(
     for comparison in comparisons:
         a, b = names_of(comparison, names)
         blocks += [Text("")] if blocks else []
+        per = " per GPU" if comparison.per_gpu else ""
         head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
-                             (f"{b} against {a}", "bold"), f"   {_of(comparison, several)}")  # fmt: skip
+                             (f"{b} against {a}", "bold"), per, f"   {_of(comparison, several)}")  # fmt: skip
         rows = Table.grid(padding=(0, 2, 0, 0))
         if comparison.verdict != "invalid":
             rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
         for gain in comparison.gains:
-            label = metric(comparison.objectives[0]).label
+            name = comparison.objectives[0]
+            label = metric(name).label + (per if metric(name).unit in RATES else "")
             at = f"{metric(comparison.objectives[1]).label} {limit_value_text(comparison.objectives[1], gain.at)}"
             rows.add_row(f"{label} at {at}", _gain_text(gain))
-        notes = [Padding(Text(clean(note, 400), style="dim"), (0, 0, 0, 2)) for note in comparison.notes]
+        notes = [Padding(Text(clean(note, 400), style="dim"), (0, 0, 0, 2)) for note in _notes(comparison, names)]
         blocks += [head, Padding(rows, (0, 0, 0, 2)), *notes]
     return to_text(Group(*blocks), width=width, colour=colour) if blocks else "nothing to compare"
 
@@ -121,5 +151,7 @@ def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:
             }
             for gain in comparison.gains
         ],
-        "notes": list(comparison.notes),
+        "gpus": list(comparison.gpus),
+        "per_gpu": comparison.per_gpu,
+        "notes": _notes(comparison, names),
     }

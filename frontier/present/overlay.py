@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.analyze.compare import Comparison
-from frontier.metrics import metric
+from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Verdict
 from frontier.present.annotate import annotated
 from frontier.present.captions import NBSP, TOGETHER, View, doubt_words, foot_line, view_sentence
-from frontier.present.comparison import Names, comparison_sentence, names_of
+from frontier.present.comparison import Names, comparison_sentence, gpus_note, names_of
 from frontier.present.drawn import Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Rect, fit_middle, line_height, wrap
 from frontier.present.picture import (
@@ -28,7 +28,7 @@ from frontier.present.picture import (
     staircase,
     text_lines,
 )
-from frontier.present.wording import Provenance, apart, clean, clean_name, limits_text, named_value, per_gpu, setting
+from frontier.present.wording import Provenance, apart, clean, clean_name, count, limits_text, named_value, setting
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
@@ -53,10 +53,11 @@ def overlay(
     """What `compare` shows: A in blue with dots, B in orange with squares. The title is the verdict, with the interval
     it stands on. ValueError when the objectives differ.
     """
-    if a.gpus != b.gpus:  # what is compared is what each carries as a whole
+    if a.gpus != b.gpus and not comparison.per_gpu:  # then whole deployments were compared
         a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
-    return _picture([group], comparison_sentence(comparison, names), footer)
+    note = gpus_note(comparison, names)
+    return _picture([group], comparison_sentence(comparison, names), footer, [note] if note else [])
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Picture:
@@ -66,27 +67,39 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Pi
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
-    if not all(view.gpus for group in groups for view in group.views):
+    notes = _undivided(groups)
+    if notes:
         groups = [
             Group(group.names, tuple(dataclasses.replace(view, gpus=None) for view in group.views)) for group in groups
         ]
     title = _best_sentence(groups[0]) if len(groups) == 1 else _winners_sentence(groups)
-    return _picture(groups, title, footer)
+    return _picture(groups, title, footer, notes)
+
+
+def _undivided(groups: Sequence[Group]) -> list[str]:
+    """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all do, or none."""
+    counts = {name: view.gpus for group in groups for name, view in zip(group.names, group.views, strict=True)}
+    unknown = [name for name, gpus in counts.items() if gpus is None]
+    if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
+        return []
+    return [f"whole deployments, not per GPU: how many GPUs {', '.join(unknown)} has is not known"]
 
 
 def _said(groups: Sequence[Group]) -> list[tuple[str, Role]]:
     """What each frontier says, under its mark and in its colour: with that its name is told even where the panel has no
-    room for it.
+    room for it. Where their GPUs differ, so is their number.
     """
     found = []
+    differ = len({view.gpus for group in groups for view in group.views}) > 1
     for group in groups:
         for name, view, role in zip(group.names, group.views, ROLES, strict=False):
             of = f"   ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
-            found.append((f"{SIGNS[role]} {name}: {view_sentence(view)}{of}", role))
+            size = f" ({count(view.gpus, 'GPU')})" if differ and view.gpus else ""
+            found.append((f"{SIGNS[role]} {name}{size}: {view_sentence(view)}{of}", role))
     return found
 
 
-def _picture(groups: Sequence[Group], title: str, footer: Provenance | None) -> Picture:
+def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
     one = len(groups) == 1
     columns = 1 if one else 2
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, WIDTH - 28, lines=3, bold=True)
@@ -119,11 +132,11 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None) -> 
         )
         return Picture(title, WIDTH, height, panels, labels, f"{title}.")  # fmt: skip
 
-    said = _said(groups)
+    said = [*_said(groups), *((note, Role.QUIET) for note in more)]
     found = laid_out(said)
     crowded = sorted({c for panel in found.panels for c in panel.unlabelled})
-    more = f"too crowded to be numbered: {', '.join(map(setting, crowded))}"
-    return laid_out([*said, (more, Role.QUIET)]) if crowded else found
+    unnumbered = f"too crowded to be numbered: {', '.join(map(setting, crowded))}"
+    return laid_out([*said, (unnumbered, Role.QUIET)]) if crowded else found
 
 
 def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 
 from frontier.analyze import energy
 from frontier.analyze.sample import Sample
-from frontier.metrics import ENERGY, metric
+from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
 from frontier.present.captions import Light, View, headline
 from frontier.present.grid import Grid, evidence_grids, neighbours_grid
 from frontier.present.tables import Gpus, gpus_of
 from frontier.present.wording import (
-    RATES,
     Provenance,
     clean,
     count,

@@ -6,13 +6,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.metrics import Unit, metric
+from frontier.metrics import RATES, Unit, metric, per_gpu
 from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
 from frontier.units import format_number, format_seconds, format_share
 
 SHORT = 24
 """Characters of a name that need no shortening among others."""
-RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,6 @@ def _alike(names: Sequence[str]) -> str:
     """What all of them begin with."""
     same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
     return "".join(chars[0] for chars in same)
-
-
-def per_gpu(name: str, gpus: int | None) -> float:
-    """What a metric is divided by: the number of GPUs for rates, when it was given."""
-    return float(gpus) if gpus and metric(name).unit in RATES else 1.0
 
 
 def unit_text(name: str, gpus: int | None = None) -> str:

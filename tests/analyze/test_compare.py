@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -158,3 +159,77 @@ def test_the_gain_is_read_where_both_sides_measured_beyond():
     (gain,) = compare.compare(a, b, OBJECTIVES, reference=99.0).gains
     assert 3.0 == gain.at  # the middle of the last step of the side that ends first
     assert 0 < gain.low < gain.high < math.inf
+
+
+def replicas(number, points):
+    """`number` copies of a deployment behind a balancer: every rate and concurrency times that, latencies the same."""
+    return [
+        dataclasses.replace(
+            p,
+            concurrency=p.concurrency * number,
+            metrics={n: (times(e, number) if n.endswith("throughput") else e) for n, e in p.metrics.items()},
+        )
+        for p in points
+    ]
+
+
+def times(e, number):
+    return dataclasses.replace(e, value=e.value * number, low=e.low * number, high=e.high * number)
+
+
+def test_per_gpu_eight_replicas_are_what_one_is():
+    one = measured(1.0, 1)[0]
+    eight = replicas(8, one)
+    found = compare.compare(one, eight, OBJECTIVES, reference=2.0, gpus=(1, 8))
+    whole = compare.compare(one, eight, OBJECTIVES, reference=2.0)
+    assert (True, False) == (found.per_gpu, whole.per_gpu)
+    assert 1.0 == pytest.approx(found.ratio.value)
+    assert whole.ratio.value > 4
+    (gain,) = found.gains
+    assert not gain.resolved
+    assert 1.0 == pytest.approx(gain.interpolated.value)
+
+
+def test_per_gpu_the_doubt_is_that_of_the_whole_divided():
+    a, a_samples = measured(1.0, 1, grid=(1, 8, 64))
+    b, b_samples = measured(1.0, 2, grid=(1, 8, 64))
+    reached = min(side[-1].metrics["p99_e2e"].value for side in (a, b))
+    how = {"reference": reached, "a_samples": a_samples, "b_samples": b_samples, "draws": 100}
+    whole, found = (compare.compare(a, b, OBJECTIVES, gpus=gpus, **how) for gpus in ((4, 4), (4, 5)))
+    ends = [getattr(whole.ratio, end) for end in ("low", "value", "high")]
+    assert [end * 4 / 5 for end in ends] == pytest.approx([getattr(found.ratio, e) for e in ("low", "value", "high")])
+    assert ("not resolved", "worse") == (whole.verdict, found.verdict)
+    bracket = [(gain.low, gain.high) for gain in (whole.gains[0], found.gains[0])]
+    assert bracket[1] == pytest.approx([end * 4 / 5 for end in bracket[0]])
+
+
+def test_per_gpu_every_setting_counts_up_to_the_worst_that_both_reach():
+    a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4, 8)]
+    b = [point(c, 100 * c, 1.0 + c / 8) for c in (8, 32, 128)]
+    found = compare.compare(a, b, OBJECTIVES, reference=30.0, gpus=(1, 8))
+    area_a, area_b = 100 * 1 + 200 * 2 + 400 * 4, 100 * 3 + 400 * 4
+    assert (9.0, pytest.approx(area_b / area_a)) == (found.reference, found.ratio.value)
+    assert not any("Left out" in note for note in found.notes)
+    assert 4.0 == compare.compare(a, b, OBJECTIVES, reference=4.0, gpus=(1, 8)).reference
+
+
+@pytest.mark.parametrize("gpus", [(8, None), (None, 8), (None, None), (8, 8)])
+def test_rates_stay_whole_where_a_number_of_gpus_is_not_known_or_the_same(gpus):
+    a, b = [point(1, 100, 1.0), point(2, 180, 2.0)], [point(1, 110, 0.9), point(2, 200, 2.1)]
+    found = compare.compare(a, b, OBJECTIVES, reference=3.0, gpus=gpus)
+    assert (False, gpus) == (found.per_gpu, found.gpus)
+    assert compare.compare(a, b, OBJECTIVES, reference=3.0).ratio.value == found.ratio.value
+
+
+def test_a_limit_that_is_a_rate_is_that_of_a_and_divided_with_it():
+    a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4)]
+    b = [point(8 * c, 800 * c, 1.0 + c) for c in (1, 2, 4)]
+    turned = ("p99_e2e", "output_throughput")
+    found = compare.compare(a, b, turned, reference=150.0, gpus=(1, 8))
+    assert (150.0, True) == (found.reference, found.per_gpu)
+    assert compare.compare(a, a, turned, reference=150.0).ratio.value == pytest.approx(found.ratio.value)
+
+
+def test_what_is_no_rate_is_not_divided():
+    found = compare.compare([point(1, 1, 1.0)], [point(1, 1, 1.0)], ("p99_e2e", "p99_e2e"), gpus=(1, 8))
+    assert not found.per_gpu

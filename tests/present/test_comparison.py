@@ -101,3 +101,58 @@ def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
     assert "B against A   fp8 · 1024/256" in comparison_table(ones)
     assert "B against A   1024/256" in comparison_table(ones[:1])
     assert [["bf16", "bf16"], ["fp8", "fp8"]] == [s["deployments"] for s in comparisons_json(ones)["shapes"]]
+
+
+def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -> None:
+    one = dataclasses.replace(found("worse", Estimate(0.5, 0.48, 0.52, 900)), gpus=(2, 8))
+    text = " ".join(comparison_table([one]).split())
+    (tree,) = comparisons_json([one])["shapes"]
+
+    assert "fp8 is worse than bf16 per GPU: 0.5× [0.48, 0.52]" in comparison_sentence(one)
+    assert "worse fp8 against bf16 per GPU 1024/256" in text
+    assert "output throughput per GPU at p99 TTFT 500 ms" in text
+    assert "Per GPU: bf16 has 2 GPUs, fp8 8. As whole deployments fp8 is 2× bf16." in text
+    assert ([2, 8], True) == (tree["gpus"], tree["per_gpu"])
+    assert tree["notes"][0].startswith("Per GPU: ")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "known", "unknown"),
+    [((8, None), "bf16 has 8 GPUs", "how many fp8 has is not known; say it with --set-b gpus=N."),
+     ((None, 1), "fp8 has 1 GPU", "how many bf16 has is not known; say it with --set-a gpus=N.")],
+)  # fmt: skip
+def test_where_the_gpus_of_one_are_not_known_it_says_so(
+    gpus: tuple[int | None, int | None], known: str, unknown: str
+) -> None:
+    one = dataclasses.replace(found(), gpus=gpus)
+    text = " ".join(comparison_table([one]).split())
+
+    assert f"Whole deployments, not per GPU: {known}, {unknown}" in text
+    assert "per GPU at" not in text
+    assert "per GPU" not in comparison_sentence(one)
+
+
+@pytest.mark.parametrize("gpus", [(None, None), (8, 8)])
+def test_the_same_or_no_number_of_gpus_needs_no_words(gpus: tuple[int | None, int | None]) -> None:
+    assert "GPU" not in comparison_table([dataclasses.replace(found(), gpus=gpus)])
+
+
+def drawn_of(gpus: tuple[int | None, int | None]) -> tuple[str, float, str]:
+    """The y axis, the height of A's highest mark, and all that is written around the panel."""
+    a, b = (dataclasses.replace(view, gpus=of) for view, of in zip(views(), gpus, strict=True))
+    drawn = overlay(a, b, dataclasses.replace(found(), gpus=gpus))
+    (panel,) = drawn.panels
+    words = " ".join(line for label in drawn.labels for line in label.lines).replace("\u00a0", " ")
+    return panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), words
+
+
+def test_the_picture_divides_by_what_the_verdict_divided_by() -> None:
+    whole, per_gpu, unknown = drawn_of((None, None)), drawn_of((2, 4)), drawn_of((2, None))
+
+    assert ["output throughput (tok/s)", "output throughput per GPU (tok/s)", "output throughput (tok/s)"] == [
+        whole[0], per_gpu[0], unknown[0],
+    ]  # fmt: skip
+    assert whole[1] == unknown[1] == pytest.approx(2 * per_gpu[1])
+    assert "fp8 is better than bf16 per GPU" in per_gpu[2]
+    assert "Per GPU: bf16 has 2 GPUs, fp8 4" in per_gpu[2]
+    assert "Whole deployments, not per GPU" in unknown[2]

@@ -188,3 +188,21 @@ def test_where_one_does_not_say_its_gpus_none_is_divided() -> None:
     assert {Role.FRONTIER: at["eight"], Role.OTHER: at["unknown"]} == pytest.approx(heights(found))
     assert found.panels[0].y.label == "output throughput (tok/s)"
     assert "tok/s/GPU" not in said(found)
+
+
+def test_how_many_gpus_each_has_is_said_where_they_differ() -> None:
+    two = (view(3300, "eight", gpus=8), view(2000, "one", gpus=1))
+    same = (view(3300, "eight", gpus=8), view(2000, "one", gpus=8))
+
+    assert "● eight (8 GPUs): Run at" in said(together([Group(("eight", "one"), two)]))
+    assert "■ one (1 GPU): Run at" in said(together([Group(("eight", "one"), two)]))
+    assert "● eight: Run at" in said(together([Group(("eight", "one"), same)]))
+
+
+def test_why_nothing_is_divided_is_said_where_only_some_say_their_gpus() -> None:
+    some = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
+    none = Group(("a", "b"), (view(3300, "a"), view(2000, "b")))
+    note = "whole deployments, not per GPU: how many GPUs unknown has is not known"
+
+    assert note in said(together([some]))
+    assert "not per GPU" not in said(together([none]))
