@@ -53,6 +53,10 @@ class MeasurementError(FrontierError):
         self.retry_after = retry_after
 
 
+class MemoryShortError(MeasurementError):
+    """This machine, or what a limit leaves this process of it, has not the memory for the work."""
+
+
 class AnotherServerError(MeasurementError):
     """The server that answers is not the one the run was begun with: their figures are not mixed."""
 

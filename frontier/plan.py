@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontier.analyze.claims import LOOKS
+from frontier.analyze.window import BATCH
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.models import described
 from frontier.errors import MisaskedError
@@ -24,6 +25,9 @@ from frontier.model import Phase, Shape, Trial
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
+PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
+"""In memory: the program at work; per request in flight, and more per input token; per request that was measured; per
+gap of the records that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class TrialCost:
 class Plan:
     """The grid in order, and room for refinement.
 
-    `longest` and `refine_longest` are seconds. Refinement comes on top and is a budget, used only where the SLA is
-    crossed: each extra setting takes at most LOOKS trials. The time for the last requests of a trial to end, after its
-    window, is not counted.
+    `longest` and `refine_longest` are seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. Refinement
+    comes on top and is a budget, used only where the SLA is crossed: each extra setting takes at most LOOKS trials. The
+    time for the last requests of a trial to end, after its window, is not counted.
     """
 
     trials: tuple[Trial, ...]
@@ -54,6 +58,7 @@ class Plan:
     longest: float
     refine_longest: float
     expected_bytes: float
+    expected_memory: float
     requests: int
 
     def summary(self) -> dict[str, Any]:
@@ -79,6 +84,7 @@ class Plan:
             "longest_seconds": self.longest,
             "refine": {"settings_per_shape": self.refine, "longest_seconds": self.refine_longest},
             "expected_bytes": round(self.expected_bytes),
+            "expected_memory": round(self.expected_memory),
         }
 
 
@@ -107,8 +113,16 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         longest=sum(cost.longest for cost in costs),
         refine_longest=refine * pairs * LOOKS * config.max_time,
         expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * LOOKS * biggest,
+        expected_memory=_memory(trials),
         requests=sum(trial.requests for trial in trials),
     )
+
+
+def _memory(trials: Sequence[Trial]) -> float:
+    """Bytes: the program, the prompts in flight, the samples of all trials, and the batch of records last read."""
+    in_flight = max(t.concurrency * (CONNECTION_BYTES + PROMPT_BYTES * t.shape.isl.high) for t in trials)
+    batch = max(min(BATCH, t.requests) * t.shape.osl.high * GAP_BYTES for t in trials)
+    return PROGRAM_BYTES + in_flight + batch + SAMPLE_BYTES * sum(t.requests for t in trials)
 
 
 def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ PROGRAM = {
 }  # fmt: skip
 FLOORS: list[set[str]] = [
     {"model", "units", "errors", "_version"},
-    {"metrics", "redaction", "files"},
+    {"metrics", "redaction", "files", "memory"},
     {"measure", "engine", "codec", "lock", "store", "warden"},
     {"analyze", "exchange", "config", "template"},
     {"present", "plan", "budget"},

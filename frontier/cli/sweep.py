@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 import click
 
 from frontier.cli.common import Lasting, json_option, say
-from frontier.errors import ExitCode, FrontierError, MisaskedError, WriteError
+from frontier.errors import ExitCode, FrontierError, MemoryShortError, MisaskedError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +75,7 @@ def _sweep(
     from frontier.cli.outcome import conclude
     from frontier.config import describe_difference
     from frontier.files import free_bytes
+    from frontier.memory import require_free
     from frontier.store import AnotherSweepError, RunDirectory, extends
 
     path = asked.directory(output, config_file.stem)
@@ -82,6 +83,7 @@ def _sweep(
         raise MisaskedError(
             f"the records may take {plan.expected_bytes / 1e9:.1f} GB and {path} has less free", "choose  -o DIR"
         )
+    require_free(plan.expected_memory)
     try:
         run = RunDirectory.open_for_sweep(
             path, identity=asked.config.identity(), canonical=asked.config.canonical(), config_text=asked.text,
@@ -104,8 +106,8 @@ def _sweep(
         return code
     except FrontierError as error:
         reason, code = error.what, error.exit_code
-        if isinstance(error, WriteError):
-            raise WriteError(error.what, f"{error.way_out}\n  {asked.again}") from error
+        if isinstance(error, WriteError | MemoryShortError):
+            raise type(error)(error.what, f"{error.way_out}\n  {asked.again}") from error
         raise
     finally:
         farewell(asked.config, path, end, code, decisions, reason)

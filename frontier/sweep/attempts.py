@@ -11,6 +11,7 @@ from frontier.analyze.validity import flags
 from frontier.backend import Backend
 from frontier.config import Config
 from frontier.errors import AnotherServerError
+from frontier.memory import require_spare
 from frontier.model import Measurement, Record, Shape, Trial
 from frontier.plan import Plan
 from frontier.present.progress import Progress
@@ -110,6 +111,7 @@ class Attempts:
             return self._finish(trial, sample)
 
     async def _once(self, trial: Trial) -> Measurement:
+        require_spare()
         self.progress.trial_started(trial, len(self.done) + 1, max(len(self.plan.trials), len(self.done) + 1))
         self.run.journal("trial_begun", trial=trial.key)
         self.ledger.begin()

@@ -15,7 +15,7 @@ from frontier.analyze import search
 from frontier.backend import Backend
 from frontier.budget import described_trials
 from frontier.config import Config, DeploymentConfig
-from frontier.errors import FrontierError, StoreError
+from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Shape, Trial
 from frontier.plan import Plan, in_turn, make_trial
 from frontier.present.progress import Progress
@@ -77,12 +77,19 @@ class Conductor:
             self.run.journal(end, spent=self._ledger.spent().tree(), **reason)
             return end
         except FrontierError as error:
-            with contextlib.suppress(StoreError):
-                self.run.journal("failed", reason=error.what)
+            self._tell_failed(error)
             raise
+        except MemoryError as error:
+            short = MemoryShortError("this machine is out of memory", "finished trials are kept; free some and go on")
+            self._tell_failed(short)
+            raise short from error
         finally:
             await self._servers.close()
             await self.backend.close()
+
+    def _tell_failed(self, error: FrontierError) -> None:
+        with contextlib.suppress(StoreError):
+            self.run.journal("failed", reason=error.what)
 
     def _remember(self) -> None:
         """Take over the finished trials that still count, by fingerprint, and what earlier sessions spent."""
