@@ -12,8 +12,8 @@ from typing import Any
 from frontier.config import Config, DeploymentConfig
 from frontier.engine.expect import EFFICIENCY, OVERHEAD, Assumption, expect
 from frontier.engine.light import Carded, Light
+from frontier.engine.pool_light import light_of
 from frontier.engine.predict import Calibrated, Forecast, Known, calibrate
-from frontier.engine.price import roofline_of
 from frontier.engine.roofline import Limits
 from frontier.engine.spec import EngineSpec, Speculation, spec_value
 from frontier.errors import MisaskedError
@@ -220,8 +220,7 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     if lengths:
         isl, osl = lengths.get("isl", round(shape.isl.mean)), lengths.get("osl", round(shape.osl.mean))
         shape = dataclasses.replace(Shape.of(isl, osl), prefix=shape.prefix)
-    light = Carded(roofline_of(spec), spec.max_num_seqs) if spec.disaggregation is None else None
-    return dataclasses.replace(assumed, spec=spec), light, shape
+    return dataclasses.replace(assumed, spec=spec), light_of(spec), shape
 
 
 def _tokens(key: str, value: str) -> int:

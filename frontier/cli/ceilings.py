@@ -1,7 +1,7 @@
 """`frontier ceilings`: what this machine's memory, arithmetic and links do at their best."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -52,10 +52,7 @@ def _machine(device: str) -> "Machine":
     """The GPUs where torch has any, else the processor."""
     from frontier.engine.ceilings import NumpyMachine, TorchMachine
 
-    try:
-        import torch
-    except ImportError:
-        torch = None
+    torch = _torch()
     gpu = torch is not None and torch.cuda.is_available()
     if device == "cuda" and not gpu:
         why = "torch is not installed" if torch is None else "torch sees no GPU"
@@ -63,3 +60,12 @@ def _machine(device: str) -> "Machine":
     if gpu and device != "cpu":
         return TorchMachine(torch)
     return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")
+
+
+def _torch() -> Any:
+    """Torch, where it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch

@@ -10,8 +10,8 @@ from frontier.config import values
 from frontier.config.hardware import HardwareConfig, named_hardware
 from frontier.config.kinds import Name, Strict, Text, Truth, Wait, duration_in, one_of
 from frontier.config.values import SIMULATOR, Fault, Faults, fault
-from frontier.engine.light import Carded, Light
-from frontier.engine.price import roofline_of
+from frontier.engine.light import Light
+from frontier.engine.pool_light import light_of
 from frontier.engine.spec import EngineSpec
 from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
@@ -253,9 +253,7 @@ class DeploymentConfig(Strict):
         if not self.is_simulator:
             return None
         spec = self.engine_spec()
-        if spec.model is None or spec.time_scale != 1.0 or spec.disaggregation is not None:
-            return None
-        return Carded(roofline_of(spec), spec.max_num_seqs)
+        return None if spec.model is None or spec.time_scale != 1.0 else light_of(spec)
 
     @property
     def power(self) -> float | None:

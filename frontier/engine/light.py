@@ -50,16 +50,16 @@ class Carded:
         return self.roofline.limits(concurrency, isl, osl, self.max_num_seqs, shape.prefix * isl)
 
     def token(self, shape: Shape, batch: float) -> float:
-        return self.roofline.decode(batch, _context(shape)).seconds / self.roofline.per_step
+        return self.roofline.decode(batch, context_of(shape)).seconds / self.roofline.per_step
 
     def read(self, shape: Shape, batch: float) -> float | None:
         if self.roofline.drafts:
             return None
-        return self.roofline.decode(batch, _context(shape)).bytes / self.roofline.gpu.bandwidth
+        return self.roofline.decode(batch, context_of(shape)).bytes / self.roofline.gpu.bandwidth
 
     def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
         prompt = self.roofline.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
-        token = self.roofline.decode(1, _context(shape)).flops / self.roofline.per_step
+        token = self.roofline.decode(1, context_of(shape)).flops / self.roofline.per_step
         return (requests * prompt + tokens * token) / self.roofline.flops_rate
 
     @property
@@ -84,7 +84,7 @@ class Stated:
     def limits(self, shape: Shape, concurrency: int) -> Limits:
         room = math.inf
         if self.memory is not None and self.kv_per_token > 0:
-            room = max(1.0, (self.memory * self.gpus - self.weights) / (_context(shape) * self.kv_per_token))
+            room = max(1.0, (self.memory * self.gpus - self.weights) / (context_of(shape) * self.kv_per_token))
         running = min(float(concurrency), room)
         step = self.token(shape, running)
         binds = "KV capacity" if running < concurrency else "decode bandwidth"
@@ -92,7 +92,7 @@ class Stated:
         return Limits(concurrency, int(running), 0.0, step, e2e, running / step, binds)
 
     def token(self, shape: Shape, batch: float) -> float:
-        traffic = self.weights + batch * _context(shape) * self.kv_per_token
+        traffic = self.weights + batch * context_of(shape) * self.kv_per_token
         return traffic / (self.bandwidth * self.gpus) / (1 + self.drafts)
 
     def read(self, shape: Shape, batch: float) -> float | None:
@@ -106,7 +106,7 @@ class Stated:
         return "memory bandwidth"
 
 
-def _context(shape: Shape) -> float:
+def context_of(shape: Shape) -> float:
     """Tokens a decoding request looks back on, on average: its prompt and half its output."""
     return shape.isl.mean + shape.osl.mean / 2
 

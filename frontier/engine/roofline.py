@@ -8,6 +8,7 @@ expected number of distinct experts in place of "all picks differ", which overst
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +37,8 @@ class Limits:
 
     `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
     ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
-    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity' or 'batch cap'.
+    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap', or
+    between pools 'KV transfer'.
     """
 
     concurrency: int
@@ -235,7 +237,7 @@ class Roofline:
         tpot = decode.seconds / self.per_step
         decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
-        phase = f"decode {_NAMES[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_NAMES[prefill.binds]}"
+        phase = f"decode {PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {PHASE[prefill.binds]}"
         ceilings = {
             "network" if phase.endswith("network") else phase: running * osl / e2e,
             "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
@@ -249,4 +251,5 @@ class Roofline:
         return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
 
 
-_NAMES: dict[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
+PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
+"""What binds a step, in the words of `Limits.binds`."""
