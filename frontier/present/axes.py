@@ -1,16 +1,23 @@
 """Axes: the unit a person reads, the range, logarithmic or linear, and ticks at round numbers."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.metrics import LATENCIES, RATES, Unit, metric, per_gpu
+from frontier.present.layout import text_width
 from frontier.present.wording import unit_text
 
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
 """What is compared by factors, and so drawn on a logarithmic axis."""
 SMALL_RANGE = 3.0
 """Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read; linear then."""
+Room = tuple[float, float]
+"""A horizontal axis for text: its length in pixels, the size of the text in points."""
+MOST_TICKS = 10
+TICK_GAP = 7.0
+"""Pixels that stay free between the texts at two ticks."""
 REACH = 8.0
 """A limit further than this factor from every point would squeeze the picture; it is named instead of drawn."""
 
@@ -73,8 +80,9 @@ def axis_words(name: str, gpus: int | None) -> tuple[str, str]:
 
 
 def horizontal(
-    name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
-) -> Axis:
+    name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None,
+    room: Room | None = None,
+) -> Axis:  # fmt: skip
     """The x axis over these values (the metric's own unit), their interval ends where near, and limits where near."""
     scale, unit = display_scale(name, values, gpus)
     shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
@@ -86,7 +94,7 @@ def horizontal(
     kind = f"{unit}, log scale" if log else unit
     return Axis(
         name, f"{full} ({kind})", f"{short} ({kind})", scale, log, low, high,
-        ticks_of(low, high, log=log), metric(name).better == "higher",
+        ticks_of(low, high, log=log, room=room), metric(name).better == "higher",
     )  # fmt: skip
 
 
@@ -116,27 +124,48 @@ def _widen(low: float, high: float, bars: Sequence[float], *, log: bool) -> tupl
     return (max(-0.02 * span, least) if low >= 0 else least), most
 
 
-def ticks_of(low: float, high: float, *, log: bool) -> tuple[tuple[float, str], ...]:
-    """Round numbers on an axis with the text at each."""
-    values = _log_ticks(low, high) if log else _linear_ticks(low, high)
-    return tuple((v, _tick_text(v)) for v in values)
+def ticks_of(low: float, high: float, *, log: bool, room: Room | None = None) -> tuple[tuple[float, str], ...]:
+    """Round numbers on an axis with the text at each. On a horizontal one with `room` no text touches the next."""
+    found: list[float] = []
+    for values in _log_choices(low, high) if log else _linear_choices(low, high):
+        found = values
+        if len(values) <= MOST_TICKS and (room is None or legible(values, low, high, log, room)):
+            break
+    while room is not None and len(found) > 2 and not legible(found, low, high, log, room):
+        found = found[::2]
+    return tuple((v, tick_text(v)) for v in found)
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers, four to nine of them where the range allows: 1-2-5, or decades alone over a long range."""
+def legible(values: Sequence[float], low: float, high: float, log: bool, room: Room) -> bool:
+    """Whether the texts at these values, written side by side, leave a gap between them."""
+    pixels, points = room
+    turn = math.log if log else float
+    places = [(turn(v) - turn(low)) / (turn(high) - turn(low)) * pixels for v in values]
+    wide = [text_width(tick_text(v), points) for v in values]
+    return all(
+        right - left >= (a + b) / 2 + TICK_GAP
+        for (left, right), (a, b) in zip(itertools.pairwise(places), itertools.pairwise(wide), strict=True)
+    )
+
+
+def _log_choices(low: float, high: float) -> list[list[float]]:
+    """From many round numbers to few, 1-2-5 or decades alone over a long range; over a short one as if linear."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     choices: tuple[tuple[float, ...], ...] = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
-    found: list[float] = []
-    for steps in choices:
-        found = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(found) <= 8:
-            return found
-    return found
+    found = [[s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high] for steps in choices]
+    many = [values for values in found if len(values) > 2]
+    return [*many, *(values for values in found if len(values) == 2)] if many else _linear_choices(low, high)
 
 
-def _linear_ticks(low: float, high: float) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten, five to ten of them."""
-    rough = (high - low) / 9
+def _linear_choices(low: float, high: float) -> list[list[float]]:
+    """From many to few."""
+    found = [_linear_ticks(low, high, steps) for steps in (9, 6, 4, 3, 2)]
+    return [values for values in found if len(values) > 1] or found[:1]
+
+
+def _linear_ticks(low: float, high: float, steps: int) -> list[float]:
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten, at most about `steps` apart."""
+    rough = (high - low) / steps
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
@@ -144,6 +173,7 @@ def _linear_ticks(low: float, high: float) -> list[float]:
     return [(first + i) * step for i in range(count + 1)]
 
 
-def _tick_text(value: float) -> str:
+def tick_text(value: float) -> str:
+    """'2,000', '0.25'."""
     text = f"{value:,.6f}".rstrip("0").rstrip(".")
     return text or "0"

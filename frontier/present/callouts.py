@@ -13,6 +13,7 @@ from frontier.present.wording import (
     limit_value_text,
     named_value,
     neighbour,
+    unproven_words,
     value_text,
 )
 
@@ -106,8 +107,9 @@ def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> l
     if verdict is Verdict.MARGINAL:
         found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit")))
     elif verdict is Verdict.UNPROVEN:
-        n = points[concurrency].n if concurrency in points else 0
-        found.append((concurrency, (f"c = {concurrency}: not proven,", f"{n:,} requests are too few")))
+        held = points[concurrency].metrics.get(binding) if binding and concurrency in points else None
+        need = next((j.need for j in decision.judgements if j.concurrency == concurrency), None)
+        found.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need))))
     elif limit is None or limit.metric in (panel.x.metric, panel.y.metric):
         pass
     elif concurrency in points and (held := points[concurrency].metrics.get(limit.metric)):

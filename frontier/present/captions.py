@@ -122,7 +122,12 @@ def headline(views: Sequence[View]) -> str:
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(decided):
         return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
-    return f"{met} of {len(decided)} {what} are proven to keep {promise}"
+    some = (
+        f"None of the {len(decided)} {what} is"
+        if met == 0
+        else f"{met} of {len(decided)} {what} {'is' if met == 1 else 'are'}"
+    )
+    return f"{some} proven to keep {promise}"
 
 
 def view_sentence(view: View, *, brief: bool = False) -> str:

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from frontier.present.axes import ticks_of
+from frontier.present.axes import Room, legible, tick_text, ticks_of
+
+NARROW: Room = (210.0, 9.0)
+"""What the narrowest chart of a sheet, one of three side by side, has for the text of its x axis."""
+PADDING = 0.06
+"""Share of a scale that is left free at each end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +105,16 @@ class Sheet:
         return f"{self.title}. {said}".rstrip(" :.") + "."
 
 
-def span_scale(label: str, values: Sequence[float], *, log: bool, room: float = 0.06) -> Scale:
-    """A scale over these finite values with some room; a logarithmic one needs them positive."""
+def span_scale(label: str, values: Sequence[float], *, log: bool, across: bool = False) -> Scale:
+    """A scale over these finite values with some room; a logarithmic one needs them positive. `across`: the x axis."""
     low, high = min(values), max(values)
     if log:
-        pad = (high / low) ** room if high > low else 1.3
+        pad = (high / low) ** PADDING if high > low else 1.3
         low, high = low / max(pad, 1.08), high * max(pad, 1.08)
     else:
-        pad = (high - low) * room or abs(high) * 0.1 or 1.0
+        pad = (high - low) * PADDING or abs(high) * 0.1 or 1.0
         low, high = low - pad, high + pad
-    return Scale(label, low, high, log, ticks_of(low, high, log=log))
+    return Scale(label, low, high, log, ticks_of(low, high, log=log, room=NARROW if across else None))
 
 
 def from_zero(label: str, values: Sequence[float]) -> Scale:
@@ -119,10 +124,15 @@ def from_zero(label: str, values: Sequence[float]) -> Scale:
 
 
 def concurrency_scale(settings: Sequence[int]) -> Scale:
-    """Logarithmic, with the powers of two that were measured, or some of the settings, as ticks."""
+    """Logarithmic, with settings that were measured as ticks: both ends, powers of two, then others where there is
+    room.
+    """
     found = sorted(set(settings))
-    powers = [c for c in found if c & (c - 1) == 0]
-    shown = powers if len(powers) > 1 or len(found) == 1 else found[:: max(1, math.ceil(len(found) / 6))]
     low, high = found[0], found[-1]
     pad = (high / low) ** 0.05 if high > low else 1.6
-    return Scale("concurrency", low / pad, high * pad, True, tuple((float(c), str(c)) for c in shown or found[:1]))
+    shown: list[float] = []
+    for c in sorted(found, key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c)):
+        wider = sorted([*shown, float(c)])
+        if legible(wider, low / pad, high * pad, True, NARROW):
+            shown = wider
+    return Scale("concurrency", low / pad, high * pad, True, tuple((c, tick_text(c)) for c in shown))

@@ -62,7 +62,7 @@ def tails_sheet(view: View, samples: Samples) -> Sheet | None:
         low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
         scale, unit = (1.0, "s") if low >= 1 else (1e3, "ms")
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
-        x = span_scale(f"{unit}, log scale", [low * scale, high * scale], log=True)
+        x = span_scale(f"{unit}, log scale", [low * scale, high * scale], log=True, across=True)
         marks = tuple(m for m in limit_marks(view, quantity, scale) if x.low < m.at < x.high)
         curves = [(c, _curve(values[c], scale)) for c in shown if np.isfinite(values[c]).any()]
         body = [Line(setting(c), tuple((v, p * 100) for v, p in curve), i, kind="steps") for i, (c, curve) in
@@ -120,7 +120,7 @@ def jitter_sheet(view: View, samples: Samples) -> Sheet | None:
     lines = tuple(
         Line(setting(c), _gap_tail(histograms[c], scale, floor), i, kind="steps") for i, c in enumerate(shown)
     )  # fmt: skip
-    x = span_scale(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
+    x = span_scale(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True, across=True)
     charts = [Chart("tail of the gaps between chunks", x, _gap_scale(floor), lines, keyed=True)]
     valid = sorted(
         c for c in samples if histograms[c].count > 1 and any(p.concurrency == c and p.valid for p in view.mine)
@@ -175,7 +175,7 @@ def lengths_sheet(view: View, samples: Samples) -> Sheet | None:
                  enumerate(pairs.values())]  # fmt: skip
         lines += [Line(f"median, {setting(c)}", _medians(x, y * scale), i, MARKERS[i]) for i, (c, (x, y)) in
                   enumerate(pairs.items())]  # fmt: skip
-        across = span_scale(words, [float(xs.min()), float(xs.max())], log=False)
+        across = span_scale(words, [float(xs.min()), float(xs.max())], log=False, across=True)
         up = span_scale(
             f"{quantity.upper()} ({unit}, log scale)", [float(ys.min()) * scale, float(ys.max()) * scale], log=True
         )

@@ -10,6 +10,8 @@ from frontier.present.axes import Axis
 from frontier.present.layout import Rect, Segment
 
 Align = Literal["left", "center", "right"]
+TICKS, TICKS_SMALL = 12.0, 10.0
+"""Sizes in points of the text on axes, of a panel alone and of one among several."""
 
 
 class Role(StrEnum):

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Stair
+from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Segment
 
 Theme = Literal["light", "dark"]
@@ -177,7 +177,7 @@ def _axes(axes: Axes, panel: Panel, colours: dict[str, str], *, small: bool) -> 
         axes.set_yscale("log")
     axes.set_xlim(panel.x.low, panel.x.high)
     axes.set_ylim(panel.y.low, panel.y.high)
-    size = 10 if small else 12
+    size = TICKS_SMALL if small else TICKS
     for axis, of in ((axes.xaxis, panel.x), (axes.yaxis, panel.y)):
         axis.set_major_locator(FixedLocator([at for at, _ in of.ticks]))
         axis.set_major_formatter(FixedFormatter([text for _, text in of.ticks]))

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from frontier.analyze.sample import Sample
 from frontier.metrics import metric
-from frontier.model import Decision, Judgement, Point, Verdict
-from frontier.present.wording import clean, interval_text, limit_value_text, setting, value_text
+from frontier.model import Decision, Estimate, Judgement, Point, Verdict
+from frontier.present.wording import clean, interval_text, limit_value_text, setting, unproven_words, value_text
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 WORDS = {
     Verdict.MEETS: "meets", Verdict.VIOLATES: "violates", Verdict.MARGINAL: "marginal: its interval crosses the limit",
-    Verdict.UNPROVEN: "unproven: too few requests", Verdict.INVALID: "invalid: flagged",
+    Verdict.UNPROVEN: "unproven", Verdict.INVALID: "invalid: flagged",
 }  # fmt: skip
 
 
@@ -50,18 +50,19 @@ def _neighbour(decision: Decision, judged: Judgement, point: Point | None) -> tu
     name = judged.binding
     estimate = point.metrics.get(name) if point and name else None
     limit = next((li for li in decision.limits if li.metric == name), None)
+    unproven = judged.verdict is Verdict.UNPROVEN
     return (
         setting(judged.concurrency),
-        WORDS[judged.verdict],
+        WORDS[judged.verdict] + (f": {unproven_words(estimate, judged.need)}" if unproven else ""),
         metric(name).label if name else "–",
         value_text(name, estimate.value) if name and estimate else "–",
         (interval_text(name, estimate) or "not known") if name and estimate else "–",
         limit_value_text(limit.metric, limit.promise) if limit else "–",
-        _why_not(decision, judged),
+        _why_not(decision, judged, estimate),
     )
 
 
-def _why_not(decision: Decision, judged: Judgement) -> str:
+def _why_not(decision: Decision, judged: Judgement, estimate: Estimate | None) -> str:
     chosen, step = decision.concurrency, decision.rejected
     if judged.concurrency == chosen:
         return "chosen"
@@ -72,14 +73,23 @@ def _why_not(decision: Decision, judged: Judgement) -> str:
         need = f"; about {judged.need:,} requests would decide" if judged.need else ""
         words = {
             Verdict.INVALID: "its measurement does not count", Verdict.VIOLATES: "not inside the limits",
-            Verdict.MARGINAL: "neither inside nor outside is proven",
+            Verdict.MARGINAL: "neither inside nor outside is proven", Verdict.UNPROVEN: _unproven_why(estimate),
         }  # fmt: skip
-        return words.get(judged.verdict, "not proven") + need
+        return words[judged.verdict] + need
     if chosen is not None and judged.concurrency < chosen:
         return "less throughput"
     if decision.first_fail is not None and judged.concurrency > decision.first_fail:
         return f"above {setting(decision.first_fail)}, which violates"
     return "not worth the step"
+
+
+def _unproven_why(estimate: Estimate | None) -> str:
+    """An interval inside the limit beside 'unproven' asks for the reason."""
+    if estimate is None or (math.isinf(estimate.low) and math.isinf(estimate.high)):
+        return "nothing is claimed of it"
+    if math.isfinite(estimate.high):
+        return "too few requests for a claim, however good these are"
+    return "too few requests to bound it"
 
 
 # --- what the client and the server showed during the windows

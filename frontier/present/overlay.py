@@ -150,7 +150,7 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
         raise ValueError(f"{len(group.views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
     both = dataclasses.replace(first, points=[p for view in views for p in view.mine])
     points = [p for p in both.points if across in p.metrics and up in p.metrics and p.valid]
-    x, y = axes_of(both, points, across, up, head=44 / (box.y1 - box.y0))
+    x, y = axes_of(both, points, box, head=44, alone=alone)
     marks: list[Mark] = []
     stairs: list[Stair] = []
     numbered: list[Mark] = []

@@ -28,7 +28,7 @@ from frontier.present.captions import (
     role_of,
     view_sentence,
 )
-from frontier.present.drawn import Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
+from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
 from frontier.present.layout import Rect, line_height, text_width, wrap
 from frontier.present.wording import Provenance, setting
 
@@ -141,7 +141,7 @@ def text_lines(
 def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = axes_of(view, points, across, up, head=(26 + 18 * max(1, len(view.sla))) / (box.y1 - box.y0))
+    x, y = axes_of(view, points, box, head=26 + 18 * max(1, len(view.sla)), alone=alone)
     marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y, hidden_limits(view))) is not None)
     if not marks:
         x, y = replace(x, ticks=()), replace(y, ticks=())  # numbers on an axis without a value would be invented
@@ -174,8 +174,12 @@ def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
-def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: float) -> tuple[Axis, Axis]:
-    """Ranges that hold every healthy point; a flagged one stretches them to at most three times that."""
+def axes_of(view: View, points: Sequence[Point], box: Rect, head: float, *, alone: bool) -> tuple[Axis, Axis]:
+    """Ranges that hold every healthy point; a flagged one stretches them to at most three times that.
+
+    `head` are pixels of the box kept free on top; panels that are not `alone` have smaller text at their ticks.
+    """
+    across, up = view.axes
     healthy = [p for p in points if role_of(p, view.frontier) is not Role.FLAGGED] or list(points)
     xs = [v for p in healthy if math.isfinite(v := p.metrics[across].value)]
     ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
@@ -189,14 +193,16 @@ def axes_of(view: View, points: Sequence[Point], across: str, up: str, head: flo
     tops += [b for _, _, b in view.expected]
     limits = [limit.promise for limit in view.sla if limit.metric == across]
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
-    return horizontal(across, near_x, ends, limits, view.gpus), vertical(up, tops, view.gpus, head)
+    room = box.x1 - box.x0, TICKS if alone else TICKS_SMALL
+    x = horizontal(across, near_x, ends, limits, view.gpus, room)
+    return x, vertical(up, tops, view.gpus, head / (box.y1 - box.y0))
 
 
 def _too_far(view: View, head: str) -> list[str]:
     """The note on points so far out that drawing them would squeeze the others."""
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = axes_of(view, points, across, up, head=0.1)
+    x, y = axes_of(view, points, Rect(0, 0, 1000, 500), head=50, alone=True)
     far = [p.concurrency for p in points if mark_of(p, view.frontier, x, y) is None]
     return [f"{head}beyond the axes: {', '.join(map(setting, far))}"] if far else []
 

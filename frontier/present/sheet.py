@@ -159,7 +159,8 @@ def _mark(axes: Axes, mark: Mark, chart: Chart, colours: dict[str, str]) -> None
     colour = colours[{"limit": "sla", "chosen": "operating", "edge": "quiet"}[mark.of]]
     stroke = "-" if mark.of == "limit" else (0, (4, 2))
     if mark.upright:
-        axes.axvline(mark.at, color=colour, lw=1.2, ls=stroke, zorder=0.8)
+        over = 3 if chart.spans else 0.8  # rows of a timeline leave nothing free to see it through
+        axes.axvline(mark.at, color=colour, lw=1.2, ls=stroke, zorder=over)
         foot = mark.of == "edge"
         where, coords = (mark.at, 0.0 if foot else 1.0), ("data", "axes fraction")
         shift = (-3, 4) if foot else (2, 3)

@@ -228,6 +228,8 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
         return word
+    if decision.verdict is Verdict.UNPROVEN:
+        return f"{word}: {setting(decision.candidate)} has {unproven_words(held, candidate_need(decision))}"
     return f"{word}; closest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
@@ -256,7 +258,8 @@ def _open_sentence(decision: Decision, promise: str) -> str:
     if held is not None and held.need is None and math.isinf(held.lower) and math.isinf(held.upper):
         return f"Not proven to keep {promise}: concurrency {nearest}; its interval is not known"
     need = candidate_need(decision)
-    asked = f"; about {need:,} requests would decide" if need else "; too few requests to bound it"
+    has = f", it has {held.n:,}" if held is not None and held.n else ""
+    asked = f"; about {need:,} requests would decide{has}" if need else "; too few requests to bound it"
     return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
 
 
@@ -278,6 +281,20 @@ def _candidate_value(decision: Decision) -> str | None:
         return str(decision.candidate)
     label = "" if len(decision.limits) == 1 else f"{metric(limit.metric).label} "
     return f"{decision.candidate} at {label}{value_text(limit.metric, estimate.value)}"
+
+
+def unproven_words(estimate: Estimate | None, need: int | None) -> str:
+    """Why nothing is proven of a setting: '601 of about 1,280 requests', 'too few requests', 'interval not known'.
+
+    A claim about a tail takes a number of requests, however good the fewer look (`metrics.claim_floor`).
+    """
+    if estimate is None:
+        return "not measured"
+    if need and estimate.n:
+        return f"{estimate.n:,} of about {need:,} requests"
+    if math.isinf(estimate.low) and math.isinf(estimate.high):
+        return "interval not known"
+    return "too few requests"
 
 
 def candidate_need(decision: Decision) -> int | None:

@@ -239,8 +239,34 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
     found = picture(points, toy_frontier(points), unproven)
 
     assert "Not proven to keep p99 TTFT ≤ 500 ms" in found.title
-    assert "about 1,000 requests would decide" in found.title
+    assert "about 1,000 requests would decide, it has 900" in found.title
     assert only(found).star is None
+
+
+def test_several_that_are_not_proven_say_what_each_has() -> None:
+    points = toy_points()
+    decision = toy_decision(points)
+    judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in decision.judgements)
+    open_ = dataclasses.replace(
+        decision, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements
+    )
+    found = small_multiples([View(points, toy_frontier(points), open_)] * 2)
+
+    assert "None of the 2 workloads is proven to keep p99 TTFT ≤ 500 ms" == found.title
+    assert "not proven: c=64 has 900 of about 1,000 requests" in said(found)
+
+
+def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
+    points = toy_points()
+    decision = toy_decision(points)
+    above = next(j.concurrency for j in decision.judgements if j.concurrency > (decision.concurrency or 0))
+    judgements = tuple(
+        dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1280) if j.concurrency == above else j
+        for j in decision.judgements
+    )
+    found = picture(points, toy_frontier(points), dataclasses.replace(decision, judgements=judgements))
+
+    assert f"c = {above}: not proven,\n900 of about 1,280 requests" in said(found)
 
 
 def test_when_every_point_is_flagged_nothing_is_drawn_as_good() -> None:

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import hashlib
+import math
 import re
 from functools import cache
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import pytest
 from test_sheets import SAMPLES
 from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
-from frontier.model import Distance, Estimate, Flag, Limit, Shape
+from frontier.model import Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
 from frontier.present.grid import neighbours_grid
 from frontier.present.page import report_html
 from frontier.present.picture import Light, small_multiples
@@ -118,6 +119,27 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     assert grid is not None
     assert ("c=60", "not judged") in [row[:2] for row in grid.rows]
     assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.rows]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "verdict", "why"),
+    [
+        (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), "unproven: 601 of about 1,280 requests",
+         "too few requests for a claim, however good these are; about 1,280 requests would decide"),
+        (Estimate(0.2, 0.19, math.inf, 601), "unproven: 601 of about 1,280 requests",
+         "too few requests to bound it; about 1,280 requests would decide"),
+        (Estimate.unknown_doubt(0.2, 0), "unproven: interval not known", "nothing is claimed of it"),
+    ],
+)  # fmt: skip
+def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, verdict: str, why: str) -> None:
+    points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": estimate}) for p in toy_points((1, 8))]
+    need = 1280 if estimate.n else None
+    judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
+    decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
+    grid = neighbours_grid(decision, points)
+
+    assert grid is not None
+    assert {(verdict, why)} == {(row[1], row[6]) for row in grid.rows}
 
 
 def test_what_client_and_server_showed_is_on_the_page() -> None:

@@ -17,7 +17,7 @@ from frontier.present.layout import (
     text_width,
     wrap,
 )
-from frontier.present.wording import clean, flag_kinds, interval_text, limit_text, value_text
+from frontier.present.wording import clean, flag_kinds, interval_text, limit_text, unproven_words, value_text
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,16 @@ def test_many_settings_with_few_figures_are_listed_under_each() -> None:
     (kind,) = flag_kinds(few)
 
     assert "few (limit 1000): 400 requests at c=1, c=2, c=4, c=16, c=32; 401 requests at c=8" == kind.text()
+
+
+@pytest.mark.parametrize(
+    ("estimate", "need", "words"),
+    [
+        (Estimate(0.02, 0.019, 0.021, 601), 1280, "601 of about 1,280 requests"),
+        (Estimate(0.02, 0.019, math.inf, 601), None, "too few requests"),
+        (Estimate.unknown_doubt(0.02, 0), None, "interval not known"),
+        (None, None, "not measured"),
+    ],
+)
+def test_why_nothing_is_proven_of_a_setting(estimate: Estimate | None, need: int | None, words: str) -> None:
+    assert words == unproven_words(estimate, need)
