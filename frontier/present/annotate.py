@@ -7,8 +7,9 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from frontier.metrics import metric
+from frontier.metrics import metric, per_gpu
 from frontier.model import Decision, Limit, Point
+from frontier.present.axes import Axis
 from frontier.present.callouts import Callout, callouts
 from frontier.present.drawn import Align, Label, Mark, Panel, Role
 from frontier.present.layout import (
@@ -68,7 +69,7 @@ def annotated(
     canvas = _occupied(panel)
     labels = [
         *_title(panel, title),
-        *_limit_labels(panel, canvas, limits, sizes.sla),
+        *_limit_labels(panel, canvas, limits, gpus, sizes.sla),
         *_light_label(panel, canvas, light, gpus, sizes.light),
     ]
     labels += _stair_names(panel, canvas, sizes.block)
@@ -156,25 +157,32 @@ def _title(panel: Panel, title: str | None) -> list[Label]:
     ]
 
 
-def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: float) -> list[Label]:
-    """The SLA written on its line; limits on other metrics follow it, since the shade cannot show them."""
-    if not limits:
-        return []
-    here = [limit for limit in limits if limit.metric == panel.x.metric]
-    there = [limit for limit in limits if limit.metric not in (panel.x.metric, panel.y.metric)]
-    box = panel.box
-    lines = ["SLA  " + limit_text(limit) for limit in here]
+def limit_lines(limits: Sequence[Limit], x: Axis, up: str) -> list[str]:
+    """The words on limits that are not on the vertical axis `up`: those on the horizontal one first."""
+    here = [limit for limit in limits if limit.metric == x.metric]
+    there = [limit for limit in limits if limit.metric not in (x.metric, up)]
+    lines = []
+    for limit in here:
+        value, beyond = limit.promise * x.scale, ""
+        if not x.holds(value):
+            beyond = "  (right of the picture)" if value > x.high else "  (left of the picture)"
+        lines.append(f"SLA  {limit_text(limit)}{beyond}")
     if there:
         lines.append("limits these axes do not show:" if not here else "and, not on these axes:")
         lines += [limit_text(limit) for limit in there]
-    for limit in here:
-        if limit.comfort is not None:
-            lines.append("dashed: comfort" + limit_text(limit, limit.comfort).removeprefix(metric(limit.metric).label))
-    for i, limit in enumerate(here):
-        value = limit.promise * panel.x.scale
-        if not panel.x.holds(value):
-            lines[i] += "  (right of the picture)" if value > panel.x.high else "  (left of the picture)"
-    found = _across_labels(panel, canvas, limits, size)
+    comforts = [(limit, limit.comfort) for limit in here if limit.comfort is not None]
+    return lines + [
+        "dashed: comfort" + limit_text(limit, comfort).removeprefix(metric(limit.metric).label)
+        for limit, comfort in comforts
+    ]
+
+
+def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], gpus: int | None, size: float) -> list[Label]:
+    """The SLA written on its line; limits on other metrics follow it, since the shade cannot show them."""
+    if not limits:
+        return []
+    box, lines = panel.box, limit_lines(limits, panel.x, panel.y.metric)
+    found = _across_labels(panel, canvas, limits, gpus, size)
     if not lines:
         return found
     width, height = _size(lines, size)
@@ -193,14 +201,17 @@ def _limit_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: f
     return [*found, Label(tuple(lines), placed, Role.SLA, size, align)]
 
 
-def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], size: float) -> list[Label]:
-    """Limits on the vertical axis, written along their line."""
+def _across_labels(panel: Panel, canvas: Canvas, limits: Sequence[Limit], gpus: int | None, size: float) -> list[Label]:
+    """Limits on the vertical axis, written along their line: as promised, and where that is drawn per GPU also so."""
     found = []
     box = panel.box
     for limit in limits:
         if limit.metric != panel.y.metric or not panel.y.holds(limit.promise * panel.y.scale):
             continue
-        lines = ("SLA  " + limit_text(limit),)
+        said = f"SLA  {limit_text(limit)}"
+        if per_gpu(limit.metric, gpus) > 1:
+            said += f"  ({value_text(limit.metric, limit.promise, gpus)})"
+        lines = (said,)
         width, height = _size(lines, size)
         y = panel.at(panel.x.low, limit.promise * panel.y.scale)[1]
         options = [Rect(x, b, x + width, b + height) for x in (box.x0 + 8, box.x1 - 8 - width)

@@ -131,7 +131,7 @@ def ticks_of(low: float, high: float, *, log: bool, room: Room | None = None) ->
         found = values
         if len(values) <= MOST_TICKS and (room is None or legible(values, low, high, log, room)):
             break
-    while room is not None and len(found) > 2 and not legible(found, low, high, log, room):
+    while room is not None and len(found) > 1 and not legible(found, low, high, log, room):
         found = found[::2]
     return tuple((v, tick_text(v)) for v in found)
 

@@ -24,7 +24,7 @@ from frontier.present.wording import (
 )
 
 NBSP = "\u00a0"
-_SEPARATOR = f"{NBSP}· "
+SEPARATOR = f"{NBSP}· "
 TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
 SURE = 0.9
 """A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
@@ -174,7 +174,7 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("○ = flagged, never chosen")
     if any(v.expected for v in views):
         parts.append("◇ dashed = predicted, not measured")
-    return _SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
+    return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
 
 
 def doubt_words(views: Sequence[View]) -> str:
@@ -221,7 +221,7 @@ def notes_of(view: View, head: str) -> list[str]:
         if p.valid and all(name in p.metrics for name in view.axes):  # the others are named as not drawn
             reasons.setdefault(clean(excluded[p.concurrency], 80), []).append(setting(p.concurrency))
     told += [f"{reason}: {', '.join(names)}" for reason, names in reasons.items()]
-    found = [f"{head}○  " + f"{NBSP}{_SEPARATOR}{NBSP}".join(told)] if told else []
+    found = [f"{head}○  " + f"{NBSP}{SEPARATOR}{NBSP}".join(told)] if told else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:
         names = ", ".join(setting(p.concurrency) for p in infinite)
@@ -249,7 +249,7 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
         parts.append(energy.said(p.power for p in points if p.power))
     parts.append(f"run {known.run}" if known.run else None)
-    return _SEPARATOR.join(clean(part).replace(" ", NBSP) for part in parts if part)
+    return SEPARATOR.join(clean(part).replace(" ", NBSP) for part in parts if part)
 
 
 def _span(low: int, high: int) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from frontier.analyze.compare import Comparison
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Estimate, Verdict
+from frontier.model import Estimate, Limit, Verdict
 from frontier.present.annotate import annotated
-from frontier.present.captions import NBSP, TOGETHER, View, doubt_words, foot_line, view_sentence
+from frontier.present.captions import NBSP, SEPARATOR, TOGETHER, View, doubt_words, foot_line, view_sentence
 from frontier.present.comparison import Names, comparison_sentence, gpus_note, names_of
 from frontier.present.drawn import Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Rect, fit_middle, line_height, wrap
@@ -82,7 +82,7 @@ def _undivided(groups: Sequence[Group]) -> list[str]:
     unknown = [name for name, gpus in counts.items() if gpus is None]
     if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
         return []
-    return [f"whole deployments, not per GPU: how many GPUs {', '.join(unknown)} has is not known"]
+    return [f"whole deployments, not per GPU: the number of GPUs is not known of {', '.join(unknown)}"]
 
 
 def _said(groups: Sequence[Group]) -> list[tuple[str, Role]]:
@@ -109,6 +109,9 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     key += " · shade = 90% of resamples" if any(view.band for view in views) else ""
     shape = views[0].frontier.shape
     key = f"ISL {shape.isl} / OSL {shape.osl} · {key}" if one else key
+    parts = [part.replace(" ", NBSP) for part in clean(key, 400).split(" · ")]
+    keys = wrap(SEPARATOR.join(parts), SUBTITLE, WIDTH - 128, lines=2)
+    key_tall = len(keys) * line_height(SUBTITLE)
     foot = wrap(foot_line(views, footer), FOOT, WIDTH - 28, lines=3)
     rows, tall = math.ceil(len(groups) / columns), 505.0 if one else 300.0
     row_tall = tall + 62 + (0 if one else 48)
@@ -117,12 +120,12 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     def laid_out(notes: Sequence[tuple[str, Role]]) -> Picture:
         lines = [(line, role) for note, role in notes for line in wrap(note, NOTE, WIDTH - 28, lines=2)]
         below = 16 + len(foot) * line_height(FOOT) + len(lines) * line_height(NOTE) + (6 if lines else 0)
-        height = math.ceil(top + line_height(SUBTITLE) + 8 + rows * row_tall + below)
-        places = boxes(len(groups), columns, WIDTH, height - top - line_height(SUBTITLE) - 8, tall, row_tall, one)
+        height = math.ceil(top + key_tall + 8 + rows * row_tall + below)
+        places = boxes(len(groups), columns, WIDTH, height - top - key_tall - 8, tall, row_tall, one)
         panels = tuple(_panel(group, box, alone=one) for group, box in zip(groups, places, strict=True))
         labels = (
             *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
-            *text_lines((clean(key, 200),), panels[0].box.x0, height - top, SUBTITLE, Role.QUIET),
+            *text_lines(keys, panels[0].box.x0, height - top, SUBTITLE, Role.QUIET),
             *(
                 label
                 for i, (line, role) in enumerate(lines)
@@ -132,6 +135,8 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
         )
         return Picture(title, WIDTH, height, panels, labels, f"{title}.")  # fmt: skip
 
+    whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
+    more = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]
     said = [*_said(groups), *((note, Role.QUIET) for note in more)]
     found = laid_out(said)
     crowded = sorted({c for panel in found.panels for c in panel.unlabelled})
@@ -150,7 +155,7 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
         raise ValueError(f"{len(group.views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
     both = dataclasses.replace(first, points=[p for view in views for p in view.mine])
     points = [p for p in both.points if across in p.metrics and up in p.metrics and p.valid]
-    x, y = axes_of(both, points, box, head=44, alone=alone)
+    x, y = axes_of(both, points, box, alone=alone)
     marks: list[Mark] = []
     stairs: list[Stair] = []
     numbered: list[Mark] = []
@@ -182,16 +187,14 @@ def _per_gpu(view: View) -> View:
         dataclasses.replace(p, metrics={name: _divided(e, per_gpu(name, gpus)) for name, e in p.metrics.items()})
         for p in view.points
     ]
-    limits = [
-        dataclasses.replace(
-            limit,
-            promise=limit.promise / per_gpu(limit.metric, gpus),
-            comfort=None if limit.comfort is None else limit.comfort / per_gpu(limit.metric, gpus),
-        )
-        for limit in view.sla
-    ]
+    limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
     return dataclasses.replace(view, points=points, limits=limits, band=band, gpus=1)
+
+
+def _whole(view: View) -> list[Limit]:
+    """Limits on a rate of the whole deployment, which on an axis per GPU would be elsewhere for each."""
+    return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]
 
 
 def _divided(estimate: Estimate, by: float) -> Estimate:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
-from frontier.present.annotate import annotated
+from frontier.present.annotate import annotated, limit_lines
 from frontier.present.axes import Axis, horizontal, vertical
 from frontier.present.captions import (
     NBSP,
@@ -141,7 +141,7 @@ def text_lines(
 def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = axes_of(view, points, box, head=26 + 18 * max(1, len(view.sla)), alone=alone)
+    x, y = axes_of(view, points, box, alone=alone)
     marks = tuple(m for p in points if (m := mark_of(p, view.frontier, x, y, hidden_limits(view))) is not None)
     if not marks:
         x, y = replace(x, ticks=()), replace(y, ticks=())  # numbers on an axis without a value would be invented
@@ -174,10 +174,10 @@ def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
 
 
-def axes_of(view: View, points: Sequence[Point], box: Rect, head: float, *, alone: bool) -> tuple[Axis, Axis]:
+def axes_of(view: View, points: Sequence[Point], box: Rect, *, alone: bool) -> tuple[Axis, Axis]:
     """Ranges that hold every healthy point; a flagged one stretches them to at most three times that.
 
-    `head` are pixels of the box kept free on top; panels that are not `alone` have smaller text at their ticks.
+    On top there is room for the words on the limits. Panels that are not `alone` have smaller text at their ticks.
     """
     across, up = view.axes
     healthy = [p for p in points if role_of(p, view.frontier) is not Role.FLAGGED] or list(points)
@@ -195,6 +195,7 @@ def axes_of(view: View, points: Sequence[Point], box: Rect, head: float, *, alon
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
     room = box.x1 - box.x0, TICKS if alone else TICKS_SMALL
     x = horizontal(across, near_x, ends, limits, view.gpus, room)
+    head = 26 + 18 * max(1, len(limit_lines(view.sla, x, up)))
     return x, vertical(up, tops, view.gpus, head / (box.y1 - box.y0))
 
 
@@ -202,7 +203,7 @@ def _too_far(view: View, head: str) -> list[str]:
     """The note on points so far out that drawing them would squeeze the others."""
     across, up = view.axes
     points = [p for p in view.mine if across in p.metrics and up in p.metrics]
-    x, y = axes_of(view, points, Rect(0, 0, 1000, 500), head=50, alone=True)
+    x, y = axes_of(view, points, Rect(0, 0, 1000, 500), alone=True)
     far = [p.concurrency for p in points if mark_of(p, view.frontier, x, y) is None]
     return [f"{head}beyond the axes: {', '.join(map(setting, far))}"] if far else []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 from toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
 
-from frontier.model import Estimate, Shape
+from frontier.model import Estimate, Limit, Shape
 from frontier.present.captions import View
 from frontier.present.drawn import Picture, Role
 from frontier.present.figure import render
@@ -202,7 +202,30 @@ def test_how_many_gpus_each_has_is_said_where_they_differ() -> None:
 def test_why_nothing_is_divided_is_said_where_only_some_say_their_gpus() -> None:
     some = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
     none = Group(("a", "b"), (view(3300, "a"), view(2000, "b")))
-    note = "whole deployments, not per GPU: how many GPUs unknown has is not known"
+    note = "whole deployments, not per GPU: the number of GPUs is not known of unknown"
 
     assert note in said(together([some]))
     assert "not per GPU" not in said(together([none]))
+
+
+def test_the_key_stays_inside_the_picture() -> None:
+    banded = [
+        dataclasses.replace(view(peak, str(peak), gpus=8), band=((0.05, 50.0, 90.0), (0.5, 300.0, 350.0)))
+        for peak in (3300, 2000)
+    ]
+    found = together([Group(("a", "b"), tuple(banded))])
+
+    assert "shade = 90% of resamples" in said(found)
+    assert all(label.box.inside(Rect(0, 0, found.width, found.height)) for label in found.labels)
+
+
+def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> None:
+    speed = Limit("output_throughput", 1600.0)
+    views = [dataclasses.replace(view(3300, "a", gpus=gpus), limits=(LIMIT, speed)) for gpus in (8, 1)]
+    found = together([Group(("eight", "one"), tuple(views))])
+    whole = together([Group(("a", "b"), tuple(dataclasses.replace(v, gpus=None) for v in views))])
+
+    assert {"x"} == {rule.axis for rule in found.panels[0].rules}
+    assert "not drawn, being of a whole deployment: output throughput ≥ 1,600 tok/s" in said(found)
+    assert [1600.0] == [rule.at for rule in whole.panels[0].rules if rule.axis == "y"]
+    assert "SLA  output throughput ≥ 1,600 tok/s" in said(whole)

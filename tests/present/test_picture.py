@@ -421,3 +421,24 @@ def test_panels_of_deployments_are_called_by_what_differs() -> None:
     mixed = [*views[:2], *(View(p, toy_frontier(p)) for p in [toy_points((1, 8), shape=Shape.of(64, 8))])]
     assert "The frontiers of 3 workloads" == small_multiples(mixed).title
     assert "default · 64/8" == small_multiples(mixed).panels[-1].name
+
+
+def test_a_limit_on_a_rate_is_written_as_promised_and_as_drawn() -> None:
+    points = toy_points()
+    limits = (LIMIT, Limit("output_throughput", 2000.0))
+    eight = picture(points, toy_frontier(points), toy_decision(points), limits=limits, gpus=8)
+    whole = picture(points, toy_frontier(points), toy_decision(points), limits=limits)
+
+    assert [250.0] == [rule.at for rule in only(eight).rules if rule.axis == "y"]
+    assert "SLA  output throughput ≥ 2,000 tok/s  (250 tok/s/GPU)" in said(eight)
+    assert "SLA  output throughput ≥ 2,000 tok/s\n" in said(whole) + "\n"
+
+
+def test_the_words_on_many_limits_lie_above_every_setting() -> None:
+    points = toy_points()
+    limits = (LIMIT, *(Limit(name, 5.0) for name in ("p99_tpot", "p99_e2e", "p50_ttft", "p99_itl")))
+    (panel,) = picture(points, toy_frontier(points), toy_decision(points), limits=limits).panels
+    words = next(label for label in panel.labels if label.role is Role.SLA)
+
+    assert 6 == len(words.lines)
+    assert all(panel.at(mark.x, mark.y)[1] < words.box.y0 for mark in panel.marks)
