@@ -1,7 +1,12 @@
 """One sweep at a time on a run directory.
 
-The kernel's lock (flock) is what holds: it goes with its holder, however that ends. Where a file system has none, what
-the lock file says of its holder decides. A holder that left its name behind was killed; its name is then told once.
+The kernel's lock (flock) is what holds: it goes with its holder, however that ends. A holder that left its name behind
+was killed; its name is then told once. Where a file system has no locks, what the lock file says of its holder decides.
+
+A file system shared by machines may keep locks within each of them (NFS mounted with `local_lock`, Lustre with
+`localflock`): the lock is then free here while another machine holds it. So a name that was left by another kernel
+counts as a holder, whatever the lock says, until somebody who knows better removes the file. A container of another
+host name on the same kernel is not another machine: its locks are seen.
 """
 
 import errno
@@ -59,6 +64,11 @@ class Holder:
             return False
         return False
 
+    @property
+    def unseen(self) -> bool:
+        """It belongs to another machine, whose locks may not be seen from here."""
+        return self.host != socket.gethostname() and (self.boot is None or self.boot != _boot())
+
 
 class Lock:
     """A lock that is held until `close`. `killed` is who held it last and did not let go of it, if anybody."""
@@ -91,7 +101,7 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
                 raise
             kernel = False
         before = _read(file)
-        if not kernel and before is not None and not before.gone and before != Holder.me():
+        if before is not None and before != Holder.me() and (before.unseen if kernel else not before.gone):
             raise _refusal(path, before, signs_of_life)
         file.truncate(0)
         file.write(json.dumps(asdict(Holder.me())).encode())
@@ -103,7 +113,7 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
 
 
 def held(path: Path) -> bool:
-    """Some process holds the lock in the file `path`."""
+    """Some process holds the lock in the file `path`, or may: it is another machine's (see `elsewhere`)."""
     try:
         with path.open("rb") as file:
             try:
@@ -113,9 +123,19 @@ def held(path: Path) -> bool:
                     return True
                 holder = _read(file)
                 return holder is not None and not holder.gone
+            holder = _read(file)
+            return holder is not None and holder.unseen
     except OSError:
         return False
-    return False
+
+
+def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
+    """Who on another machine holds the lock, and when it last wrote; None where nobody does."""
+    with suppress(OSError), path.open("rb") as file:
+        holder = _read(file)
+        if holder is not None and holder.unseen:
+            return f"{holder}{_last(signs_of_life)}"
+    return None
 
 
 def _flock(file: BinaryIO) -> None:
@@ -134,20 +154,26 @@ def _flock(file: BinaryIO) -> None:
 def _refusal(path: Path, holder: Holder | None, signs_of_life: Iterable[Path]) -> StoreError:
     run = path.parent
     what = f"{run} is in use by {holder or 'another process'}"
-    ages = []
-    for file in signs_of_life:
-        with suppress(OSError):
-            ages.append(time.time() - file.stat().st_mtime)
     watch = f"wait for it, watch it with  frontier status {run},  or choose  -o DIR"
     if holder is None or holder.gone is False:
         return StoreError(what, watch)
-    last = f", which last wrote {_ago(min(ages))} ago" if ages else ""
+    last = _last(signs_of_life)
     if holder.gone:
         return StoreError(
             f"{what}{last} and has ended; a child it left, or the file system, still holds its lock",
             f"if nothing of it runs any more, remove {path} and start again",
         )
-    return StoreError(what + last, f"{watch}\n  if {holder.host} is dead, remove {path} and start again")
+    ended = f"if it has ended (it cannot be seen from {socket.gethostname()}), remove {path} and start again"
+    return StoreError(what + last, f"{watch}\n  {ended}")
+
+
+def _last(signs_of_life: Iterable[Path]) -> str:
+    """When a holder last wrote, in words; nothing where that is not known."""
+    ages = []
+    for file in signs_of_life:
+        with suppress(OSError):
+            ages.append(time.time() - file.stat().st_mtime)
+    return f", which last wrote {_ago(min(ages))} ago" if ages else ""
 
 
 def _ago(seconds: float) -> str:

@@ -30,6 +30,7 @@ from frontier.codec import (
 )
 from frontier.errors import StoreError
 from frontier.files import fsync_directory, write_whole, writing
+from frontier.journal import Journal
 from frontier.model import Measurement, Point, Record, Trial
 from frontier.redaction import redact
 
@@ -94,6 +95,7 @@ class RunDirectory:
         self.path = path
         self.manifest = manifest
         self._lock = held
+        self._journal = Journal(path / "journal.jsonl")
         self._number: int | None = None
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ class RunDirectory:
         with writing(path, opening=True):
             for part in (path, path / "trials", path / "evidence", path / "derived"):
                 part.mkdir(parents=True, exist_ok=True)
-            held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
+            held = lock.take(path / "lock", _signs_of_life(path))
         try:
             with writing(path, opening=True):
                 if manifest_file.exists() and not _barren(run := cls(path, read_manifest(path), held), identity):
@@ -139,8 +141,9 @@ class RunDirectory:
                     killed = {} if held.killed is None else {"killed": str(held.killed)}
                     run.journal("resumed", finished=len(run.finished()), **killed)
                     return run
-                cls(path, {})._sweep_leftovers()
-                (path / "journal.jsonl").unlink(missing_ok=True)
+                before = cls(path, {})
+                before._sweep_leftovers()
+                before._journal.forget()
                 manifest = {
                     "schema": SCHEMA,
                     "identity": identity,
@@ -168,7 +171,7 @@ class RunDirectory:
         with writing(below):
             for part in (below / "trials", below / "evidence", below / "derived"):
                 part.mkdir(parents=True, exist_ok=True)
-            held = lock.take(path / "lock", [path / "journal.jsonl", *(path / "trials").glob("*.part")])
+            held = lock.take(path / "lock", _signs_of_life(path))
         run = cls(below, manifest, held)
         run._sweep_leftovers()
         return run
@@ -209,23 +212,21 @@ class RunDirectory:
         """Parts, temporaries and a half journal line of a killed predecessor: never data, so they go."""
         for leftover in [*self.path.rglob("*.part"), *self.path.rglob("*.tmp")]:
             leftover.unlink(missing_ok=True)
-        file = self.path / "journal.jsonl"
-        if file.exists() and (said := file.read_bytes()) and not said.endswith(b"\n"):
-            os.truncate(file, said.rfind(b"\n") + 1)
+        self._journal.mend()
 
     def held(self) -> bool:
         """A sweep is running on it: some process holds its lock."""
         return lock.held(self.path / "lock")
 
+    def held_elsewhere(self) -> str | None:
+        """The process on another machine that holds its lock, and when it last wrote; None where none does."""
+        return lock.elsewhere(self.path / "lock", _signs_of_life(self.path))
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def journal(self, event: str, **facts: Any) -> None:
         """One line, on the disk when this returns."""
-        line = orjson.dumps({"time": round(time.time(), 3), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
-        with writing(self.path / "journal.jsonl"), (self.path / "journal.jsonl").open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        self._journal.append(event, **facts)
 
     def writer(self, trial: Trial) -> TrialWriter:
         """A place for the records of a trial about to run."""
@@ -281,14 +282,7 @@ class RunDirectory:
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The journal; a last line torn by a kill is left out."""
-        file = self.path / "journal.jsonl"
-        lines: list[dict[str, Any]] = []
-        if file.exists():
-            for line in file.read_bytes().splitlines():
-                with suppress(orjson.JSONDecodeError):
-                    said = orjson.loads(line)
-                    lines += [said] if isinstance(said, dict) and isinstance(said.get("event"), str) else []
-        return lines
+        return self._journal.lines()
 
     def config_text(self) -> str:
         """The config as the user wrote it."""
@@ -346,6 +340,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise StoreError(f"{path} was written by another version of frontier ({manifest.get('schema', 'no schema')!r})")
     return manifest
+
+
+def _signs_of_life(path: Path) -> list[Path]:
+    """What whoever sweeps or verifies the run writes to."""
+    return [path / "journal.jsonl", *path.glob("trials/*.part"), *path.glob("verify/trials/*.part")]
 
 
 def _barren(run: RunDirectory, identity: str) -> bool:

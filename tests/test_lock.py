@@ -95,7 +95,39 @@ def test_a_holder_on_another_machine_is_named_with_its_last_sign_of_life(
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(StoreError, match="in use by process 17 on node-b, which last wrote 50 min ago") as caught:
         lock.take(file, [journal])
-    assert f"if node-b is dead, remove {file}" in (caught.value.way_out or "")
+    assert f"if it has ended (it cannot be seen from {socket.gethostname()}), remove {file}" in (
+        caught.value.way_out or ""
+    )
+
+
+@pytest.mark.fault("a lock held by another machine")
+def test_another_machines_name_is_believed_where_the_kernels_lock_is_free(file: Path) -> None:
+    """As on NFS with locks of its own on each machine: the kernel's lock says nothing of the others."""
+    write(file, pid=17, host="node-b", boot="of node-b")
+    with pytest.raises(StoreError, match="in use by process 17 on node-b") as caught:
+        lock.take(file)
+    assert f"remove {file} and start again" in (caught.value.way_out or "")
+    assert lock.held(file)
+    assert lock.elsewhere(file) == "process 17 on node-b"
+    assert json.loads(file.read_text())["host"] == "node-b", "looking must not take its name away"
+    file.unlink()
+    lock.take(file).close()
+    assert not lock.held(file)
+
+
+@pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number")
+def test_the_lock_of_a_killed_container_on_this_machine_is_free(file: Path) -> None:
+    """Started again it has another host name, and the process numbers are its own; the kernel is the same."""
+    boot = Holder.me().boot
+    if boot is None:
+        pytest.skip("nothing tells this machine's boots apart")
+    write(file, pid=1, host="the-first-container", boot=boot)
+    assert not lock.held(file)
+    assert lock.elsewhere(file) is None
+    taken = lock.take(file)
+    assert taken.killed is not None
+    assert taken.killed.host == "the-first-container"
+    taken.close()
 
 
 @pytest.mark.fault("a lock left by a killed process, an earlier boot, a reused process number", times=2)

@@ -63,3 +63,15 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     again = stand(tmp_path / "run")
     assert ("stopped", 1) == (again["state"], again["left"])
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
+
+
+def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) -> None:
+    sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    holder = {"pid": 17, "host": "node-b\u001b[31m", "boot": "of node-b"}
+    (tmp_path / "run" / "lock").write_text(json.dumps(holder))
+    told = stand(tmp_path / "run")
+    assert told["state"] == "running"
+    second = page(told)[1]
+    assert second.startswith("  held by process 17 on node-b")
+    assert "last wrote 0 s ago; from here it is not seen whether it still runs" in second
+    assert "\x1b" not in second

@@ -1,6 +1,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.errors import StoreError
+from frontier.journal import Journal
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.store import (
     AnotherSweepError,
@@ -95,6 +98,31 @@ def test_a_torn_journal_line_is_left_out(tmp_path: Path) -> None:
         with (run.path / "journal.jsonl").open("ab") as file:
             file.write(b'{"event": "trial_do')
         assert ["created"] == [line["event"] for line in run.journal_lines()]
+
+
+def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -> None:
+    """The disk is full in the midst of a line; with room again the next line stands alone."""
+    script = """if True:
+        import resource, sys
+        from pathlib import Path
+        from frontier.errors import WriteError
+        from frontier.journal import Journal
+        journal = Journal(Path(sys.argv[1]))
+        journal.append("first")
+        room = Path(sys.argv[1]).stat().st_size + 20
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        try:
+            journal.append("second", text="far more than there is room for")
+        except WriteError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        journal.append("third")
+    """
+    file = tmp_path / "journal.jsonl"
+    said = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, timeout=60)
+    assert "file size limit" in said.stdout, said.stderr
+    assert file.read_bytes().count(b"\n") == 2
+    assert ["first", "third"] == [line["event"] for line in Journal(file).lines()]
 
 
 def test_a_half_journal_line_of_a_killed_predecessor_does_not_swallow_the_next(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def stand(path: Path) -> dict[str, Any]:
         "elapsed": round((time.time() if held else lines[-1]["time"]) - session[0]["time"], 1) if session else None,
         "events": len(lines),
         "last": lines[-3:],
+        "held_elsewhere": run.held_elsewhere() if held else None,
         "warnings": [_told(one) for one in session if one["event"] in _WARNINGS][-3:],
     }
 
@@ -107,7 +108,13 @@ def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
     """An import is whole from the start."""
     done = len(run.imported()) + len(run.finished())
     nothing: dict[str, Any] = {"skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": []}
-    unknown: dict[str, Any] = {"running": None, "seconds_left": None, "events": 0, "warnings": []}
+    unknown: dict[str, Any] = {
+        "running": None,
+        "seconds_left": None,
+        "events": 0,
+        "held_elsewhere": None,
+        "warnings": [],
+    }
     return {
         "schema": "frontier.status/1",
         "run": str(path),
@@ -165,4 +172,10 @@ def line(told: Mapping[str, Any]) -> str:
 
 def page(told: Mapping[str, Any]) -> list[str]:
     """How it stands, with the last warnings."""
-    return [line(told), *(f"  {text}" for text in told["warnings"])]
+    from frontier.present.wording import clean
+
+    lines = [line(told)]
+    if told["held_elsewhere"]:
+        holder = clean(told["held_elsewhere"], 300)
+        lines.append(f"  held by {holder}; from here it is not seen whether it still runs")
+    return lines + [f"  {text}" for text in told["warnings"]]
