@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,48 @@ from typing import Any
 import orjson
 
 from frontier.files import writing
+
+_NEEDED = {
+    **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
+    "dropped": ("trials",),
+    "server": ("deployment", "identity", "model"),
+}
+"""What a line of this event must have beside its time."""
+
+
+def _number(said: Any) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool)
+
+
+def _text(said: Any) -> bool:
+    return isinstance(said, str)
+
+
+def _texts(said: Any) -> bool:
+    return isinstance(said, list) and all(map(_text, said))
+
+
+def _spent(said: Any) -> bool:
+    known = {"seconds", "requests", "tokens", "dollars"}
+    return isinstance(said, dict) and said.keys() <= known and all(map(_number, said.values()))
+
+
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text"), _text),
+    **dict.fromkeys(("trials", "flags"), _texts),
+    **dict.fromkeys(("time", "took", "sent", "tokens"), _number),
+    "spent": _spent,
+}
+"""What a fact of this name must be, where a line has it."""
+
+
+def _sound(said: Any) -> bool:
+    """A run may come from a stranger: a line of the journal is one that can be relied on, or none."""
+    if not isinstance(said, dict) or not all(test(said[name]) for name, test in _FACTS.items() if name in said):
+        return False
+    counted = ("sent", "tokens") if "took" in said else ()
+    needed = ("event", "time", *_NEEDED.get(said.get("event", ""), ()), *counted)
+    return all(name in said for name in needed) and 0 <= said["time"] < 1e11
 
 
 class Journal:
@@ -35,13 +78,12 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All of it; a line that was damaged or torn by a kill is left out."""
+        """All of it; a line that was damaged, torn by a kill, or is none of ours is left out."""
         lines: list[dict[str, Any]] = []
         if self._path.exists():
             for line in self._path.read_bytes().splitlines():
                 with suppress(orjson.JSONDecodeError):
-                    said = orjson.loads(line)
-                    lines += [said] if isinstance(said, dict) and isinstance(said.get("event"), str) else []
+                    lines += [said] if _sound(said := orjson.loads(line)) else []
         return lines
 
     def mend(self) -> None:

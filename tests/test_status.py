@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from frontier.cli.status import line, page, stand
+from frontier.config import load_config
 from tests.commands import frontier, start
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 SLOW = """\
 endpoint: simulator
@@ -66,7 +67,8 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
 
 
 def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) -> None:
-    sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    text = config_text(ENGINES["smooth"])
+    open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text).close()
     holder = {"pid": 17, "host": "node-b\u001b[31m", "boot": "of node-b"}
     (tmp_path / "run" / "lock").write_text(json.dumps(holder))
     told = stand(tmp_path / "run")

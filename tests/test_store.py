@@ -125,6 +125,30 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
     assert ["first", "third"] == [line["event"] for line in Journal(file).lines()]
 
 
+def test_a_journal_line_that_no_sweep_writes_is_left_out(tmp_path: Path) -> None:
+    """A run may be a stranger's, and damaged: what reads the journal may rely on what is in a line."""
+    file = tmp_path / "journal.jsonl"
+    file.write_text(
+        """\
+        {"event": "created", "time": 1.5}
+        {"event": "skipped", "time": 1}
+        {"event": "skipped", "time": 1, "trial": "k", "reason": {"a": 1}}
+        {"event": "dropped", "time": 1, "trials": 5}
+        {"event": "dropped", "time": 1, "trials": [5]}
+        {"event": "trial_begun", "trial": "k"}
+        {"event": "server", "time": 1, "deployment": "d"}
+        {"event": "failed", "time": 1e300}
+        {"event": "failed", "time": true}
+        {"event": ["failed"], "time": 1}
+        {"event": "trial_done", "time": 1, "trial": "k", "took": 1}
+        {"event": "trial_done", "time": 1, "trial": "k", "spent": {"seconds": "x"}}
+        {"event": "finished", "time": 1, "spent": {"hours": 1}}
+        {"event": "finished", "time": 2, "spent": {"seconds": 1}, "of another version": [1]}
+        """
+    )
+    assert [("created", 1.5), ("finished", 2)] == [(line["event"], line["time"]) for line in Journal(file).lines()]
+
+
 def test_a_half_journal_line_of_a_killed_predecessor_does_not_swallow_the_next(tmp_path: Path) -> None:
     open_run(tmp_path / "run").close()
     with (tmp_path / "run" / "journal.jsonl").open("ab") as file:
