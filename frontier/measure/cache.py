@@ -34,18 +34,20 @@ class CacheFacts:
     resets: bool
 
 
-async def look_at_cache(client: Client, found: Preflight) -> CacheFacts | None:
-    """Find out by three requests of one token each; None when the prompt was not answered."""
+async def look_at_cache(client: Client, found: Preflight) -> CacheFacts | str:
+    """Find out by three requests of one token each; the reason when the prompt was not answered."""
     dialect = DIALECTS[found.target.dialect or "openai"]
     words = min(_PROMPT, (found.max_model_len or 4 * _PROMPT) // 4)
     text = cast("str", random_prompts(Shape.of(words, 1), secrets.randbits(64))(0).content)
-    first, _ = await ask_once(client, found.target, text, 1)
-    second, _ = await ask_once(client, found.target, text, 1)
-    if second.outcome is not Outcome.OK or second.prompt_tokens is None or first.outcome is not Outcome.OK:
-        return None
+    first, _ = await ask_once(client, found.target, text, 1, shares=True)
+    second, _ = await ask_once(client, found.target, text, 1, shares=True)
+    for record in (first, second):
+        if record.outcome is not Outcome.OK or record.prompt_tokens is None:
+            return f"a prompt of {words} words was not answered: {record.error or 'it was not counted'}"
+    assert second.prompt_tokens is not None
     takes, salted = None, None
     if dialect.salted:
-        third, _ = await ask_once(client, found.target, text, 1, new_salt())
+        third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
         takes, salted = third.outcome is Outcome.OK, third.cached_tokens
     resets = await offers_reset(client, dialect.reset)
     return CacheFacts(second.prompt_tokens, second.cached_tokens, salted, takes, resets)

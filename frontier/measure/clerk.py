@@ -83,7 +83,9 @@ class Clerk:
     def _make(self) -> Job:
         prompt, target = self._prompts(self._made), self._target
         salt = prompt.salt if target.salted else None
-        ask = Ask(target.model or "", prompt.content, prompt.osl, target.ignore_eos, salt, target.extra_body)
+        ask = Ask(
+            target.model or "", prompt.content, prompt.osl, target.ignore_eos, salt, prompt.shares, target.extra_body
+        )
         job = Job(self._made, prompt, self._dialect.body(target.api, ask))
         self._made += 1
         return job

@@ -36,13 +36,16 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request in the project's words, before a dialect puts it into an engine's."""
+    """One request in the project's words, before a dialect puts it into an engine's. `shares`: it has text in common
+    with others, which a prefix cache may keep.
+    """
 
     model: str
     content: Content
     osl: int
     force_length: bool = True
     salt: str | None = None
+    shares: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -55,8 +58,9 @@ class Dialect:
     that it cannot be forced; `token_ids` says that a completions prompt may be a list of token ids.
     `token_per_event` allows counting events where the server reports no usage.
 
-    `salted`: requests take a cache_salt; those with different salts share no prefix cache. `reset` is the route that
-    empties the prefix cache, `metrics` the one of its Prometheus text.
+    `salted`: requests take a cache_salt; those with different salts share no prefix cache. `uncached` is sent with
+    requests that share nothing. `reset` is the route that empties the prefix cache, `metrics` the one of its Prometheus
+    text.
     """
 
     name: str
@@ -68,13 +72,15 @@ class Dialect:
     token_ids: bool = False
     token_per_event: bool = False
     salted: bool = False
+    uncached: Mapping[str, Any] = field(default_factory=dict)
     reset: str | None = None
     metrics: str = "/metrics"
 
     def body(self, api: str, ask: Ask) -> bytes:
         """The request body."""
         salt = {"cache_salt": ask.salt} if self.salted and ask.salt is not None else {}
-        return orjson.dumps(self.payload(self, api, ask) | salt | dict(ask.extra))
+        uncached = {} if ask.shares else dict(self.uncached)
+        return orjson.dumps(self.payload(self, api, ask) | salt | uncached | dict(ask.extra))
 
 
 def message_of(error: object, depth: int = 0) -> str:
@@ -321,7 +327,8 @@ DIALECTS: Mapping[str, Dialect] = {
         ),
         Dialect(
             "llamacpp", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS,
-            length_fields=lambda osl: {"ignore_eos": True, "cache_prompt": False, "n_predict": osl}, token_ids=True,
+            length_fields=lambda osl: {"ignore_eos": True, "n_predict": osl}, token_ids=True,
+            uncached={"cache_prompt": False},
         ),
         Dialect(
             "ollama", _ollama_payload, {"completions": fold_ollama, "chat": fold_ollama},

@@ -66,7 +66,8 @@ class Direct:
         connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
         protocol = connection.protocol
         assert isinstance(protocol, TapingHandler)
-        return Lane(connection, protocol)
+        # The connector may hand over one on which the session has asked a small question.
+        return Lane(connection, protocol, used=protocol.reused)
 
     def write(self, lane: Lane, body: bytes) -> None:
         """The whole request, in one piece."""

@@ -15,10 +15,10 @@ from typing import Any, Literal, cast
 from frontier.errors import MeasurementError
 from frontier.measure.client import Client, Exchange
 from frontier.measure.detect import answer, detect, loaded_models
-from frontier.measure.dialects import DIALECTS, Ask, Content
+from frontier.measure.dialects import DIALECTS, Ask, Content, Dialect
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
 from frontier.measure.reading import clean, error_message, read_all, to_record
-from frontier.measure.refusal import Tried, unanswered, unreachable
+from frontier.measure.refusal import Tried, unanswered, unnamed, unreachable
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import local_ports, raise_fd_limit
 from frontier.model import Outcome, Record, Shape
@@ -105,15 +105,15 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
                 raise MeasurementError(f"a prompt could not be counted: {record.error or 'no usage in the answer'}")
             return record.prompt_tokens
 
-        return await calibrate_words(count, lengths)
+        return await calibrate_words(count, max(lengths))
 
 
 async def ask_once(
-    client: Client, target: Target, content: Content, osl: int, salt: str | None = None
+    client: Client, target: Target, content: Content, osl: int, salt: str | None = None, *, shares: bool = False
 ) -> tuple[Record, Exchange]:
     """One streamed request through the target's dialect and api."""
     dialect = DIALECTS[target.dialect or "openai"]
-    ask = Ask(target.model or "", content, osl, target.ignore_eos, salt, target.extra_body)
+    ask = Ask(target.model or "", content, osl, target.ignore_eos, salt, shares, target.extra_body)
     exchange = await client.post(target.url(dialect.paths[target.api]), dialect.body(target.api, ask))
     reading = read_all(exchange, dialect, target.api)
     return to_record(reading, index=0, stream=0, isl=0, osl=osl, zero=exchange.sent), exchange
@@ -129,6 +129,13 @@ class _Flight:
 
     def note(self, name: str, good: bool, detail: str) -> None:
         self.checks.append(Check(name, "ok" if good else "warn", clean(detail)))
+
+    def remark(self, name: str, detail: str) -> None:
+        self.checks.append(Check(name, "note", clean(detail)))
+
+    @property
+    def _dialect(self) -> Dialect:
+        return DIALECTS[self.target.dialect or "openai"]
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
@@ -158,7 +165,7 @@ class _Flight:
         server = exchange.headers.get("server")
         identity = clean(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
-        await self._settle_model(client, models, max_len)
+        await self._settle_model(client, models, max_len, exchange)
         version = await _version(client)
         rtt = min([await _time_of(client) for _ in range(3)])
         self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
@@ -174,8 +181,7 @@ class _Flight:
         while True:
             tries += 1
             exchange = await client.get("/v1/models", timeout=self.target.timeouts.connect + 5)
-            loading = exchange.status == 503
-            if exchange.failure is None and not loading:
+            if exchange.failure is None and exchange.status not in _BUSY:
                 self.note("reachable", True, self.target.base_url)
                 return exchange
             lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
@@ -198,16 +204,16 @@ class _Flight:
             "name the environment variable that holds the key in  api_key_env,  or its file in  api_key_file",
         )
 
-    async def _settle_model(self, client: Client, models: tuple[str, ...], max_len: int | None) -> None:
+    async def _settle_model(
+        self, client: Client, models: tuple[str, ...], max_len: int | None, listing: Exchange
+    ) -> None:
         wanted = self.target.model
         if wanted is None:
             loaded = models
             if self.pick and len(models) > 1:
-                loaded = await loaded_models(client, self.target.dialect or "openai", models)
+                loaded = await loaded_models(client, self._dialect.name, models)
             if len(loaded) != 1:
-                serves = f"it serves {_names(models)}" if models else "it does not list its models"
-                way_out = "name one with  model: NAME,  or  --model NAME"
-                raise MeasurementError(f"no model was named, and {serves}", way_out)
+                raise unnamed(_names(models), self.target.url("/v1/models"), listing)
             self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
@@ -238,7 +244,7 @@ class _Flight:
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
-            tried.append(Tried(DIALECTS[self.target.dialect or "openai"].paths[api], record, exchange))
+            tried.append(Tried(self._dialect.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
         raise unanswered(self.target.base_url, tried)
@@ -252,7 +258,13 @@ class _Flight:
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
         length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
-        self.note("output length", exact, length if exact else f"{length}: the shape's output length will not be met")
+        forced = self.target.ignore_eos and self._dialect.length_fields(_PROBE_OSL)
+        if exact and not (forced or "ignore_eos" in self.target.extra_body):
+            self.remark("output length", f"{length}; nothing forces it, so longer answers may end early")
+        else:
+            self.note(
+                "output length", exact, length if exact else f"{length}: the shape's output length will not be met"
+            )
         if record.events:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
@@ -267,8 +279,8 @@ class _Flight:
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""
-        if not DIALECTS[self.target.dialect or "openai"].token_ids or self.target.api != "completions":
-            self.note("exact input length", False, "prompts are words, their number fitted to the server's token count")
+        if not self._dialect.token_ids or self.target.api != "completions":
+            self.remark("exact input length", "prompts are words, their number fitted to the server's token count")
             return None
         for low, high in _IDS:
             prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))

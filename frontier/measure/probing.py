@@ -89,8 +89,8 @@ async def _connections(client: Client, found: Preflight) -> Check:
 
 async def _cache(client: Client, found: Preflight) -> list[Check]:
     facts = await look_at_cache(client, found)
-    if facts is None:
-        return [Check("prefix cache", "warn", "a prompt of some length, sent twice, was not answered")]
+    if isinstance(facts, str):
+        return [Check("prefix cache", "warn", facts)]
     return [_cached(facts), *_salt(facts), _reset(facts, found)]
 
 

@@ -6,7 +6,6 @@ request, the rest is a slice of a text that is made once per trial. How many wor
 the server's own count by `calibrate`.
 """
 
-import bisect
 import functools
 import itertools
 import json
@@ -24,20 +23,24 @@ from frontier.model import Shape
 HEAD = 24
 """Words (or ids) drawn anew per request before the sliced text: more than one cache block of any engine's default."""
 _SLIDE = 4096
-_TOLERANCE = 0.01
+_PIECE = 64
+_LEAST = 0.25
+"""Tokens that a word makes at the least, whatever a server says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
 
-    Prompts with different `salt` share no prefix cache, on the servers that know such a thing.
+    Prompts with different `salt` share no prefix cache, on the servers that know such a thing. `shares`: it may have
+    text in common with others that is meant to be cached.
     """
 
     content: Content
     isl: int
     osl: int
     salt: str | None = None
+    shares: bool = False
 
 
 PromptSource = Callable[[int], Prompt]
@@ -46,24 +49,18 @@ PromptSource = Callable[[int], Prompt]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How many words make how many tokens on one target: points (tokens, words), rising in both.
+    """How many words make how many tokens on one target: `offset` (its template) and `per_word`, on average.
 
     With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths are exact.
-    `worst` is the largest relative deviation left at a length that was verified.
     """
 
-    points: tuple[tuple[int, int], ...] = ((0, 0), (1, 1))
+    offset: float = 0.0
+    per_word: float = 1.0
     ids: tuple[int, int] | None = None
-    worst: float = 0.0
 
     def words(self, isl: int) -> int:
-        """Words to send for `isl` tokens: between verified lengths on the line through them, at least one."""
-        at = bisect.bisect_left(self.points, (isl, 0))
-        if at < len(self.points) and self.points[at][0] == isl:
-            return max(1, self.points[at][1])
-        low = min(max(at - 1, 0), len(self.points) - 2)
-        (t0, w0), (t1, w1) = self.points[low], self.points[low + 1]
-        return max(1, round(w0 + (isl - t0) * (w1 - w0) / (t1 - t0)))
+        """Words to send for `isl` tokens, at least one."""
+        return max(1, round((isl - self.offset) / self.per_word))
 
 
 def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = None) -> PromptSource:
@@ -84,7 +81,7 @@ def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = No
         body = text.slice(rng.randrange(_SLIDE), count - HEAD) if count > HEAD else None
         parts = [part for part in (prefix, head.slice(0, min(HEAD, count)), body) if part is not None]
         content: Content = " ".join(parts) if calibration.ids is None else list(itertools.chain.from_iterable(parts))
-        return Prompt(content, isl, osl)
+        return Prompt(content, isl, osl, shares=prefix is not None)
 
     return prompt
 
@@ -130,7 +127,7 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
         turn, at = divmod(index, len(order))
         text, asked = prompts[order[at]]
         osl = asked or shape.osl.draw(random.Random(f"{seed}/{index}"))
-        return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}")
+        return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
 
     return prompt
 
@@ -188,46 +185,17 @@ Count = Callable[[Content], Awaitable[int]]
 """Asks the server how many tokens it counts in a prompt (one request with one output token)."""
 
 
-async def calibrate_words(count: Count, lengths: Sequence[int], seed: int = 0) -> Calibration:
-    """Find the words for each asked length by asking the server, each within 1 % or one token where words allow it.
+async def calibrate_words(count: Count, longest: int) -> Calibration:
+    """Learn from the server's count what all the words make, so that prompts drawn from them are as long as asked on
+    average; a prompt or two would tell what those happen to make.
 
-    A few probes fit tokens = a + b * words; each length is then tried and corrected, at most six times.
+    The words are counted in pieces that any server takes whose prompts may have `longest` tokens, and the first piece
+    once more in two halves, which shows what every prompt has beside its words.
     """
-    drawn = itertools.count()
-
-    async def tokens(words: int) -> int:
-        rng = random.Random(f"calibrate/{seed}/{next(drawn)}")
-        return await count(_Text(None, words, None, rng).slice(0, words))
-
-    probes = [(await tokens(words), words) for words in (16, 96)]
-    slope = max(0.25, (probes[1][0] - probes[0][0]) / 80)
-    offset = probes[0][0] - 16 * slope
-    points: dict[int, int] = {}
-    worst = 0.0
-    for isl in sorted(set(lengths)):
-        best = await _settle(tokens, isl, max(1, round((isl - offset) / slope)), slope)
-        points[isl] = best[1]
-        worst = max(worst, best[0] / isl)
-    if len(points) == 1 or min(points) > 64:
-        points.setdefault(max(1, round(offset + slope)), 1)
-    kept: list[tuple[int, int]] = []
-    for isl, words in sorted(points.items()):
-        if not kept or words > kept[-1][1]:
-            kept.append((isl, words))
-    if len(kept) == 1:
-        kept.append((kept[0][0] + max(1, round(slope * 16)), kept[0][1] + 16))
-    return Calibration(tuple(kept), None, worst)
-
-
-async def _settle(tokens: Callable[[int], Awaitable[int]], isl: int, words: int, slope: float) -> tuple[int, int]:
-    """(deviation in tokens, words) of the best number of words found for one length."""
-    best: tuple[int, int] | None = None
-    for _ in range(6):
-        off = await tokens(words) - isl
-        if best is None or abs(off) < best[0]:
-            best = abs(off), words
-        if abs(off) <= max(1, _TOLERANCE * isl):
-            break
-        words = max(1, words - (round(off / slope) or (1 if off > 0 else -1)))
-    assert best is not None
-    return best
+    size = min(len(WORDS), max(_PIECE, longest // 2))
+    shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
+    pieces = [shuffled[at : at + size] for at in range(0, len(shuffled), size)]
+    counts = [await count(" ".join(piece)) for piece in pieces]
+    halves = [await count(" ".join(half)) for half in (pieces[0][: size // 2], pieces[0][size // 2 :])]
+    offset = max(0, sum(halves) - counts[0])
+    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / len(WORDS)))

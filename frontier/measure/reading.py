@@ -4,6 +4,7 @@ A request is OK when the status is 2xx, the content type is the dialect's stream
 nothing in the stream was an error, and the server said it was finished. Pure: no clock, no network.
 """
 
+import html
 import itertools
 import re
 from email.utils import parsedate_to_datetime
@@ -18,6 +19,7 @@ from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
 from frontier.model import Outcome, Record
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _MAX_MESSAGE = 300
 _MAX_REASON = 60
 _LESSONS, _PATIENCE = 16, 8
@@ -160,9 +162,11 @@ def error_message(exchange: Exchange) -> str:
         said: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         said = body.decode(errors="replace")
+        if said.lstrip().startswith("<") and (title := _TITLE.search(said)):
+            said = html.unescape(title[1])  # a proxy's page: its title says all
     if isinstance(said, dict) and "error" in said:
         said = said["error"]
-    text = clean(message_of(said)) if said else ""
+    text = clean(message_of(said)).removeprefix(f"{exchange.status} ") if said else ""
     wait = exchange.headers.get("retry-after")
     where = exchange.headers.get("location")
     extra = (
@@ -200,6 +204,8 @@ def to_record(
     outcome, error = reading.verdict()
     usage = tally.usage or {}
     completion = _count_of(usage, "completion_tokens")
+    if completion == 0 and reading.events:
+        completion = None  # tokens came, and the usage is all zeros: LiteLLM's way of not knowing
     hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
     if completion is not None and hidden and not reading.reasoned:
         # Counted and never streamed: nothing can be said of when they came, so they are not among the tokens timed.
@@ -217,7 +223,7 @@ def to_record(
         first=times[0] - zero if times else None,
         visible=None if reading.visible is None else reading.visible - zero,
         last=times[-1] - zero if times else None,
-        prompt_tokens=_count_of(usage, "prompt_tokens"),
+        prompt_tokens=_count_of(usage, "prompt_tokens") or None,
         completion_tokens=completion,
         cached_tokens=_count_of(usage.get("prompt_tokens_details"), "cached_tokens"),
         events=reading.events,

@@ -58,6 +58,18 @@ def _secure_way_out(url: str, said: str) -> str:
     return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}"
 
 
+def unnamed(models: str, url: str, listing: Exchange) -> MeasurementError:
+    """No model was named, and none can be picked; `models` is what the server lists on `url` ('': nothing)."""
+    way_out = "name one with  model: NAME,  or  --model NAME"
+    if models:
+        return MeasurementError(f"no model was named, and it serves {models}", way_out)
+    if listing.status == 200:
+        return MeasurementError("no model was named, and it does not list its models", way_out)
+    astray = f"; or is the address another one? nothing is at {url}" if listing.status == 404 else ""
+    said = f"no model was named, and it does not list its models ({error_message(listing)})"
+    return MeasurementError(said, way_out + astray)
+
+
 def unanswered(url: str, tried: Sequence[Tried]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
     routes: dict[str, list[str]] = {}

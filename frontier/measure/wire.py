@@ -209,6 +209,11 @@ class TapingHandler(ResponseHandler):
         self._chunked = self._given_up = False
         self._requests = 0
 
+    @property
+    def reused(self) -> bool:
+        """A request went out on this connection before."""
+        return self._requests > 0
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         # uvloop's are Transports in all but name.
@@ -222,7 +227,7 @@ class TapingHandler(ResponseHandler):
         self._head, self._heads, self._chunked = b"", 0, False
         line = LINE.get(None)
         if line is not None:
-            line.tape, line.reused, line.opened = self.tape, self._requests > 0, self._requests == 0
+            line.tape, line.reused, line.opened = self.tape, self.reused, not self.reused
         self._requests += 1
         super().set_response_params(**params)
 

@@ -139,9 +139,42 @@ def openrouter(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+def litellm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
+    """LiteLLM 1.103 before a vLLM: keys that are null are left out, the usage has a choice beside it, without text."""
+    if api == "chat":
+        yield event({"delta": {"role": "assistant", "content": ""}})
+    for text in TOKENS:
+        yield event({"delta": {"content": text}} if api == "chat" else {"text": text})
+    yield event({"finish_reason": "length", **({"delta": {}} if api == "chat" else {})})
+    details = {"completion_tokens_details": {"reasoning_tokens": 0, "text_tokens": 4}}
+    yield event({"delta": {}} if api == "chat" else {}, usage=usage(**details))
+    yield DONE
+
+
+def unknowing(api: str, _: dict[str, Any]) -> Iterator[bytes]:
+    """LiteLLM where the engine behind it tells no usage: one of zeros, in every chunk."""
+    zeros = {"completion_tokens": 0, "prompt_tokens": 0, "total_tokens": 0}
+    for text in TOKENS:
+        yield event({"delta": {"content": text}} if api == "chat" else {"text": text}, usage=zeros)
+    yield event({"finish_reason": "length", **({"delta": {}} if api == "chat" else {})}, usage=zeros)
+    yield DONE
+
+
+def transformers(api: str, _: dict[str, Any]) -> Iterator[bytes]:
+    """`transformers serve` 5.23: the usage beside the finish reason, and no [DONE]."""
+    if api == "chat":
+        yield event({"delta": {"role": "assistant"}})
+    for text in TOKENS:
+        yield event({"delta": {"content": text}} if api == "chat" else {"text": text})
+    last = {"delta": {}} if api == "chat" else {"text": ""}
+    yield event({**last, "finish_reason": "length"}, usage=usage())
+
+
 FACES: dict[str, Face] = {
-    f.__name__: f for f in (vllm, sglang, trtllm, tgi, llamacpp, ollama, openai, thinker, openrouter)
-}
+    f.__name__: f for f in (
+        vllm, sglang, trtllm, tgi, llamacpp, ollama, openai, thinker, openrouter, litellm, unknowing, transformers,
+    )
+}  # fmt: skip
 
 OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "trtllm": "tensorrt_llm", "ollama": "library"}
 
@@ -170,7 +203,7 @@ def complaint(face: str, body: dict[str, Any]) -> Any:
     if face == "thinker" and {"max_tokens", "temperature"} & set(body):
         said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'."
         return {"error": {"message": said, "type": "invalid_request_error"}}
-    if isinstance(prompt, list) and face in ("tgi", "ollama", "openai", "thinker", "openrouter"):
+    if isinstance(prompt, list) and face in ("tgi", "ollama", "openai", "thinker", "openrouter", "litellm"):
         return {"error": "inputs must be a string", "error_type": "validation"}
     return None
 

@@ -633,6 +633,15 @@ async def too_many(call: Call) -> None:
 
 
 @behaviour
+async def bad_gateway(call: Call) -> None:
+    """nginx, when nobody listens behind it."""
+    page = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1>"
+    page += b"</center>\r\n<hr><center>nginx/1.22.1</center>\r\n</body>\r\n</html>\r\n"
+    await call.head(f"Content-Length: {len(page)}", status="502 Bad Gateway", kind="text/html")
+    await call.raw(page)
+
+
+@behaviour
 async def not_ready(call: Call) -> None:
     await call.json("503 Service Unavailable", {"error": {"message": "Loading model", "code": 503}})
 

@@ -136,6 +136,7 @@ FAILURES = [
     ("unauthorized", Outcome.HTTP_ERROR, "HTTP 401: Invalid API key"),
     ("too_many", Outcome.HTTP_ERROR, "HTTP 429: Model is overloaded (Retry-After: 7)"),
     ("not_ready", Outcome.HTTP_ERROR, "HTTP 503: Loading model"),
+    ("bad_gateway", Outcome.HTTP_ERROR, "HTTP 502: Bad Gateway"),
     ("invalid", Outcome.HTTP_ERROR, "HTTP 422: extra field ignore_eos"),
     ("chatty_error", Outcome.HTTP_ERROR, "HTTP 500: [31mTraceback [0m x"),
     ("redirect", Outcome.HTTP_ERROR, "not followed"),
@@ -258,6 +259,20 @@ def test_a_dead_kept_connection_is_resent_once_with_the_clock_running(server: Ho
     assert 2 == client.resent
     # The server took 0.1 s to close: that wait is part of the answer's time.
     assert all(((r.first or 0) - r.sent > 0.1) is r.resent for r in found)
+
+
+def test_a_connection_kept_after_a_small_question_may_be_dead_too(server: Hostile) -> None:
+    # As `transformers serve`: a 500 to GET /v1/models says nothing of closing, and then the connection is closed.
+    url = server.url("lying_keep_alive")
+
+    async def run() -> tuple[list[Record], Client]:
+        async with Client(Target(url, "m", "chat", timeouts=LIMITS)) as client:
+            await client.get_url(url, 2.0)
+            return await ask(client), client
+
+    (record,), client = asyncio.run(run())
+    assert (Outcome.OK, True) == (record.outcome, record.resent)
+    assert (1, 2) == (client.resent, client.opened)
 
 
 def test_a_request_that_was_worked_on_before_the_connection_died_is_a_failure_and_not_resent(server: Hostile) -> None:

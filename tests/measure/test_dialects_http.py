@@ -52,6 +52,7 @@ def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
 ENGINES = [
     ("vllm", "vllm", 2), ("sglang", "sglang", 2), ("trtllm", "trtllm", None), ("tgi", "tgi", None),
     ("llamacpp", "llamacpp", 2), ("ollama", "ollama", None), ("openai", "openai", 2),
+    ("litellm", "openai", None), ("transformers", "openai", None),
 ]  # fmt: skip
 
 
@@ -78,6 +79,23 @@ def test_a_hosted_api_is_taken_as_plain_openai_chat(server: Hostile, face: str) 
     assert {"thinker": "openai_reasoning", "openrouter": "openai"}[face] == found.target.dialect
     (record,), _ = ask(found.target)
     assert (Outcome.OK, 4, 4) == (record.outcome, record.events, record.completion_tokens)
+
+
+def test_a_usage_of_zeros_is_none(server: Hostile) -> None:
+    with pytest.raises(MeasurementError, match="reports no token counts"):
+        look(target(server, "unknowing"))
+    (record,), _ = ask(target(server, "unknowing", dialect="openai", api="chat"))
+    assert (Outcome.OK, 4, None, None) == (
+        record.outcome, record.events, record.prompt_tokens, record.completion_tokens,
+    )  # fmt: skip
+
+
+def test_an_engine_behind_a_gateway_is_forced_where_its_dialect_is_named(server: Hostile) -> None:
+    before = len(server.bodies)
+    found = look(target(server, "litellm", dialect="vllm", api="completions"))
+    assert ("vllm", "completions", None) == (found.target.dialect, found.target.api, found.ids)
+    sent = [json.loads(body) for path, body in server.bodies[before:] if path.startswith("/litellm/v1/completions")]
+    assert all(body["ignore_eos"] and body["min_tokens"] for body in sent)
 
 
 def test_thoughts_that_were_counted_and_not_sent_are_no_output(server: Hostile) -> None:

@@ -1,6 +1,7 @@
 """What is asked of an endpoint before it is measured, and how it says no."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -156,6 +157,45 @@ def test_nobody_there_is_told_with_the_number_of_tries() -> None:
     error = refusal(Target("http://127.0.0.1:1/v1"))
     assert "cannot reach http://127.0.0.1:1/v1: connection refused (3 tries)" == error.what
     assert "frontier probe http://127.0.0.1:1/v1 --wait 10min" in (error.way_out or "")
+
+
+def test_a_gateway_with_nobody_behind_it_is_not_ready(server: Hostile) -> None:
+    error = refusal(target(server, "bad_gateway"))
+    assert f"{server.url('bad_gateway')}/v1 is not ready: HTTP 502: Bad Gateway (3 tries)" == error.what
+    assert "--wait 10min" in (error.way_out or "")
+
+
+def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server: Hostile) -> None:
+    nowhere = refusal(target(server, "no_such_thing"))
+    assert "no model was named, and it does not list its models (HTTP 404" in nowhere.what
+    assert f"nothing is at {server.url('no_such_thing')}/v1/models" in (nowhere.way_out or "")
+
+    async def answer(call: Call) -> None:
+        await call.json("500 Internal Server Error", b"Internal Server Error")
+
+    BEHAVIOURS["p_listless"] = answer
+    listless = refusal(target(server, "p_listless"))
+    assert "no model was named, and it does not list its models (HTTP 500: Internal Server Error)" == listless.what
+    assert "name one with  model: NAME,  or  --model NAME" == listless.way_out
+
+
+def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
+    engine = Engine("p_unforced", owner="someone").install()
+
+    async def answer(call: Call) -> None:
+        if call.method == "POST":  # a model that happens to go on
+            call.body = json.dumps(json.loads(call.body) | {"ignore_eos": True}).encode()
+        await engine.answer(call)
+
+    BEHAVIOURS["p_unforced"] = answer
+    said = "asked 16 tokens, got 16"
+    for more, state, detail in (
+        ({}, "note", f"{said}; nothing forces it, so longer answers may end early"),
+        ({"extra_body": {"ignore_eos": True}}, "ok", said),
+        ({"dialect": "vllm"}, "ok", said),
+    ):
+        (check,) = [c for c in look(target(server, "p_unforced", **more)).checks if c.name == "output length"]
+        assert (state, detail) == (check.state, check.detail)
 
 
 def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:

@@ -148,6 +148,20 @@ def test_a_server_that_closes_its_connections_is_noted(server: Hostile) -> None:
     assert "on: 2 of 9 tokens" in found["prefix cache"].detail
 
 
+def test_a_prompt_that_a_proxy_finds_too_long_is_told_with_its_words(server: Hostile) -> None:
+    engine = quick("pr_413")
+
+    async def answer(call: Call) -> None:
+        if len(call.body) > 1024:
+            await call.json("413 Request Entity Too Large", {"error": "body too large"})
+        else:
+            await engine.answer(call)
+
+    BEHAVIOURS["pr_413"] = answer
+    check = checks(target(server, "pr_413"))["prefix cache"]
+    assert ("warn", "a prompt of 512 words was not answered: HTTP 413: body too large") == (check.state, check.detail)
+
+
 def test_a_key_is_taken_or_not_asked_for(server: Hostile) -> None:
     quick("pr_key", key="sk-right")
     assert "the key is taken" == checks(target(server, "pr_key", api_key="sk-right"))["authorisation"].detail

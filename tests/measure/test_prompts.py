@@ -55,6 +55,8 @@ def test_the_prefix_is_shared_by_all_seeds_and_what_follows_is_not(calibration: 
     assert {400} == {len(u) for u in units}
     assert 1 == len({tuple(u[:100]) for u in units})
     assert 15 == len({tuple(u[100:108]) for u in units})
+    assert random_prompts(shape, 1, calibration)(0).shares
+    assert not random_prompts(Shape.of(400, 4), 1, calibration)(0).shares
 
 
 def test_the_words_are_plain_and_different() -> None:
@@ -62,37 +64,45 @@ def test_the_words_are_plain_and_different() -> None:
     assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
 
 
-def test_a_calibration_goes_through_its_points_and_on_the_line_between() -> None:
-    calibration = Calibration(((10, 1), (110, 81), (1010, 881)))
-    assert [1, 81, 881] == [calibration.words(isl) for isl in (10, 110, 1010)]
-    assert 41 == calibration.words(60)
-    assert 970 == calibration.words(1110)
+def test_a_calibration_is_a_line_and_asks_for_a_word_at_least() -> None:
+    calibration = Calibration(offset=9, per_word=1.25)
+    assert [1, 81, 881] == [calibration.words(isl) for isl in (10, 110, 1110)]
     assert 1 == calibration.words(3)
 
 
-@pytest.mark.parametrize("lengths", [[64], [5], [1, 2, 3], [100, 101], [128, 1024, 8192]])
-def test_a_calibration_rises_whatever_lengths_are_asked(lengths: list[int]) -> None:
+def tokens_of(word: str) -> int:
+    """A vocabulary too small for many of the words, as real ones of 8,192 tokens are."""
+    return 1 + len(word) // 5 + (word[0] in "aeiou")
+
+
+@pytest.mark.parametrize(("longest", "asks"), [(64, 17), (1024, 4), (8192, 3)])
+def test_a_calibration_is_right_on_average_where_words_make_different_numbers_of_tokens(
+    longest: int, asks: int
+) -> None:
     asked: list[int] = []
 
     async def count(content: Content) -> int:
-        asked.append(len(text(content).split()))
-        return 9 + round(1.3 * asked[-1])
+        asked.append(9 + sum(map(tokens_of, text(content).split())))
+        return asked[-1]
 
-    calibration = asyncio.run(calibrate_words(count, lengths))
-    assert all(a < c and b < d for (a, b), (c, d) in zip(calibration.points, calibration.points[1:], strict=False))
-    for isl in lengths:
-        if isl > 11:
-            assert 9 + round(1.3 * calibration.words(isl)) == pytest.approx(isl, abs=max(1.3, 0.01 * isl))
-    assert len(asked) <= 2 + 6 * len(lengths)
+    calibration = asyncio.run(calibrate_words(count, longest))
+    assert 9 == calibration.offset
+    assert sum(map(tokens_of, WORDS)) / len(WORDS) == pytest.approx(calibration.per_word, rel=1e-12)
+    assert asks == len(asked)
+    assert max(asked) <= 9 + 3 * max(64, longest // 2)
+    for isl in (64, 512):
+        source = random_prompts(Shape.of(isl, 1), 11, calibration)
+        counts = [9 + sum(map(tokens_of, text(source(i).content).split())) for i in range(200)]
+        assert isl == pytest.approx(sum(counts) / 200, rel=0.02)
 
 
-def test_a_calibration_gives_up_politely_on_a_server_that_counts_at_random() -> None:
+def test_a_calibration_bears_a_server_that_counts_at_random() -> None:
     counts = iter([30, 100, 500, 10, 700, 20, 800, 30, 900])
 
     async def count(_: Content) -> int:
         return next(counts)
 
-    assert asyncio.run(calibrate_words(count, [300])).worst > 0.5
+    assert asyncio.run(calibrate_words(count, 1024)).words(300) >= 1
 
 
 def test_prompts_come_from_json_lines_in_an_order_of_the_seed(tmp_path: Path) -> None:

@@ -213,6 +213,9 @@ def test_extension_fields_go_only_where_the_engine_lists_them() -> None:
     for dialect in ("openai", "openai_reasoning", "tgi", "ollama"):
         assert not {"ignore_eos", "min_tokens"} & set(payload(dialect, "chat"))
     assert {"ignore_eos": True, "cache_prompt": False}.items() <= payload("llamacpp", "completions").items()
+    # A cache that would only hide how the server does without one, and one that the prompts are meant to meet.
+    assert payload("llamacpp", "chat", force_length=False)["cache_prompt"] is False
+    assert "cache_prompt" not in payload("llamacpp", "chat", shares=True)
     assert (9, False) == (
         payload("openai_reasoning", "chat")["max_completion_tokens"],
         "max_tokens" in payload("openai_reasoning", "chat"),
