@@ -136,6 +136,7 @@ def test_a_config_that_is_not_there_is_said_with_how_to_make_one(tmp_path: Path)
     assert "frontier init" in said.err
 
 
+@pytest.mark.slow
 def test_a_run_directory_of_another_sweep_is_refused_with_the_difference(tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
         text = CONFIG.format(endpoint=url)

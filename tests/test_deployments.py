@@ -75,6 +75,7 @@ def sweep(tmp_path: Path, *options: str, **environ: str) -> Said:
     return said
 
 
+@pytest.mark.slow
 def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)

@@ -84,6 +84,7 @@ def test_a_sweep_tells_how_it_ended_and_ends_the_same_when_that_fails(hook: str,
         assert "32/4" == told["shapes"][0]["shape"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_fails_tells_that(tmp_path: Path) -> None:
     text = TINY.replace("endpoint: simulator", "endpoint: http://127.0.0.1:9").replace("simulator:", "# simulator:")
     (tmp_path / "sweep.yaml").write_text(text + "on_finish: 'cat > told.json'\n")

@@ -85,7 +85,9 @@ def started(tmp_path: Path, **how: Callable[[], object]) -> subprocess.Popen[str
 
 
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_a_signal_ends_the_sweep_with_the_command_that_resumes_it(number: signal.Signals, tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(number)
@@ -147,6 +149,7 @@ def ended(tmp_path: Path) -> str:
 
 
 @pytest.mark.fault("a closed terminal")
+@pytest.mark.slow
 def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send_signal(signal.SIGSTOP)

@@ -85,6 +85,7 @@ def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) ->
         assert sample.server[0], "the server's own metrics are evidence"
 
 
+@pytest.mark.slow
 def test_a_trial_that_runs_over_the_budgets_time_is_cut_off_and_said_to_be(tmp_path: Path) -> None:
     text = text_of("{step_base: 3ms, per_decode: 20us}", "{p90_ttft: 10s}", (1, 4), 900_000) + "budget: {time: 4s}\n"
     config, told = load_config(text, "sweep.yaml"), Told()

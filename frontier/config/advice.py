@@ -2,8 +2,8 @@
 
 import math
 
+from frontier.config.faults import Fault
 from frontier.config.models import Config
-from frontier.config.values import Fault
 from frontier.metrics import claim_floor, fewest_to_bound, metric
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)

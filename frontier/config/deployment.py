@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
-from frontier.config import values
+from frontier.config import quantities, values
+from frontier.config.faults import Fault, Faults, fault, shown
 from frontier.config.hardware import HardwareConfig, named_hardware
 from frontier.config.kinds import Name, Strict, Text, Truth, Wait, duration_in, one_of
-from frontier.config.values import SIMULATOR, Fault, Faults, fault
+from frontier.config.values import SIMULATOR
 from frontier.engine.light import Light
 from frontier.engine.pool_light import light_of
 from frontier.engine.spec import EngineSpec
@@ -86,7 +87,7 @@ def _headers(value: Any) -> dict[str, str]:
             faults += [Fault(f.what.replace("{key}", key), f.way_out, (key,)) for f in wrong.faults]
             continue
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
-            faults.append(Fault(f"{values.shown(key)} is not the name of a header", None, (key,), at_key=True))
+            faults.append(Fault(f"{shown(key)} is not the name of a header", None, (key,), at_key=True))
         elif key.lower() in _OWN_HEADERS:
             faults.append(Fault(f"the header {key} is set by the measurement", "remove it", (key,), at_key=True))
         elif is_secret_name(key) and not _VARIABLE_VALUE.fullmatch(text):
@@ -152,7 +153,7 @@ def _gpus(value: Any, info: ValidationInfo) -> int | None:
 
 
 def _price(value: Any, info: ValidationInfo) -> float | None:
-    return None if value is None else values.price(value, info.data.get("gpus"))
+    return None if value is None else quantities.price(value, info.data.get("gpus"))
 
 
 _MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator", "start"}

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from frontier.config import values
+from frontier.config import quantities, values
+from frontier.config.faults import fault
 from frontier.config.kinds import Strict, Text, one_of, whole_in
-from frontier.config.values import fault
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware
 from frontier.engine.light import Carded, Light, Stated
@@ -62,20 +62,20 @@ class HardwareConfig(Strict):
 
     name: Text | None = None
     gpus: Annotated[int, whole_in(1, 100_000)] | None = None
-    memory_bandwidth: Annotated[float, PlainValidator(values.bandwidth)] | None = None
-    memory: Annotated[float, PlainValidator(values.size)] | None = None
+    memory_bandwidth: Annotated[float, PlainValidator(quantities.bandwidth)] | None = None
+    memory: Annotated[float, PlainValidator(quantities.size)] | None = None
     tflops: Tera | None = None
     tflops_fp8: Tera | None = None
     tflops_fp4: Tera | None = None
-    link: Annotated[float, PlainValidator(values.bandwidth)] | None = None
+    link: Annotated[float, PlainValidator(quantities.bandwidth)] | None = None
     model: Annotated[ModelCard, PlainValidator(_card)] | None = None
     precision: Annotated[str, one_of(*WEIGHT_BYTES)] | None = None
     kv_precision: Annotated[str, one_of(*KV_BYTES)] | None = None
     max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
-    weights: Annotated[float, PlainValidator(values.size)] | None = None
-    kv_per_token: Annotated[float, PlainValidator(values.small_size)] | None = None
+    weights: Annotated[float, PlainValidator(quantities.size)] | None = None
+    kv_per_token: Annotated[float, PlainValidator(quantities.small_size)] | None = None
     speculation: Annotated[Speculation, PlainValidator(_speculation)] | None = None
-    power: Annotated[values.Watts, PlainValidator(values.power)] | None = None
+    power: Annotated[quantities.Watts, PlainValidator(quantities.power)] | None = None
 
     def gpu(self) -> Hardware | None:
         """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, PlainValidator
 
-from frontier.config import values
+from frontier.config import quantities, values
 
 
 class Strict(BaseModel):
@@ -14,7 +14,7 @@ class Strict(BaseModel):
 
 
 def duration_in(least: float, most: float) -> PlainValidator:
-    return PlainValidator(lambda value: values.duration(value, least=least, most=most))
+    return PlainValidator(lambda value: quantities.duration(value, least=least, most=most))
 
 
 def whole_in(least: int, most: int) -> PlainValidator:
@@ -28,5 +28,5 @@ def one_of(*allowed: str) -> PlainValidator:
 Text = Annotated[str, PlainValidator(values.words)]
 Name = Annotated[str, PlainValidator(values.name)]
 Truth = Annotated[bool, PlainValidator(values.truth)]
-Dollars = Annotated[float, PlainValidator(values.dollars)]
+Dollars = Annotated[float, PlainValidator(quantities.dollars)]
 Wait = Annotated[float, duration_in(0.001, 86_400.0)]

@@ -13,10 +13,10 @@ from frontier.config.deployment import (
     TimeoutsConfig,
     TlsConfig,
 )
+from frontier.config.faults import Fault, Faults, nearest, shown
 from frontier.config.hardware import HardwareConfig
 from frontier.config.models import BudgetConfig, Config, FinishConfig
 from frontier.config.override import Setting, rendered, settled, told
-from frontier.config.values import Fault, Faults, nearest, shown
 from frontier.config.yamltext import Document, Path, read_yaml
 from frontier.errors import Complaint, ConfigError
 from frontier.redaction import looks_like_a_key, masked_line, redact

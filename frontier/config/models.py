@@ -12,9 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 
 from frontier.config import settings, values
 from frontier.config.deployment import DeploymentConfig
+from frontier.config.faults import Fault, Faults, fault
 from frontier.config.kinds import Dollars, Name, Strict, Text, Truth, duration_in, whole_in
+from frontier.config.quantities import MONTH, duration, long, moment
 from frontier.config.slatext import NEEDS_LIMITS, Tiers, known_metric, read_tiers
-from frontier.config.values import Fault, Faults, fault
 from frontier.errors import Complaint
 from frontier.metrics import ENERGY, metric
 from frontier.model import Limit, Shape
@@ -34,11 +35,11 @@ class BudgetConfig(Strict):
     `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22 07:00'.
     """
 
-    time: Annotated[float, duration_in(1.0, values.MONTH)] | None = None
+    time: Annotated[float, duration_in(1.0, MONTH)] | None = None
     requests: Annotated[int, whole_in(1, 10**9)] | None = None
     tokens: Annotated[int, whole_in(1, 10**12)] | None = None
     cost: Dollars | None = None
-    until: Annotated[str, PlainValidator(values.moment)] | None = None
+    until: Annotated[str, PlainValidator(moment)] | None = None
 
     @property
     def limited(self) -> bool:
@@ -97,7 +98,7 @@ def _objectives(value: Any) -> tuple[str, str]:
 
 
 def _warmup(value: Any) -> float:
-    return WARMUP_AUTO if value == "auto" else values.duration(value, most=3_600.0)
+    return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
 def _distinct(labels: list[str], what: str, way_out: str) -> list[Fault]:
@@ -243,12 +244,10 @@ def described(shape: Shape) -> str:
 def _time_faults(config: Config) -> list[Fault]:
     faults = []
     if config.min_time > config.max_time / 2:
-        what = (
-            f"min_time is {values.long(config.min_time)}, more than half of max_time ({values.long(config.max_time)})"
-        )
+        what = f"min_time is {long(config.min_time)}, more than half of max_time ({long(config.max_time)})"
         faults.append(Fault(what, "raise max_time; warm-up counts toward it too", ("min_time",)))
     if config.warmup > config.max_time / 2 and "warmup" in config.model_fields_set:
-        what = f"warmup is {values.long(config.warmup)}, more than half of max_time ({values.long(config.max_time)})"
+        what = f"warmup is {long(config.warmup)}, more than half of max_time ({long(config.max_time)})"
         faults.append(Fault(what, "raise max_time; warm-up counts toward it", ("warmup",)))
     return faults
 

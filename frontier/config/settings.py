@@ -4,7 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from frontier.config.values import Fault, Faults, fault, is_number, name, nearest, number, share, shown, whole
+from frontier.config.faults import Fault, Faults, fault, is_number, nearest, shown
+from frontier.config.quantities import share
+from frontier.config.values import name, number, whole
 from frontier.model import MAX_TOKENS, Lengths, Shape
 
 MAX_CONCURRENCY = 65_536

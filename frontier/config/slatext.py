@@ -4,7 +4,9 @@ import math
 import re
 from typing import Any
 
-from frontier.config.values import Fault, Faults, fault, latency, name, share, shown
+from frontier.config.faults import Fault, Faults, fault, shown
+from frontier.config.quantities import latency, share
+from frontier.config.values import name
 from frontier.errors import MisaskedError
 from frontier.metrics import Metric, Unit, metric
 from frontier.model import Limit
