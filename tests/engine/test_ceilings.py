@@ -1,6 +1,7 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from frontier.config import load_config
@@ -8,6 +9,7 @@ from frontier.engine import ceilings
 from frontier.engine.ceilings import (
     LEAST_RUNS,
     MESSAGES,
+    MOST_AT_ONCE,
     Ceilings,
     NumpyMachine,
     TorchMachine,
@@ -89,6 +91,20 @@ def test_the_best_run_counts_and_the_first_does_not() -> None:
     least_time(clock.takes(0.1), 1.0, clock)
     assert clock.now > 1.0, "short work is repeated for as long as asked"
     assert LEAST_RUNS == 3
+
+
+def test_short_work_is_started_many_times_before_it_is_waited_for() -> None:
+    clock = Clock()
+    kernel = clock.takes(1e-4)
+    waits = []
+
+    def wait() -> None:  # as a GPU: 20 us for noticing, however much was started
+        waits.append(clock.now)
+        clock.now += 20e-6
+
+    found = least_time(Work(kernel.run, 1.0, wait), 0.1, clock)
+    assert found == pytest.approx(1e-4, rel=0.003), "the waiting is shared by a hundred runs"
+    assert np.diff(waits)[-1] == pytest.approx(MOST_AT_ONCE * 1e-4 + 20e-6, rel=0.2)
 
 
 def test_known_speeds_are_measured_as_they_are() -> None:
@@ -185,7 +201,7 @@ class FakeCuda:
         self.cuda = SimpleNamespace(
             device_count=lambda: devices, synchronize=self._wait, get_device_capability=lambda _: (9, 0),
             get_device_properties=lambda _: SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=80 * 2**30),
-            nccl=SimpleNamespace(all_reduce=self._all_reduce),
+            nccl=SimpleNamespace(all_reduce=self._all_reduce), OutOfMemoryError=torch.cuda.OutOfMemoryError,
         )  # fmt: skip
 
     def __getattr__(self, name):
