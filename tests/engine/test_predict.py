@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks import curves, silicon
 from benchmarks import prediction as study
 from frontier.engine.cards import card
 from frontier.engine.expect import Assumption, expect
@@ -15,7 +16,7 @@ from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import closed_loop_arrays
 from frontier.model import Shape
 
-SERIES = study.read(study.SAMPLE)
+SERIES = silicon.read(silicon.SAMPLE)
 LIMITS = {  # median and 90th percentile of the relative error
     "between": (study.between, {"tpot": (0.015, 0.07), "throughput": (0.015, 0.07), "ttft": (0.04, 0.20)}),
     "spread": (study.spread, {"tpot": (0.015, 0.06), "throughput": (0.015, 0.06), "ttft": (0.04, 0.20)}),
@@ -26,7 +27,7 @@ LIMITS = {  # median and 90th percentile of the relative error
 @pytest.mark.parametrize("question", LIMITS)
 def test_points_left_out_are_predicted_on_silicon_better_than_by_the_usual_curves(question):
     choose, limits = LIMITS[question]
-    ours, plain = (study.left_out(SERIES, method, choose) for method in (study.engine_model, study.plain_sum))
+    ours, plain = (study.left_out(SERIES, method, choose) for method in (curves.engine_model, curves.plain_sum))
     for name, most in limits.items():
         found = np.median(ours.wrong[name]), np.quantile(ours.wrong[name], 0.9)
         assert np.all(found <= np.array(most)), name
@@ -46,14 +47,44 @@ def test_another_shape_is_predicted_on_silicon():
 
 def test_the_study_knows_the_baselines_by_heart():
     points = [Known(c, 0.1 + 0.01 * c, 0.01 + 0.002 * c**0.5) for c in (1, 4, 16, 64)]
-    series = study.Series(SERIES[0].deployment, 1024, 256, tuple(points))
-    assert study.plain_sum(series)(points)(32.0)["tpot"] == pytest.approx(0.01 + 0.002 * 32**0.5, rel=1e-6)
-    assert study.interpolation(series)(points)(4.0)["ttft"] == pytest.approx(0.14)
+    series = silicon.Series(SERIES[0].deployment, 1024, 256, tuple(points))
+    assert curves.plain_sum(series)(points)(32.0)["tpot"] == pytest.approx(0.01 + 0.002 * 32**0.5, rel=1e-6)
+    assert curves.interpolation(series)(points)(4.0)["ttft"] == pytest.approx(0.14)
     peak, sigma, kappa = 100.0, 0.02, 1e-5
     usl = [peak * c / (1 + sigma * (c - 1) + kappa * c * (c - 1)) for c in (1, 8, 64, 256)]
     known = [Known(c, 0.1, (c * 256 / x - 0.1) / 255) for c, x in zip((1, 8, 64, 256), usl, strict=True)]
-    said = study.usl(dataclasses.replace(series, points=tuple(known)))(known)(128.0)["throughput"]
+    said = curves.usl(dataclasses.replace(series, points=tuple(known)))(known)(128.0)["throughput"]
     assert said == pytest.approx(peak * 128 / (1 + sigma * 127 + kappa * 128 * 127), rel=1e-3)
+    usual = [Known(c, 0.1 * c**0.3, 0.01 * math.exp(0.2192 * (math.log2(c) - 4))) for c in (4, 8, 32, 64)]
+    said = curves.kriging(series)(usual)
+    assert said(8.0)["ttft"] == pytest.approx(usual[1].ttft, rel=1e-3), "through the points, where there is no noise"
+    assert said(16.0)["tpot"] == pytest.approx(0.01, rel=0.05)
+
+
+def test_the_floor_is_what_all_other_points_say_of_one():
+    assert [[0, 2, 3], [0, 1, 3]] == study.others(4)
+    series = dataclasses.replace(SERIES[0], points=SERIES[0].points[:6])
+    tried = list(study.tries([series], study.others))
+    assert [1, 2, 3, 4] == [series.points.index(unseen) for _, _, (unseen,) in tried]
+    floor, four = (study.left_out(SERIES[::4], curves.engine_model, at) for at in (study.others, study.between))
+    for name in curves.METRICS:
+        assert np.median(floor.wrong[name]) <= np.median(four.wrong[name]) + 0.002, name
+
+
+def test_what_several_sources_say_of_a_setting_is_counted_once_unless_it_differs():
+    here = SERIES[0].deployment
+    later = dataclasses.replace(here, source="later")
+    found = {
+        (here, 1024, 256): {4: [(0.1, 0.01)], 8: [(0.2, 0.02)]},
+        (later, 1024, 256): {4: [(0.10001, 0.01), (0.3, 0.01)], 16: [(0.4, 0.04)]},
+        (here, 1024, 512): {4: [(0.1, 0.01)]},
+    }
+    nameless = dataclasses.replace(here, source="")
+    assert {
+        (nameless, 1024, 256): {4: [(0.1, 0.01), (0.3, 0.01)], 8: [(0.2, 0.02)], 16: [(0.4, 0.04)]},
+        (nameless, 1024, 512): {4: [(0.1, 0.01)]},
+    } == silicon.once(found)
+    assert [pytest.approx((2.0, 0.0))] == silicon.repeated(found).tolist()
 
 
 def test_the_sample_and_the_whole_file_are_read_alike(tmp_path):
@@ -68,7 +99,7 @@ def test_the_sample_and_the_whole_file_are_read_alike(tmp_path):
         for mode in ("agg", "disagg")
     ]
     (tmp_path / "silicon_sample.csv").write_text("\n".join([columns, *rows, rows[0].replace(",101,1", ",103,3")]))
-    (series,) = study.read(tmp_path / "silicon_sample.csv")
+    (series,) = silicon.read(tmp_path / "silicon_sample.csv")
     assert [1, 2, 4, 8, 16, 32] == [p.concurrency for p in series.points]
     assert (0.102, 0.002) == pytest.approx((series.points[0].ttft, series.points[0].tpot)), "measured twice: the median"
     assert (37, 239) == (len(SERIES), sum(len(s.points) for s in SERIES))
@@ -81,7 +112,7 @@ def test_what_is_expected_without_a_measurement_is_within_its_bands_on_silicon()
     assert len(found.wrong["tpot"]) > 200
     assert np.median(found.wrong["tpot"]) < 0.22
     assert np.median(found.wrong["throughput"]) < 0.22
-    assert all(np.mean(found.held[name]) > 0.92 for name in study.METRICS)
+    assert all(np.mean(found.held[name]) > 0.92 for name in curves.METRICS)
 
 
 def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_has_a_band():
