@@ -107,6 +107,18 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def roughly(number: int) -> str:
+    """Rounded up to two digits: all that a forecast has.
+
+    >>> roughly(2177)
+    '2,200'
+    """
+    if number < 100:
+        return str(number)
+    scale: int = 10 ** (len(str(number)) - 2)
+    return f"{-(-number // scale) * scale:,}"
+
+
 def format_share(share: float | None) -> str:
     """'0.2%', '12%'; '–' for None."""
     return "–" if share is None or math.isnan(share) else f"{_three(share * 100)}%"

@@ -8,6 +8,7 @@ from frontier.analyze import energy
 from frontier.analyze.capacity import Capacity
 from frontier.metrics import ENERGY, claim_floor, metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
+from frontier.units import roughly
 
 _WORTH_SAYING = 0.01
 
@@ -133,21 +134,13 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
         return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if estimate.need is not None or estimate.n < floor:
         need = max(estimate.need or 0, floor)
-        return f"{estimate.n:,} requests cannot bound {m.label} ({m.format(estimate.value)}); about {_round(need)} can"
+        return f"{estimate.n:,} requests cannot bound {m.label} ({m.format(estimate.value)}); about {roughly(need)} can"
     text = f"{_against(point, judged, limits)}: the interval crosses the limit"
     if not math.isfinite(estimate.lower) and not math.isfinite(estimate.upper) and estimate.lower != estimate.upper:
         return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if judged.need is None or judged.need <= estimate.n:
         return f"{text}, and it is too close to be decided at a reasonable cost"
-    return f"{text}; about {_round(judged.need - estimate.n)} more requests would decide"
-
-
-def _round(n: int) -> str:
-    """Two digits are all that such a forecast has."""
-    if n < 100:
-        return str(n)
-    scale: int = 10 ** (len(str(n)) - 2)
-    return f"{-(-n // scale) * scale:,}"
+    return f"{text}; about {roughly(judged.need - estimate.n)} more requests would decide"
 
 
 def _flags(point: Point) -> str:

@@ -2,7 +2,7 @@
 left; colours are roles that `figure` turns into a palette.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -119,6 +119,15 @@ class Panel:
     arrow: Segment | None = None
     labels: tuple[Label, ...] = ()
     unlabelled: tuple[int, ...] = ()
+
+    def raised(self, by: float) -> "Panel":
+        """The same panel so many pixels further up."""
+        labels = tuple(
+            replace(of, box=of.box.raised(by), leader=of.leader.raised(by) if of.leader else None) for of in self.labels
+        )
+        return replace(
+            self, box=self.box.raised(by), labels=labels, arrow=self.arrow.raised(by) if self.arrow else None
+        )
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Pixels of a place in display units."""

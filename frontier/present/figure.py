@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Stair
-from frontier.present.layout import Segment
+from frontier.present.layout import Segment, text_width
 
 Theme = Literal["light", "dark"]
 FORMATS = ("png", "svg", "pdf")
@@ -185,8 +185,12 @@ def _axes(axes: Axes, panel: Panel, colours: dict[str, str], *, small: bool) -> 
         axis.grid(True, color=colours["grid"], lw=0.9, zorder=0)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=size, colors=colours["axis"], length=4)
-    axes.set_xlabel(panel.x.short_label if small else panel.x.label, fontsize=size, color=colours["text"], labelpad=6)
-    axes.set_ylabel(panel.y.short_label if small else panel.y.label, fontsize=size, color=colours["text"], labelpad=8)
+    box = panel.box
+    for write, of, room, pad in (
+        (axes.set_xlabel, panel.x, box.x1 - box.x0, 6), (axes.set_ylabel, panel.y, box.y1 - box.y0, 8),
+    ):  # fmt: skip
+        short = small or text_width(of.label, size) > room
+        write(of.short_label if short else of.label, fontsize=size, color=colours["text"], labelpad=pad)
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set_parse_math(False)
     for name, spine in axes.spines.items():

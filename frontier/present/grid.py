@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from frontier.analyze.sample import Sample
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Point, Verdict
-from frontier.present.wording import clean, interval_text, limit_value_text, setting, unproven_words, value_text
-from frontier.units import format_bytes, format_number, format_seconds, format_share
+from frontier.present.wording import (
+    clean,
+    interval_text,
+    limit_value_text,
+    proven_words,
+    setting,
+    unproven_words,
+    value_text,
+)
+from frontier.units import format_bytes, format_number, format_seconds, format_share, roughly
 
 WORDS = {
     Verdict.MEETS: "meets", Verdict.VIOLATES: "violates", Verdict.MARGINAL: "marginal: its interval crosses the limit",
@@ -57,7 +65,7 @@ def _neighbour(decision: Decision, judged: Judgement, point: Point | None) -> tu
         metric(name).label if name else "–",
         value_text(name, estimate.value) if name and estimate else "–",
         (interval_text(name, estimate) or "not known") if name and estimate else "–",
-        limit_value_text(limit.metric, limit.promise) if limit else "–",
+        limit_value_text(limit.metric, limit.promise) + proven_words(estimate, limit) if limit else "–",
         _why_not(decision, judged, estimate),
     )
 
@@ -70,7 +78,7 @@ def _why_not(decision: Decision, judged: Judgement, estimate: Estimate | None) -
         gain = f"{step.gain * 100:+.0f}% throughput"
         return f"{gain} is within the noise" if step.tie else f"{gain} for {step.cost:.2g}× {metric(step.metric).label}"
     if judged.verdict is not Verdict.MEETS:
-        need = f"; about {judged.need:,} requests would decide" if judged.need else ""
+        need = f"; about {roughly(judged.need)} requests would decide" if judged.need else ""
         words = {
             Verdict.INVALID: "its measurement does not count", Verdict.VIOLATES: "not inside the limits",
             Verdict.MARGINAL: "neither inside nor outside is proven", Verdict.UNPROVEN: _unproven_why(estimate),

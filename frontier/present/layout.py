@@ -151,6 +151,9 @@ class Rect:
                 leave = min(leave, q / p)
         return enter <= leave
 
+    def raised(self, by: float) -> "Rect":
+        return Rect(self.x0, self.y0 + by, self.x1, self.y1 + by)
+
     def nearest(self, x: float, y: float) -> tuple[float, float]:
         """The point of the box closest to (x, y)."""
         return min(max(x, self.x0), self.x1), min(max(y, self.y0), self.y1)
@@ -166,6 +169,9 @@ class Segment:
     y1: float
     weight: float = 0.0
 
+    def raised(self, by: float) -> "Segment":
+        return Segment(self.x0, self.y0 + by, self.x1, self.y1 + by, self.weight)
+
 
 @dataclass(slots=True)
 class Canvas:
@@ -175,11 +181,17 @@ class Canvas:
     boxes: list[Rect] = field(default_factory=list)
     lines: list[Segment] = field(default_factory=list)
 
-    def cost(self, box: Rect) -> float:
-        """What covering this box costs: HARD and above is out of the question."""
+    def cost(self, box: Rect, enough: float = HARD) -> float:
+        """What covering this box costs: HARD is out of the question. From `enough` on it is not added up."""
         if not box.inside(self.bounds) or any(box.overlaps(other) for other in self.boxes):
             return HARD
-        return sum(line.weight for line in self.lines if box.crossed_by(line))
+        total = 0.0
+        for line in self.lines:
+            if box.crossed_by(line):
+                total += line.weight
+                if total >= enough:
+                    break
+        return total
 
     def around(self, area: Rect) -> "Canvas":
         """What lies in an area, to look at quickly; taking places on it does not change this canvas."""
@@ -235,7 +247,7 @@ def place_label(
     best: tuple[float, Rect] | None = None
     for rank, corner in enumerate(order):
         box = beside(x, y, size[0], size[1], gap, corner)
-        covers = canvas.cost(box)
+        covers = canvas.cost(box, BUSY)
         cost = covers + 0.6 * rank
         if covers < BUSY and (best is None or cost < best[0]):
             best = (cost, box)
@@ -259,7 +271,7 @@ def place_near(
             angle = math.tau * step / 24
             cx, cy = x + (away + width / 2) * math.cos(angle), y + (away + height / 2) * math.sin(angle)
             box = Rect.around(cx, cy, width / 2, height / 2)
-            covers = near.cost(box)
+            covers = near.cost(box, BUSY)
             if covers >= BUSY or (best is not None and ring + covers >= best[0]):
                 continue
             at = box.nearest(x, y)

@@ -117,12 +117,14 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     row_tall = tall + 62 + (0 if one else 48)
     top = 14 + len(head) * line_height(TITLE) + 12
 
-    def laid_out(notes: Sequence[tuple[str, Role]]) -> Picture:
+    def laid_out(notes: Sequence[tuple[str, Role]], done: Sequence[Panel] = ()) -> Picture:
         lines = [(line, role) for note, role in notes for line in wrap(note, NOTE, WIDTH - 28, lines=2)]
         below = 16 + len(foot) * line_height(FOOT) + len(lines) * line_height(NOTE) + (6 if lines else 0)
         height = math.ceil(top + key_tall + 8 + rows * row_tall + below)
         places = boxes(len(groups), columns, WIDTH, height - top - key_tall - 8, tall, row_tall, one)
-        panels = tuple(_panel(group, box, alone=one) for group, box in zip(groups, places, strict=True))
+        panels = tuple(p.raised(box.y0 - p.box.y0) for p, box in zip(done, places, strict=bool(done))) or tuple(
+            _panel(group, box, alone=one) for group, box in zip(groups, places, strict=True)
+        )
         labels = (
             *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
             *text_lines(keys, panels[0].box.x0, height - top, SUBTITLE, Role.QUIET),
@@ -141,7 +143,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     found = laid_out(said)
     crowded = sorted({c for panel in found.panels for c in panel.unlabelled})
     unnumbered = f"too crowded to be numbered: {', '.join(map(setting, crowded))}"
-    return laid_out([*said, (unnumbered, Role.QUIET)]) if crowded else found
+    return laid_out([*said, (unnumbered, Role.QUIET)], found.panels) if crowded else found
 
 
 def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:

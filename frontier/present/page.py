@@ -20,7 +20,7 @@ from frontier.present.distributions import FROM_SAMPLES
 from frontier.present.figure import COLOURS, inks, mark_id, render
 from frontier.present.picture import small_multiples
 from frontier.present.report import KEY, Report, page_of
-from frontier.present.sheet import INKS, render_sheet
+from frontier.present.sheet import INKS, render_chart
 
 ROOM = 1_500_000
 """Bytes the pictures of a page may take together; companions beyond it are named, not drawn."""
@@ -36,10 +36,13 @@ _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A companion on the page; without a picture it was left out for its size."""
+    """A companion on the page, chart by chart; without charts it was left out for its size. `key` are the names and
+    colours of its lines.
+    """
 
     sheet: Sheet
-    picture: Markup | None
+    charts: tuple[Markup, ...]
+    key: tuple[tuple[str, str], ...]
 
     @property
     def heading(self) -> str:
@@ -50,23 +53,28 @@ class Drawn:
 
 def report_html(report: Report) -> str:
     """The whole page. Whatever came from a server is escaped by the template, or by the SVG writer."""
-    picture = small_multiples(report.views(), footer=report.provenance, titled=False)
-    first = _inlined(render(picture, "svg"), "a-")
-    room = ROOM - len(first)
+    views = report.views()
+    picture = small_multiples(views, footer=report.provenance, titled=False)
+    pictures = {"wide": _inlined(render(picture, "svg"), "a-")}
+    pictures["narrow"] = _inlined(
+        render(small_multiples(views, footer=report.provenance, titled=False, narrow=True), "svg"), "n-"
+    )
+    room = ROOM - sum(map(len, pictures.values()))
     companions: list[list[Drawn]] = []
-    for i, view in enumerate(report.views()):
+    for i, view in enumerate(views):
         companions.append([])
         for k, sheet in enumerate(sheets_of(report, view)):
-            drawn = _inlined(render_sheet(sheet, "svg", titled=False), f"b{i}-{k}-")
-            room -= len(drawn)
-            companions[-1].append(Drawn(sheet, drawn if room >= 0 else None))
+            charts = [_inlined(render_chart(sheet, c), f"b{i}-{k}-{j}-") for j, c in enumerate(sheet.charts)]
+            room -= sum(map(len, charts))
+            key = tuple((name, _variable(INKS["light"][ink % len(INKS["light"])].lower())) for name, ink in sheet.key)
+            companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
     script = (_TEMPLATES / "page.js").read_text()
-    drawn_in = "".join([first, *(each.picture or "" for section in companions for each in section)])
+    drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{light[1:]}", light, dark) for light, dark in _dark().items() if f"--{light[1:]}" in drawn_in]
     return _template().render(
-        page=page_of(report), picture=first, description=picture.description, companions=companions, key=KEY,
+        page=page_of(report), pictures=pictures, description=picture.description, companions=companions, key=KEY,
         colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
-        mark=lambda panel, c: f"a-{mark_id(panel, c)}",
+        mark=mark_id,
     )  # fmt: skip
 
 

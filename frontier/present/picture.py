@@ -34,7 +34,7 @@ from frontier.present.wording import Provenance, setting
 
 __all__ = ["Light", "Picture", "View", "picture", "small_multiples"]
 
-WIDTH = 1100
+WIDTH, NARROW = 1100, 520
 TITLE, SUBTITLE, NOTE, FOOT = 16.0, 11.0, 9.5, 9.0
 Band = tuple[tuple[float, float, float], ...]
 STUB = 0.028
@@ -56,23 +56,25 @@ def picture(
     return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)
 
 
-def small_multiples(views: Sequence[View], *, footer: Provenance | None = None, titled: bool = True) -> Picture:
+def small_multiples(
+    views: Sequence[View], *, footer: Provenance | None = None, titled: bool = True, narrow: bool = False
+) -> Picture:
     """One panel per view, in reading order, under one title and one key. ValueError without a view.
 
-    `titled` is False where the page around it says the title already.
+    `titled` is False where the page around it says the title already. `narrow` is for a phone: panels below each other.
     """
     if not views:
         raise ValueError("a picture needs at least one frontier")
-    found = _laid_out(views, footer, titled, [])
+    found = _laid_out(views, footer, titled, narrow)
     crowded = [panel.unlabelled for panel in found.panels]
     if not any(crowded):
         return found
-    # Only a picture that was laid out knows which labels found no room; naming them below moves everything up a little.
+    # Only a picture that was laid out knows which labels found no room; naming them below moves its panels up a little.
     unsaid = [
         f"{head}too crowded to be numbered: {', '.join(map(setting, of))}"
         for head, of in zip(_heads(views), crowded, strict=True) if of
     ]  # fmt: skip
-    return _laid_out(views, footer, titled, unsaid)
+    return _laid_out(views, footer, titled, narrow, unsaid, found.panels)
 
 
 def _heads(views: Sequence[View]) -> list[str]:
@@ -80,31 +82,39 @@ def _heads(views: Sequence[View]) -> list[str]:
     return [f"{name}:  " for name in panel_names(views)] if len(views) > 1 else [""]
 
 
-def _laid_out(views: Sequence[View], footer: Provenance | None, titled: bool, more: Sequence[str]) -> Picture:
+def _laid_out(
+    views: Sequence[View], footer: Provenance | None, titled: bool, narrow: bool, more: Sequence[str] = (),
+    done: Sequence[Panel] = (),
+) -> Picture:  # fmt: skip
+    """The picture, with `more` notes; panels that are `done` are only put in their places."""
     one = len(views) == 1
-    columns = 1 if one else 2 if len(views) <= 4 else 3
+    columns = 1 if one or narrow else 2 if len(views) <= 4 else 3
     rows = math.ceil(len(views) / columns)
-    width = WIDTH if columns < 3 else 1500
+    width = NARROW if narrow else WIDTH if columns < 3 else 1500
+    most = 8 if narrow else 3
     title = headline(views)
-    head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=3, bold=True) if titled else ()
+    head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=most, bold=True) if titled else ()
     heads = zip(views, _heads(views), strict=True)
     notes = [line for view, head in heads for line in (*notes_of(view, head), *_too_far(view, head))]
-    note_lines = [line for note in (*notes, *more) for line in wrap(note, NOTE, width - 28, lines=2)]
+    note_lines = [line for note in (*notes, *more) for line in wrap(note, NOTE, width - 28, lines=most - 1)]
     above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
-    key_lines = wrap(key_line(views), SUBTITLE, width - 120, lines=3)
-    foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=3)
+    key_left = 14 if narrow else 102 if one else 86
+    key_lines = wrap(key_line(views), SUBTITLE, width - key_left - 18, lines=most)
+    foot_lines = wrap(foot_line(views, footer), FOOT, width - 28, lines=most)
     below = 16 + len(foot_lines) * line_height(FOOT) + len(note_lines) * line_height(NOTE) + (6 if note_lines else 0)
-    panel_height = 505.0 if one else 300.0
+    panel_height = 300.0 if not one else 400.0 if narrow else 505.0
     row_height = panel_height + 62 + (0 if one else 48)
     height = math.ceil(above + len(key_lines) * line_height(SUBTITLE) + 8 + rows * row_height + below)
     key_top = height - above
     plot_top = key_top - len(key_lines) * line_height(SUBTITLE) - 8
     places = boxes(len(views), columns, width, plot_top, panel_height, row_height, one)
     names = [panel_name(views[0])] if one else panel_names(views)
-    panels = [_panel(view, name, box, alone=one) for view, name, box in zip(views, names, places, strict=True)]
+    panels = [panel.raised(box.y0 - panel.box.y0) for panel, box in zip(done, places, strict=bool(done))] or [
+        _panel(view, name, box, alone=one) for view, name, box in zip(views, names, places, strict=True)
+    ]
     labels = [
         *text_lines(head, 14, height - 14, TITLE, Role.TEXT, bold=True),
-        *text_lines(key_lines, panels[0].box.x0, key_top, SUBTITLE, Role.QUIET),
+        *text_lines(key_lines, key_left, key_top, SUBTITLE, Role.QUIET),
         *text_lines(note_lines, 14, below - 2, NOTE, Role.QUIET),
         *text_lines(foot_lines, 14, 12 + len(foot_lines) * line_height(FOOT), FOOT, Role.QUIET),
     ]

@@ -23,6 +23,7 @@ from frontier.present.wording import (
     interval_text,
     limit_value_text,
     limits_text,
+    proven_words,
     setting,
     unit_text,
     value_text,
@@ -271,7 +272,8 @@ def _figures(decision: Decision | None, gpus: int | None) -> tuple[tuple[str, st
         limit = of_limit.get(name)
         words = ""
         if limit is not None:
-            words = "limit " + limit_value_text(name, limit.promise) + (", binding" if name == decision.binding else "")
+            words = f"limit {limit_value_text(name, limit.promise)}{proven_words(estimate, limit)}"
+            words += ", binding" if name == decision.binding else ""
         doubt = interval_text(name, estimate, gpus) or "interval not known"
         found.append((metric(name).label.partition(" (")[0], value_text(name, estimate.value, gpus), doubt, words))
     return tuple(found)

@@ -22,6 +22,8 @@ INKS: dict[Theme, tuple[str, ...]] = {
     "dark": ("#56B4E9", "#FF8A3D", "#2BC79A", "#E59CC3", "#E69F00", "#D0D0D0"),
 }
 """Okabe and Ito's colours, the yellow one darkened on white until thin lines of it can be seen."""
+CELLS = {1: 560, 2: 480, 3: 366}
+"""Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a phone."""
 STUB = 0.05
 """Length of the arrow of an interval without an end, as a share of the axis."""
 STROKES: dict[str, object] = {"measured": (0, (1, 1.6)), "steps": "-", "fit": (0, (5, 2.5)), "cloud": "none"}
@@ -32,38 +34,50 @@ def save_sheet(sheet: Sheet, path: Path, *, width: int | None = None, theme: The
     path.write_bytes(render_sheet(sheet, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
+def render_chart(sheet: Sheet, chart: Chart) -> bytes:
+    """One chart of a sheet as an SVG of its own, for a page that puts them side by side or, on a phone, one below the
+    other; title, key and notes of the sheet are left to the page.
+    """
+    alone = Sheet(sheet.name, f"{sheet.title}: {chart.title}", (chart,), columns=1, tall=sheet.tall)
+    return render_sheet(alone, "svg", titled=False, laid_out=CELLS[min(sheet.columns, len(sheet.charts), 3)])
+
+
 def render_sheet(
-    sheet: Sheet, form: str, *, width: int | None = None, theme: Theme = "light", titled: bool = True
-) -> bytes:
-    """The sheet as bytes of one of FORMATS; ValueError for another. `width` in pixels enlarges a PNG for slides."""
+    sheet: Sheet, form: str, *, width: int | None = None, theme: Theme = "light", titled: bool = True,
+    laid_out: int = WIDTH,
+) -> bytes:  # fmt: skip
+    """The sheet as bytes of one of FORMATS; ValueError for another. `width` in pixels enlarges a PNG for slides.
+
+    `laid_out` is the width that text and charts are laid out for.
+    """
     if form not in FORMATS:
         raise ValueError(f"a picture cannot be written as {form!r}; it can as {', '.join(FORMATS)}")
     out = io.BytesIO()
     with defaults():
-        figure = draw_sheet(sheet, theme, titled=titled)
+        figure = draw_sheet(sheet, theme, titled=titled, laid_out=laid_out)
         figure.savefig(
-            out, format=form, dpi=100 * (width or WIDTH) / WIDTH,
+            out, format=form, dpi=100 * (width or laid_out) / laid_out,
             metadata=metadata(form, sheet.title, sheet.description),
         )  # fmt: skip
     return out.getvalue()
 
 
-def draw_sheet(sheet: Sheet, theme: Theme = "light", *, titled: bool = True) -> Figure:
+def draw_sheet(sheet: Sheet, theme: Theme = "light", *, titled: bool = True, laid_out: int = WIDTH) -> Figure:
     """The sheet as a matplotlib Figure with an Agg canvas."""
     colours = COLOURS[theme]
-    head = wrap(sheet.title, TITLE, WIDTH - 28, lines=2, bold=True) if titled else ()
-    notes = [line for note in sheet.notes for line in wrap(note, NOTE, WIDTH - 28, lines=3)]
+    head = wrap(sheet.title, TITLE, laid_out - 28, lines=2, bold=True) if titled else ()
+    notes = [line for note in sheet.notes for line in wrap(note, NOTE, laid_out - 28, lines=3)]
     rows = math.ceil(len(sheet.charts) / sheet.columns)
     above = 10 + len(head) * line_height(TITLE) + (6 if head else 0)
     keyed = bool(sheet.key) and any(chart.keyed for chart in sheet.charts)
     above, below = above + (line_height(SIZE) + 4 if keyed else 0), 10 + len(notes) * line_height(NOTE)
     cell_tall = sheet.tall + 92
     height = math.ceil(above + rows * cell_tall + below)
-    figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100, facecolor=colours["paper"])
+    figure = Figure(figsize=(laid_out / 100, height / 100), dpi=100, facecolor=colours["paper"])
     FigureCanvasAgg(figure)
 
     def write(text: str, x: float, y: float, size: float, colour: str, *, bold: bool = False) -> None:
-        figure.text(x / WIDTH, y / height, text, fontsize=size, color=colours[colour], va="top", parse_math=False,
+        figure.text(x / laid_out, y / height, text, fontsize=size, color=colours[colour], va="top", parse_math=False,
                     fontweight="bold" if bold else "normal")  # fmt: skip
 
     for i, line in enumerate(head):
@@ -74,16 +88,16 @@ def draw_sheet(sheet: Sheet, theme: Theme = "light", *, titled: bool = True) -> 
         x, y = 14.0, height - above + line_height(SIZE)
         for name, ink in sheet.key:
             at = (y - line_height(SIZE) * 0.5) / height
-            figure.add_artist(Line2D([x / WIDTH, (x + 22) / WIDTH], [at, at], color=INKS[theme][ink % 6], lw=2.2))
+            figure.add_artist(Line2D([x / laid_out, (x + 22) / laid_out], [at, at], color=INKS[theme][ink % 6], lw=2.2))
             write(name, x + 28, y, SIZE, "text")
             x += 28 + text_width(name, SIZE) + 20
-    cell = WIDTH / min(sheet.columns, max(1, len(sheet.charts)))
+    cell = laid_out / min(sheet.columns, max(1, len(sheet.charts)))
     for i, chart in enumerate(sheet.charts):
         row, column = divmod(i, sheet.columns)
         right = 26.0 if chart.keyed or chart.spans else 20.0 + _name_room(chart)
         x0, top = column * cell + 78, height - above - row * cell_tall - 38
         wide = cell - 78 - right
-        axes = figure.add_axes((x0 / WIDTH, (top - sheet.tall) / height, wide / WIDTH, sheet.tall / height))
+        axes = figure.add_axes((x0 / laid_out, (top - sheet.tall) / height, wide / laid_out, sheet.tall / height))
         write(fit(chart.title, HEAD, cell - 30, bold=True), column * cell + 14, top + 33, HEAD, "text", bold=True)
         _dress(axes, chart, colours)
         _draw(axes, chart, theme, sheet.tall)

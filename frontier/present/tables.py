@@ -26,6 +26,7 @@ from frontier.present.wording import (
     interval_text,
     limit_value_text,
     limits_text,
+    proven_words,
     setting,
     value_text,
 )
@@ -340,23 +341,11 @@ def _limit_words(decision: Decision, limit: Limit | None) -> str:
     verdict = judged.per_metric.get(limit.metric) if judged else None
     if verdict is not None and verdict is not Verdict.MEETS:
         return f"{words}, {'over' if verdict is Verdict.VIOLATES else verdict.value}"
-    words += _proven(decision.metrics.get(limit.metric), limit)
+    words += proven_words(decision.metrics.get(limit.metric), limit)
     if judged is None or limit.metric != judged.binding:
         return words
     left = "" if judged.headroom is None or not math.isfinite(judged.headroom) else f", {judged.headroom:.0%} left"
     return f"{words}, binding{left}"
-
-
-def _proven(estimate: Estimate | None, limit: Limit) -> str:
-    """The one-sided bound the claim stands on, where the two-sided interval shown crosses the limit."""
-    if estimate is None:
-        return ""
-    if metric(limit.metric).better == "lower":
-        if estimate.upper <= limit.promise < estimate.high:
-            return f", proven ≤ {value_text(limit.metric, estimate.upper)}"
-    elif estimate.low < limit.promise <= estimate.lower:
-        return f", proven ≥ {value_text(limit.metric, estimate.lower)}"
-    return ""
 
 
 # --- plans

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from frontier.metrics import RATES, Unit, metric, per_gpu
 from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
-from frontier.units import format_number, format_seconds, format_share
+from frontier.units import format_number, format_seconds, format_share, roughly
 
 SHORT = 24
 """Characters of a name that need no shortening among others."""
@@ -136,6 +136,20 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
     return f"[{format_number(estimate.low * scale)}, {format_number(estimate.high * scale)}]"
 
 
+def proven_words(estimate: Estimate | None, limit: Limit) -> str:
+    """', proven ≤ 6.94 ms': the one-sided bound that a claim stands on, where the two-sided interval shown beside it
+    crosses the limit.
+    """
+    if estimate is None:
+        return ""
+    if metric(limit.metric).better == "lower":
+        if estimate.upper <= limit.promise < estimate.high:
+            return f", proven ≤ {value_text(limit.metric, estimate.upper)}"
+    elif estimate.low < limit.promise <= estimate.lower:
+        return f", proven ≥ {value_text(limit.metric, estimate.lower)}"
+    return ""
+
+
 def _display_scale(name: str, value: float, gpus: int | None) -> float:
     unit = metric(name).unit
     if unit is Unit.SECONDS:
@@ -259,7 +273,7 @@ def _open_sentence(decision: Decision, promise: str) -> str:
         return f"Not proven to keep {promise}: concurrency {nearest}; its interval is not known"
     need = candidate_need(decision)
     has = f", it has {held.n:,}" if held is not None and held.n else ""
-    asked = f"; about {need:,} requests would decide{has}" if need else "; too few requests to bound it"
+    asked = f"; about {roughly(need)} requests would decide{has}" if need else "; too few requests to bound it"
     return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
 
 
@@ -291,7 +305,7 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     if estimate is None:
         return "not measured"
     if need and estimate.n:
-        return f"{estimate.n:,} of about {need:,} requests"
+        return f"{estimate.n:,} of about {roughly(need)} requests"
     if math.isinf(estimate.low) and math.isinf(estimate.high):
         return "interval not known"
     return "too few requests"

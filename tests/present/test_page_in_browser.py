@@ -62,7 +62,7 @@ def test_a_reader_with_scripts(page: Path) -> None:
 
         # The link between a row and its mark, both ways, and by focus; in the second table as well.
         for panel, c in ((0, 64), (0, 128), (1, 8)):
-            row, mark = f'tr[data-mark="a-mark-{panel}-{c}"]', f"#a-mark-{panel}-{c}"
+            row, mark = f'tr[data-mark="mark-{panel}-{c}"]', f"#a-mark-{panel}-{c}"
             lit = f"['{row}', '{mark}'].map(s => document.querySelector(s).classList.contains('lit'))"
             await tab.hover(f"{row} td")
             assert [True, True] == await tab.look(lit), c
@@ -113,7 +113,12 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         await tab.open(page)
         await tab.ask("Emulation.setDeviceMetricsOverride", width=420, height=800, deviceScaleFactor=1, mobile=False)
         assert await tab.look("document.documentElement.scrollWidth") <= 420
-        assert await tab.look("document.querySelector('figure svg').getBoundingClientRect().width") >= 720
+        wide = "[...document.querySelectorAll('svg')].filter(e => e.checkVisibility()).map(e => e.clientWidth)"
+        assert {True} == {300 < width <= 420 for width in await tab.look(wide)}  # nothing moved under the finger
+        shown = "['.wide', '.narrow'].map(s => document.querySelector(s).checkVisibility())"
+        assert [False, True] == await tab.look(shown)
+        texts = "[...document.querySelectorAll('svg text')].filter(e => e.checkVisibility())"
+        assert 8 <= await tab.look(f"Math.min(...{texts}.map(e => e.getBoundingClientRect().height))")
         focusable = "[...document.querySelectorAll('.scroll')].every(e => e.tabIndex === 0 && e.ariaLabel)"
         assert await tab.look(focusable)
 

@@ -127,7 +127,7 @@ def test_many_settings_with_few_figures_are_listed_under_each() -> None:
 @pytest.mark.parametrize(
     ("estimate", "need", "words"),
     [
-        (Estimate(0.02, 0.019, 0.021, 601), 1280, "601 of about 1,280 requests"),
+        (Estimate(0.02, 0.019, 0.021, 601), 1280, "601 of about 1,300 requests"),
         (Estimate(0.02, 0.019, math.inf, 601), None, "too few requests"),
         (Estimate.unknown_doubt(0.02, 0), None, "interval not known"),
         (None, None, "not measured"),

@@ -26,7 +26,8 @@ for (const table of document.querySelectorAll("table.points")) {
 }
 for (const row of document.querySelectorAll("tr[data-mark]")) {
   // A mark may lie under a star or a slash of the same setting.
-  const marks = ["", "-strike", "-star"].map((end) => document.getElementById(row.dataset.mark + end)).filter(Boolean);
+  const ids = ["a-", "n-"].flatMap((of) => ["", "-strike", "-star"].map((end) => of + row.dataset.mark + end));
+  const marks = ids.map((id) => document.getElementById(id)).filter(Boolean);
   if (!marks.length) continue;
   const light = (on) => { for (const place of [row, ...marks]) place.classList.toggle("lit", on); };
   row.tabIndex = 0;
