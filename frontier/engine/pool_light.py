@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 from frontier.engine.light import Carded, Light, context_of
 from frontier.engine.price import roofline_of, transfer_of
 from frontier.engine.roofline import PHASE, Bound, Limits, Roofline
@@ -72,6 +70,8 @@ class Pooled:
 
         def over(batch: float) -> float:
             return batch * (1 + ahead / (shape.osl.mean * self.token(shape, batch))) - concurrency
+
+        from scipy.optimize import brentq  # a quarter of a second, which only disaggregated pools need pay
 
         return float(brentq(over, 0.0, concurrency))
 
