@@ -178,6 +178,7 @@ class ClientHealth:
     """What the client knows of itself during the window; None = not measured.
 
     `suspended` is how long this machine slept during the trial: its clocks stood still, the server's did not.
+    `stood_still` is the longest that this process did not run, as when it is stopped (Ctrl-Z) or paused by a host.
     """
 
     loop_lag_p99: float | None = None
@@ -187,6 +188,7 @@ class ClientHealth:
     resent: int = 0
     connections_opened: int | None = None
     suspended: float | None = None
+    stood_still: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,29 @@ def test_ctrl_c_while_a_server_loads_stops_both(tmp_path: Path) -> None:
         os.kill(int((tmp_path / "server.pid").read_text()), 0)
 
 
+@pytest.mark.slow
+@pytest.mark.fault("any signal to a sweep that started its server")
+def test_ctrl_c_does_not_wait_for_a_ready_command(tmp_path: Path) -> None:
+    port = free_port()
+    ready = "{command: 'echo $$ > asked.pid; exec sleep 600', within: 10min}"
+    start_it = json.dumps(SERVE.format(port=port))
+    written(tmp_path, port, f"{{name: a, start: {start_it}, ready: {ready}, stop: {{within: 5s}}}}")
+    process = start("sweep", "sweep.yaml", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "asked.pid").exists():
+        assert time.monotonic() < deadline, "the ready command was not asked"
+        time.sleep(0.1)
+    told = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=90)
+    assert time.monotonic() - told < 20, "a ready command is asked for up to 30 s"
+    assert process.returncode == 130
+    assert "is ready after" not in err
+    assert not answers(port)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "asked.pid").read_text()), 0)
+
+
 @pytest.mark.fault("a server that the sweep starts does not come up")
 @pytest.mark.slow
 def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_measured(tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
 
 
+def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
+        run.journal("warning", text="the disk is slow")
+        run.journal("failed", reason="no space is left")
+    first, *rest = page(stand(tmp_path / "run"))
+    assert "failed: no space is left" in first
+    assert [one[8:] for one in rest] == ["warning: the disk is slow"]
+
+
 def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
     open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text).close()

@@ -71,6 +71,10 @@ def client(sample: Sample) -> Iterator[Flag]:
     if slept > SUSPENDED:
         said.append(f"this machine was suspended for {format_seconds(slept)}")
         bounds.append(format_seconds(SUSPENDED))
+    still = max((health.stood_still for health in sample.health if health.stood_still is not None), default=0.0)
+    if still > SUSPENDED:
+        said.append(f"this process stood still for {format_seconds(still)}")
+        bounds.append(format_seconds(SUSPENDED))
     ours = sample.client_failures / (sample.n + sample.client_failures)
     if ours > CLIENT_FAILURES:
         said.append(f"{format_share(ours)} of requests failed or were cut off by the client")

@@ -178,4 +178,5 @@ def page(told: Mapping[str, Any]) -> list[str]:
     if told["held_elsewhere"]:
         holder = clean(told["held_elsewhere"], 300)
         lines.append(f"  held by {holder}; from here it is not seen whether it still runs")
-    return lines + [f"  {text}" for text in told["warnings"]]
+    said = _told(told["last"][-1]) if told["last"] and told["running"] is None else None  # it stands in the line
+    return lines + [f"  {text}" for text in told["warnings"] if text != said]

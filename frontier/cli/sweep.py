@@ -77,11 +77,14 @@ def _sweep(
     from frontier.files import free_bytes
     from frontier.memory import require_free
     from frontier.store import AnotherSweepError, RunDirectory, extends
+    from frontier.units import format_bytes
 
     path = asked.directory(output, config_file.stem)
-    if plan.expected_bytes > free_bytes(path):
+    if plan.expected_bytes > (free := free_bytes(path)):
+        needed = format_bytes(plan.expected_bytes)
         raise MisaskedError(
-            f"the records may take {plan.expected_bytes / 1e9:.1f} GB and {path} has less free", "choose  -o DIR"
+            f"the records may take {needed}, and where {path} lies {format_bytes(free)} are free",
+            "make room, or choose another place with  -o DIR",
         )
     require_free(plan.expected_memory)
     try:

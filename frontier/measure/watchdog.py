@@ -31,6 +31,7 @@ class Watchdog:
         self._lates: list[float] = []
         self._gc_started = 0.0
         self._gc_max = 0.0
+        self._lag_max = 0.0
         self._opened = clock()
         self._cpu = time.process_time()
         self._final: tuple[float, float] | None = None
@@ -60,7 +61,8 @@ class Watchdog:
             self._gc_max = max(self._gc_max, time.perf_counter() - self._gc_started)
 
     def beat(self, lag: float) -> None:
-        """The loop woke `lag` seconds after it was asked to."""
+        """The loop woke `lag` seconds after it was asked to. Also after the window: its last requests are in flight."""
+        self._lag_max = max(self._lag_max, lag)
         if self._final is None:
             self._lags.append(lag)
 
@@ -71,7 +73,7 @@ class Watchdog:
 
     def open_window(self) -> None:
         """Start counting afresh: the window begins."""
-        self._lags, self._lates, self._gc_max = [], [], 0.0
+        self._lags, self._lates, self._gc_max, self._lag_max = [], [], 0.0, 0.0
         self._opened, self._cpu = self._clock(), time.process_time()
 
     def close_window(self) -> None:
@@ -90,6 +92,7 @@ class Watchdog:
             resent=resent,
             connections_opened=opened,
             suspended=asleep() - self._asleep,
+            stood_still=self._lag_max if self._lags else None,
         )
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError
-from frontier.sweep.waiting import sleep_or_stop
+from frontier.sweep.waiting import sleep_or_stop, unless_stopped
 from frontier.units import format_elapsed
 
 _LAST_LINES = 8
@@ -57,8 +57,10 @@ class Launched:
             try:
                 if not self._might_answer():
                     last = "nothing listens at its address"
-                elif ready.command is None or await self._succeeds(ready.command):
+                elif ready.command is None or await unless_stopped(self._succeeds(ready.command), self._stop):
                     await prepare()
+                    if self._stop.is_set():
+                        return
                     self._note(f"{name} is ready after {self._since(began)}")
                     return
                 else:

@@ -5,6 +5,7 @@ import errno
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -338,6 +339,39 @@ def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPa
     suspended = watch.health(0, 0).suspended
     assert suspended is not None
     assert suspended == pytest.approx(77.0, abs=0.1)
+
+
+@pytest.mark.fault("this process stopped for a while (SIGSTOP, Ctrl-Z)")
+def test_a_trial_this_process_stood_still_in_is_flagged() -> None:
+    assert measured(ClientHealth(stood_still=0.4)) == ()
+    assert measured(ClientHealth(stood_still=3.0)) == ("this process stood still for 3.00 s",)
+    watch = watchdog.Watchdog(time.perf_counter)
+    watch.beat(9.0)
+    watch.open_window()
+    watch.beat(0.001)
+    watch.close_window()
+    watch.beat(3.0)  # the window's last requests are still in flight
+    assert watch.health(0, 0).stood_still == 3.0
+
+
+@pytest.mark.fault("this process stopped for a while (SIGSTOP, Ctrl-Z)")
+@pytest.mark.slow
+def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[2]").replace("requests: 60", "requests: 300"))
+    process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "run").glob("trials/*.part")):
+        assert time.monotonic() < deadline, "the sweep did not begin its trial"
+        time.sleep(0.05)
+    time.sleep(0.5)  # into the window
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 4, 5), err
+    again = [x for x in RunDirectory.read(tmp_path / "run").journal_lines() if x["event"] == "measured_again"]
+    assert "this process stood still for" in again[0]["reason"], err
+    assert finished(tmp_path / "run") == [2]
 
 
 # --- memory, and the terminal
