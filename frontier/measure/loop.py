@@ -7,6 +7,7 @@ Harchol-Balter, NSDI 2006.)
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,14 +124,19 @@ class ClosedLoop:
         return exchange
 
     async def wait_turn(self, number: int) -> None:
-        """Hold the first send back so that the N first sends spread over one end-to-end latency."""
+        """Hold the first send back so that the N first sends spread over one end-to-end latency; of a server too slow
+        for that over what there is before the window must open, so that all N are in flight then.
+        """
         if number == 0:
             return
+        ramp = self.trial.max_time * _WARMUP_SHARE
         if self.spread is None:
-            # Nobody knows how long a request takes: stream 0's first one tells.
-            await self.spread_known.wait()
+            # Nobody knows how long a request takes: stream 0's first one tells, unless it takes too long to.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.spread_known.wait(), ramp / 2)
         begin = self.now()
-        await asyncio.sleep((self.spread or 0.0) * number / self.trial.concurrency - (self.now() - begin))
+        spread = min(ramp if self.spread is None else self.spread, max(0.0, ramp - begin))
+        await asyncio.sleep(spread * number / self.trial.concurrency - (self.now() - begin))
 
     def after(self, exchange: Exchange, pause: float) -> float:
         """Keep count of failures; seconds to pause before this stream's next send (0 after a success)."""

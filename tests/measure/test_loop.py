@@ -187,6 +187,18 @@ def test_progress_walks_through_the_stages(ordinary: Ordinary) -> None:
     assert all(p.in_flight <= 8 for p in seen)
 
 
+@pytest.mark.parametrize("expected_e2e", [None, 30.0])
+def test_of_a_slow_server_all_streams_are_in_flight_when_the_window_opens(
+    server: Hostile, expected_e2e: float | None
+) -> None:
+    # One token after 0.2 s, in a trial that gives the warm-up 0.06 s.
+    engine = Engine(f"slow_{expected_e2e}", ttft=0.2).install()
+    measurement, records = go(trial(4, osl=1, max_time=0.12), target(server, engine), expected_e2e)
+    assert measurement.window is not None
+    assert [0, 1, 2, 3] == sorted(r.stream for r in records[:4])
+    assert all(r.sent <= measurement.window.start for r in records[:4])
+
+
 def test_without_an_estimate_the_first_request_tells_how_far_to_spread(server: Hostile) -> None:
     engine = Engine("alone").install()
     _, records = go(trial(4, 8), target(server, engine), expected_e2e=None)
