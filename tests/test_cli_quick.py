@@ -14,7 +14,7 @@ from frontier.config import load_config
 from frontier.engine.process import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.errors import MeasurementError, MisaskedError
-from frontier.model import Estimate, Flag, Point, Shape
+from frontier.model import Estimate, Flag, Outcome, Point, Record, Shape
 from tests.commands import frontier
 
 ENGINE = {"step_base": "4ms", "per_decode": "50us", "max_num_seqs": 8, "noise": 0.05}
@@ -67,6 +67,18 @@ def test_mistakes_are_told_before_a_minute_is_spent(simulator: SimulatorProcess)
 def test_any_name_of_a_model_survives_the_config(model: str | None) -> None:
     config = load_config(quick.config_text("http://127.0.0.1:1/v1", model, None), "quick")
     assert model == config.deployments[0].model
+
+
+@pytest.mark.parametrize(
+    ("tpot", "seconds"), [(0.01, quick.SECONDS), (0.04, quick.SECONDS), (0.1, 26), (3.0, quick.MOST_SECONDS)]
+)
+def test_a_slow_server_is_given_time_for_a_few_requests(tpot: float, seconds: int) -> None:
+    times = {"sent": 0.0, "first": 9.0, "last": 9.0 + 15 * tpot, "end": 30.0}
+    record = Record(0, 0, outcome=Outcome.OK, asked_isl=0, asked_osl=16, completion_tokens=16, **times)
+    assert seconds == quick.seconds_for(record)
+    config = load_config(quick.config_text("http://127.0.0.1:1/v1", None, None, seconds), "quick")
+    assert seconds == config.max_time
+    assert config.deployments[0].timeouts.total >= 60 + 4 * (seconds - quick.SECONDS)
 
 
 def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> None:

@@ -17,7 +17,8 @@ from frontier.cli.common import answer, answer_json, json_option, say
 from frontier.errors import ExitCode, MeasurementError
 
 if TYPE_CHECKING:
-    from frontier.model import Estimate, Point
+    from frontier.measure.preflight import Preflight
+    from frontier.model import Estimate, Point, Record
     from frontier.results import Run
 
 SIMULATOR = "simulator"
@@ -26,6 +27,10 @@ PATIENCE = 5.0
 """Seconds that a lost server is waited for."""
 SECONDS = 11
 """Per setting, so that all of them and what is around them take about a minute."""
+REQUESTS, MOST_SECONDS = 4, 90
+"""A server on which so many requests, one after the other, take longer is given longer for each setting, up to this."""
+OUTPUT = 64
+"""Tokens out, on average."""
 CHAT = {"p90_ttft": 1.0, "p90_tpot": 0.05}
 """What a chat user puts up with: the first token within a second, then at least twenty tokens a second."""
 
@@ -39,7 +44,7 @@ repeats: 1
 refine: 0
 warmup: 500ms
 max_time: {seconds}s
-timeouts: {{total: 60s, first_byte: 60s}}
+timeouts: {{total: {patience}s, first_byte: {patience}s}}
 sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 """
 
@@ -62,14 +67,18 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     """
     from frontier.cli.probe import find_server
 
-    address = url or find_server()
-    model = model if address == SIMULATOR else settle_model(address, model, api_key_env)
-    text = config_text(address, model, api_key_env)
+    address, each = url or find_server(), SECONDS
+    if address != SIMULATOR:
+        found = look(address, model, api_key_env)
+        model, each = found.target.model, seconds_for(found.probe)
+    text = config_text(address, model, api_key_env, each)
+    took = "about a minute: a few seconds" if each == SECONDS else f"it is slow: up to {each} seconds"
+    say(f"{took} each with " + ", ".join(map(str, USERS)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
-        found = _measure(text, Path(here) / "run")
-    points = {p.concurrency: p for p in found.points()}
+        run = _measure(text, Path(here) / "run")
+    points = {p.concurrency: p for p in run.points()}
     told = findings(points)
-    seen = {trial.concurrency: sample.server[0] for history in found.histories.values() for trial, sample in history}
+    seen = {trial.concurrency: sample.server[0] for history in run.histories.values() for trial, sample in history}
     if told is None:
         flags = {flag.name for p in points.values() for flag in p.flags if flag.fatal}
         raise MeasurementError(
@@ -83,8 +92,8 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     return ExitCode.YES
 
 
-def settle_model(address: str, model: str | None, api_key_env: str | None) -> str | None:
-    """The model to ask for: the one named, else the one the server has loaded. MeasurementError as of preflight."""
+def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight":
+    """The server as preflight finds it, with the model named or the one it has loaded. MeasurementError as of it."""
     from frontier.cli.probe import read_key
     from frontier.measure.preflight import preflight
     from frontier.measure.runner import run
@@ -96,14 +105,24 @@ def settle_model(address: str, model: str | None, api_key_env: str | None) -> st
     except MeasurementError as error:
         raise MeasurementError(target.redact(error.what), error.way_out) from None
     say(f"model   {found.target.model} on {found.identity}")
-    return found.target.model
+    return found
 
 
-def config_text(address: str, model: str | None, api_key_env: str | None) -> str:
+def seconds_for(probe: "Record") -> int:
+    """How long each setting takes, by one short request: long enough for a few of the minute's own, one by one. By its
+    pace, as the first token of a cold server says nothing."""
+    if probe.first is None or probe.last is None or not probe.completion_tokens or probe.completion_tokens < 2:
+        return SECONDS
+    e2e = OUTPUT * (probe.last - probe.first) / (probe.completion_tokens - 1)
+    return max(SECONDS, min(MOST_SECONDS, round(REQUESTS * e2e)))
+
+
+def config_text(address: str, model: str | None, api_key_env: str | None, each: int = SECONDS) -> str:
     """The minute as a config; names as JSON strings, which are YAML's too."""
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
-    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(USERS), seconds=SECONDS)
+    patience = 60 + 4 * (each - SECONDS)
+    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(USERS), seconds=each, patience=patience)
 
 
 def _measure(text: str, path: Path) -> "Run":
@@ -131,7 +150,6 @@ def _measure(text: str, path: Path) -> "Run":
             progress.close()
 
     with run:
-        say("about a minute: a few seconds each with " + ", ".join(map(str, USERS)) + " users")
         run_loop(go())
     return load(path)
 
