@@ -124,6 +124,8 @@ def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
     assert "1 user at once fit a chat" in said
     assert "of more, nothing can be said" in said
     assert "Not counted: 4, 16 users (client_bound): this machine was too busy to measure them." in said
+    slow = said_of(point(1, 0.1), point(64, 0.3, Flag("no_requests", "0 of 0 requests count", "1", "more time")))
+    assert "Not counted: 64 users (no_requests): no request was sent and answered in the time they had." in slow
     assert "with 1 user." in said
 
 

@@ -72,7 +72,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
         found = look(address, model, api_key_env)
         model, each = found.target.model, seconds_for(found.probe)
     text = config_text(address, model, api_key_env, each)
-    took = "about a minute: a few seconds" if each == SECONDS else f"it is slow: up to {each} seconds"
+    took = "about a minute: a few seconds" if each == SECONDS else f"it is slow: {each} seconds and more"
     say(f"{took} each with " + ", ".join(map(str, USERS)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
         run = _measure(text, Path(here) / "run")
@@ -275,4 +275,7 @@ def _not_counted(told: Findings) -> list[str]:
     ]
 
 
-_HINTS = {"client_bound": ": this machine was too busy to measure them."}
+_HINTS = {
+    "client_bound": ": this machine was too busy to measure them.",
+    "no_requests": ": no request was sent and answered in the time they had.",
+}
