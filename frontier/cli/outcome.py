@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from frontier.analyze.compare import Comparison
 from frontier.analyze.sla import exit_code
-from frontier.cli.common import answer, answer_json, in_colour, say, width
+from frontier.cli.common import answer, answer_json, in_colour, picture_cache, say, width
 from frontier.errors import ExitCode, MisaskedError
 from frontier.lights import lights
 from frontier.model import Decision, Limit
-from frontier.present.figure import FORMATS, save
+from frontier.present.drawn import FORMATS
 from frontier.present.jsonout import decisions_json
+from frontier.present.kept import save
 from frontier.present.overlay import overlay, together
 from frontier.present.picture import small_multiples
 from frontier.present.report import (
@@ -25,7 +26,6 @@ from frontier.present.report import (
     Report,
     skipped_lines,
 )
-from frontier.present.sheet import save_sheet
 from frontier.present.tables import decision_table, points_table
 from frontier.present.wording import Provenance
 from frontier.results import Run, load
@@ -188,7 +188,7 @@ def draw(
     drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save(drawn, file, width=pixels, theme=theme)
+        save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
     return wanted
 
 
@@ -209,7 +209,7 @@ def draw_together(
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save(drawn, file, width=pixels, theme=theme)
+        save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
     return wanted
 
 
@@ -230,7 +230,7 @@ def draw_comparisons(
         for file in files:
             path = file if len(comparisons) == 1 else file.with_stem(f"{file.stem}-{i}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            save(drawn, path)
+            save(drawn, path, cache=picture_cache())
             written.append(path)
     return written
 
@@ -247,6 +247,8 @@ def draw_companion(
     theme: Literal["light", "dark"],
 ) -> list[Path]:  # fmt: skip
     """Write the companion figure of each (deployment, shape): several get a number before the suffix."""
+    from frontier.present.sheet import save_sheet
+
     check_formats(files)
     drawn = sheets(found, page_report(found, limits).views(), name, at)
     run = RunDirectory.read(found.path)

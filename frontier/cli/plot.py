@@ -60,7 +60,7 @@ def command(
     """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
 
     Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
-    run, as png and svg.
+    run, as png and svg. A picture drawn before is copied: they are kept in $FRONTIER_CACHE, or with your other caches.
 
     \b
     Examples:

@@ -104,9 +104,10 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """Write the frontier on means, with the predictions dashed: they are means too, and no percentile's."""
     from dataclasses import replace
 
+    from frontier.cli.common import picture_cache
     from frontier.cli.outcome import page_report
     from frontier.metrics import metric
-    from frontier.present.figure import save
+    from frontier.present.kept import save
     from frontier.present.picture import small_multiples
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
@@ -115,7 +116,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
     file.parent.mkdir(parents=True, exist_ok=True)
-    save(small_multiples(views, footer=report.provenance), file)
+    save(small_multiples(views, footer=report.provenance), file, cache=picture_cache())
 
 
 def _expected(forecast: "Forecast", across: str) -> tuple[tuple[float, float, float], ...]:

@@ -10,6 +10,9 @@ from frontier.present.axes import Axis
 from frontier.present.layout import Rect, Segment
 
 Align = Literal["left", "center", "right"]
+Theme = Literal["light", "dark"]
+FORMATS = ("png", "svg", "pdf")
+"""What a picture can be written as."""
 TICKS, TICKS_SMALL = 12.0, 10.0
 """Sizes in points of the text on axes, of a panel alone and of one among several."""
 

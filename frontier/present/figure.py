@@ -7,7 +7,6 @@ import io
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 import matplotlib as mpl
@@ -18,11 +17,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Stair
+from frontier.present.drawn import FORMATS, TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Stair, Theme
 from frontier.present.layout import Segment, text_width
 
-Theme = Literal["light", "dark"]
-FORMATS = ("png", "svg", "pdf")
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D"}
 """Marks of the second to fourth of several frontiers in one panel."""
 STRIKE = [(-0.5, -0.5), (0.5, 0.5)]
@@ -63,14 +60,6 @@ def inks(light: Iterable[str], dark: Iterable[str]) -> Iterator[tuple[str, str]]
         yield one, other
         for share in BLENDS:
             yield blend(one, papers[0], share), blend(other, papers[1], share)
-
-
-def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
-    """Write the picture as the path's suffix says (png, svg, pdf). `width` in pixels enlarges a PNG for slides.
-
-    ValueError for another suffix.
-    """
-    path.write_bytes(render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
 def render(picture: Picture, form: str, *, width: int | None = None, theme: Theme = "light") -> bytes:

@@ -8,8 +8,9 @@ from markupsafe import escape
 
 from frontier.model import Decision, Frontier, Limit, Point
 from frontier.present.captions import View, headline
-from frontier.present.drawn import Picture
-from frontier.present.figure import Theme, render, save
+from frontier.present.drawn import Picture, Theme
+from frontier.present.figure import render
+from frontier.present.kept import save
 from frontier.present.picture import small_multiples
 from frontier.present.shown import PRE, WIDE
 from frontier.present.tables import Gpus, gpus_of, points_table

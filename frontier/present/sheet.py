@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from frontier.present.chart import Chart, Line, Mark, Sheet
-from frontier.present.figure import COLOURS, FORMATS, Theme, blend, defaults, metadata
+from frontier.present.drawn import FORMATS, Theme
+from frontier.present.figure import COLOURS, blend, defaults, metadata
 from frontier.present.layout import fit, line_height, text_width, wrap
 
 WIDTH = 1100

@@ -15,7 +15,8 @@ from PIL import Image
 from toy import SHAPE, toy_decision, toy_frontier, toy_points
 
 from frontier.model import Shape
-from frontier.present.figure import draw, render, save
+from frontier.present.figure import draw, render
+from frontier.present.kept import save
 from frontier.present.layout import text_width
 from frontier.present.picture import Light, picture
 from frontier.present.wording import Provenance
