@@ -1,7 +1,8 @@
 """What is looked at beside the points of a run: its windows by setting, its companion charts, one trial's timeline."""
 
 import difflib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -13,7 +14,7 @@ from frontier.present.captions import View, panel_name
 from frontier.present.chart import Sheet
 from frontier.present.companions import FROM_POINTS
 from frontier.present.distributions import FROM_SAMPLES
-from frontier.present.overlay import Group
+from frontier.present.overlay import ROLES, Group
 from frontier.present.timeline import timeline_sheet
 from frontier.present.wording import clean, clean_name, count
 from frontier.results import Run, Setting
@@ -72,10 +73,13 @@ def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str
     return found
 
 
-def check_panels(run: Run) -> None:
-    """MisaskedError where the run has more frontiers than a picture or a page can show, with the way to fewer."""
+def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
+    """MisaskedError where the run has more frontiers than a picture or a page can show, with the way to fewer.
+
+    `panels`: what has a panel of its own, every frontier by default.
+    """
     settings = _settings(run)
-    if len(settings) <= MOST_PANELS:
+    if len(settings if panels is None else panels) <= MOST_PANELS:
         return
     deployments, shapes = {d for d, _ in settings}, {s for _, s in settings}
     each = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
@@ -88,6 +92,22 @@ def check_panels(run: Run) -> None:
         "read",
         f"name some, in full, in part or as a pattern:  {'  '.join(way_out)}",
     )
+
+
+def check_together(runs: Sequence[Run]) -> None:
+    """MisaskedError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
+    picture can show: before anything is computed.
+    """
+    for run in runs:
+        check_panels(run, panels={shape for _, shape in _settings(run)})
+    shapes = Counter(shape for run in runs for _, shape in _settings(run))
+    for shape, number in shapes.items():
+        if number > len(ROLES):
+            raise MisaskedError(
+                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
+                f"{len(ROLES)} can",
+                "name fewer runs, or  --deployment NAME  once for each to be drawn",
+            )
 
 
 def check_axes(points: Sequence[Point], axes: Sequence[str]) -> None:

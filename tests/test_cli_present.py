@@ -197,3 +197,35 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
     assert "not resolved" == json.loads(said.out)["verdict"]
     said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
     assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)
+
+
+def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"variant-{i},1024,256,{c},{90 * c},{0.1 * c}" for i in range(5) for c in (1, 2, 4)]
+    head = "deployment,isl,osl,concurrency,output_throughput,p99_ttft"
+    (tmp_path / "five.csv").write_text("\n".join([head, *rows]))
+    assert 0 == frontier("import", "five.csv", "-o", "five", cwd=tmp_path).code
+
+    def computed(*_: object) -> None:
+        raise AssertionError("it was computed first")
+
+    monkeypatch.setattr("frontier.cli.outcome.page_report", computed)
+    said = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
+    assert (2, True) == (said.code, "5 frontiers of 1024/256 in one panel cannot be told apart; at most 4" in said.err)
+    assert "--deployment NAME" in said.err
+    said = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
+    assert (2, True) == (said.code, "6 frontiers of 1024/256" in said.err)
+
+
+def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
+    priced = ("--set", "price=$9/h", "--shape", "chat")
+    rows = frontier("export", "--csv", *priced, "--objectives", "cost,p99_ttft", cwd=cwd).out.splitlines()
+    table = [dict(zip(rows[0].split(","), row.split(","), strict=True)) for row in rows[1:]]
+    shown = json.loads(frontier("show", "--json", *priced, cwd=cwd).out)["points"]
+    assert [p["metrics"]["cost"]["value"] for p in shown] == pytest.approx([float(row["cost"]) for row in table])
+    solved = json.loads(frontier("solve", "--json", "--sla", "cost<=$90/Mtok, p99_ttft<=80ms", *priced, cwd=cwd).out)
+    assert "cost" in solved["shapes"][0]["metrics"]
+    for command in ("export --csv", "solve", "show"):
+        said = frontier(*command.split(), "--shape", "4096/1", cwd=cwd)
+        assert (2, True) == (said.code, "no shape is called '4096/1'" in said.err)

@@ -5,7 +5,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, complete_metrics, find_run, measured, run_argument, say
+from frontier.cli.common import (
+    answer,
+    complete_metrics,
+    deployment_option,
+    find_run,
+    measured,
+    objectives_option,
+    read_objectives,
+    run_argument,
+    say,
+    set_option,
+    shape_option,
+)
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -27,12 +39,19 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="FILE (a directory with --llm-d); default: stdout."
 )
+@deployment_option
+@shape_option
+@objectives_option
+@set_option
 @click.option(
     "--sla",
     shell_complete=complete_metrics,
     help="Limits of the verdict that --prometheus tells; default: the config's.",
 )
-def command(run: Path | None, name: str | None, output: Path | None, sla: str | None) -> int:
+def command(
+    run: Path | None, name: str | None, output: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
+    objectives: str | None, settings: tuple[str, ...], sla: str | None,
+) -> int:  # fmt: skip
     """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
 
     Figures are in SI units, each with the ends of its 95 % interval where there are any.
@@ -40,6 +59,7 @@ def command(run: Path | None, name: str | None, output: Path | None, sla: str | 
     \b
     Examples:
       frontier export --csv > points.csv
+      frontier export --csv --set 'price=$12/h' --objectives cost,p99_ttft > cost.csv
       frontier export runs/llama8b --prometheus -o /var/lib/node_exporter/frontier.prom
       frontier export --llm-d -o reports/
     """
@@ -47,9 +67,13 @@ def command(run: Path | None, name: str | None, output: Path | None, sla: str | 
         raise MisaskedError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
     if name in BINARY and output is None:
         raise MisaskedError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
-    found = measured(find_run(run))
-    points = found.points()
-    frontiers = found.frontiers(points)
+    from frontier.views import check_axes, narrowed
+
+    axes = read_objectives(objectives)
+    found = narrowed(measured(find_run(run), settings), deployments, shapes)
+    points = found.points(names=axes or ())
+    check_axes(points, axes or ())
+    frontiers = found.frontiers(points, axes)
     if name == "llm-d":
         return _llmd(found, points, output)
     data = _tabular(name, points, frontiers) if name != "prometheus" else _prometheus(found, points, frontiers, sla)

@@ -201,10 +201,7 @@ def draw_together(
     axes = objectives or found[0].config.objectives
     reports = [page_report(run, limits, axes) for run in found]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
-    try:
-        drawn = together(groups, footer=reports[0].provenance if len(found) == 1 else None)
-    except ValueError as error:
-        raise MisaskedError(str(error), "name fewer runs, or  --deployment NAME  once for each to be drawn") from None
+    drawn = together(groups, footer=reports[0].provenance if len(found) == 1 else None)
     run = RunDirectory.read(found[0].path)
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:

@@ -1,5 +1,6 @@
 """`frontier plot`: the frontier as a picture, and its companion figures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from frontier.cli.common import (
     set_option,
     shape_option,
 )
+from frontier.errors import ExitCode
 
 FIGURES = {
     "frontier": "throughput against latency: what to decide by",
@@ -83,8 +85,8 @@ def command(
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import draw, draw_companion, draw_together
     from frontier.config import parse_sla
-    from frontier.errors import ExitCode, MisaskedError
-    from frontier.views import check_panels, narrowed
+    from frontier.errors import MisaskedError
+    from frontier.views import check_panels, check_together, narrowed
 
     found = [narrowed(measured(run, settings), deployments, shapes) for run in runs or [find_run(None)]]
     limits = found[0].limits() if sla is None else parse_sla(sla)
@@ -96,15 +98,19 @@ def command(
         raise MisaskedError(
             "only the frontier itself is drawn for several at once", f"name one run for --figure {figure}"
         )
-    if not overlay:
-        for run in found:
-            check_panels(run)
     if overlay or len(found) > 1:
+        check_together(found)
         files = draw_together(found, output, limits, axes, pixels, theme)
-    elif figure == "frontier":
+        return _written(files)
+    check_panels(found[0])
+    if figure == "frontier":
         files = draw(found[0], output, limits, axes, pixels, theme)
     else:
         files = draw_companion(found[0], figure, at, output, limits, pixels, theme)
+    return _written(files)
+
+
+def _written(files: Sequence[Path]) -> int:
     for file in files:
         say(f"wrote {file}")
     return ExitCode.YES

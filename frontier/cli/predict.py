@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, say, width
+from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, say, set_option, width
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="FILE.png, .svg or .pdf: a RUN's frontier with the predictions dashed.",
 )  # fmt: skip
+@set_option
 @json_option
 def command(
     source: Path | None, changes: tuple[str, ...], efficiency: str, concurrency: str | None, shapes: tuple[str, ...],
-    output: Path | None, as_json: bool,
+    output: Path | None, settings: tuple[str, ...], as_json: bool,
 ) -> int:  # fmt: skip
     """The frontier the engine model expects, and the speed of light.
 
@@ -53,11 +54,11 @@ def command(
     if source is not None and source.is_file():
         if output or shapes:
             raise MisaskedError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
-        found = _of_config(source, changes, efficiency, asked)
+        found = _of_config(source, changes, efficiency, asked, settings)
     else:
         if changes:
             raise MisaskedError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
-        found = _of_run(source, asked, shapes, output)
+        found = _of_run(source, asked, shapes, output, settings)
     if as_json:
         answer_json(forecast_json(found))
     else:
@@ -65,8 +66,10 @@ def command(
     return ExitCode.YES
 
 
-def _of_config(source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...]) -> "list[Forecast]":
-    from frontier.config import load_config
+def _of_config(
+    source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...], settings: tuple[str, ...]
+) -> "list[Forecast]":
+    from frontier.config import Setting, load_config
     from frontier.forecast import of_config
     from frontier.units import parse_share
 
@@ -76,14 +79,14 @@ def _of_config(source: Path, changes: tuple[str, ...], efficiency: str, asked: t
             raise ValueError("not above 0 and at most 100%")
     except ValueError as error:
         raise MisaskedError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
-    config = load_config(source.read_text(), str(source))
+    config = load_config(source.read_text(), str(source), [Setting.of(one) for one in settings])
     if asked:
         config = config.model_copy(update={"concurrency": asked})
     return of_config(config, changes, share)
 
 
 def _of_run(
-    source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None
+    source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None, settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.cli.outcome import check_formats
     from frontier.forecast import of_run
@@ -92,7 +95,7 @@ def _of_run(
     if source is not None and not source.is_dir():
         raise MisaskedError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
-    run = load(find_run(source))
+    run = load(find_run(source), settings)
     found = of_run(run, asked, tuple(_shape(text) for text in shapes))
     if output is not None:
         _draw(run, found, output)

@@ -9,12 +9,14 @@ from frontier.cli.common import (
     answer,
     answer_json,
     complete_metrics,
+    deployment_option,
     find_run,
     in_colour,
     json_option,
     measured,
     run_argument,
     set_option,
+    shape_option,
     width,
 )
 
@@ -37,11 +39,13 @@ if TYPE_CHECKING:
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
+@deployment_option
+@shape_option
 @set_option
 @json_option
 def command(
     run: Path | None, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool,
-    settings: tuple[str, ...], as_json: bool,
+    deployments: tuple[str, ...], shapes: tuple[str, ...], settings: tuple[str, ...], as_json: bool,
 ) -> int:  # fmt: skip
     """The operating point: the concurrency whose tail is proven inside the SLA, or the plain statement that none is.
 
@@ -58,8 +62,10 @@ def command(
     from frontier.analyze.answer import exit_code
     from frontier.present.answers import answers_json, answers_text
     from frontier.results import load
+    from frontier.views import narrowed
 
     found = load(find_run(run), settings) if as_json else measured(find_run(run), settings)
+    found = narrowed(found, deployments, shapes)
     answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:
         answer_json(answers_json(answers))

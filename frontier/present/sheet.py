@@ -151,22 +151,30 @@ def _line(axes: Axes, line: Line, colour: str, paper: str, chart: Chart) -> None
     marker = line.marker if line.kind == "measured" else None
     axes.plot(xs, ys, color=colour, lw=1.0 if marker else 1.6, ls=STROKES[line.kind], marker=marker, ms=5, mew=0,
               drawstyle="steps-post" if line.kind == "steps" else "default")  # fmt: skip
+    _bars(axes, line, chart, colour)
+
+
+def _bars(axes: Axes, line: Line, chart: Chart, colour: str) -> None:
+    """The intervals cut to the chart, an end without a bound as a short arrow; all at once, which is faster."""
+    stems: list[tuple[float, float, float]] = []
+    heads: dict[str, list[tuple[float, float]]] = {"v": [], "^": []}
     for (x, y), bar in zip(line.points, line.bars, strict=False):
-        if bar is not None:
-            _bar(axes, x, y, bar, chart, colour)
-
-
-def _bar(axes: Axes, x: float, y: float, bar: tuple[float, float], chart: Chart, colour: str) -> None:
-    """An interval cut to the chart; an end without a bound is a short arrow."""
-    ends = []
-    for end, sign, head in ((bar[0], -1, "v"), (bar[1], 1, "^")):
-        if math.isinf(end):
-            at = chart.y.value(min(1.0, max(0.0, chart.y.fraction(y) + sign * STUB)))
-            axes.plot(x, at, head, ms=3.2, color=colour, mew=0)
-        else:
-            at = min(max(end, chart.y.low), chart.y.high)
-        ends.append(at)
-    axes.plot([x, x], ends, color=colour, lw=1.2, solid_capstyle="butt")
+        if bar is None:
+            continue
+        ends = []
+        for end, sign, head in ((bar[0], -1, "v"), (bar[1], 1, "^")):
+            if math.isinf(end):
+                ends.append(chart.y.value(min(1.0, max(0.0, chart.y.fraction(y) + sign * STUB))))
+                heads[head].append((x, ends[-1]))
+            else:
+                ends.append(min(max(end, chart.y.low), chart.y.high))
+        stems.append((x, ends[0], ends[1]))
+    if stems:
+        xs, lows, highs = zip(*stems, strict=True)
+        axes.vlines(xs, lows, highs, color=colour, lw=1.2, capstyle="butt", zorder=2)
+    for head, at in heads.items():
+        if at:
+            axes.plot(*zip(*at, strict=True), head, ms=3.2, color=colour, mew=0)
 
 
 def _mark(axes: Axes, mark: Mark, chart: Chart, colours: dict[str, str]) -> None:
