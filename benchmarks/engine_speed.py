@@ -1,5 +1,7 @@
 """How many simulated tokens per second the engine makes in virtual time, on one core; the aim is a million.
 
+Then a whole night: twelve concurrencies of three shapes with thousands of requests each, as a sweep would send them.
+
 Run: python benchmarks/engine_speed.py [requests]
 """
 
@@ -11,6 +13,8 @@ from frontier.engine.virtual import closed_loop, closed_loop_arrays
 from frontier.model import Shape
 
 TARGET = 1_000_000
+NIGHT = (Shape.of(1024, 256), Shape.of(256, 128), Shape.of(8192, 256))
+CONCURRENCIES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SETTINGS = ((1024, 256, 64), (1024, 256, 128), (1024, 256, 256), (1024, 64, 64), (8192, 512, 64))
 
 
@@ -40,6 +44,14 @@ def main() -> None:
         rate = (requests + 3 * 64) * 256 / (time.process_time() - begin)
         name = "speculating" if option.speculation is not None else "disaggregated"
         print(f"  1024/256   64 {rate:>14,.0f}  {name}")
+    settings = [(shape, c) for shape in NIGHT for c in CONCURRENCIES]
+    begin = time.process_time()
+    runs = [closed_loop_arrays(spec, shape, c, requests=requests) for shape, c in settings]
+    seconds = time.process_time() - begin
+    hours = sum(run.window.end for run in runs) / 3600
+    tokens = sum(run.output_tokens for run in runs) / 1e6
+    print(f"a night of {len(settings)} settings with {requests:,} requests each:")
+    print(f"{tokens:.1f} million tokens, {hours:.1f} h, in {seconds:.1f} s")
     print(f"worst ratio to {TARGET:,} simulated tokens/s: {worst:.2f}")
 
 

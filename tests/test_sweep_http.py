@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from frontier.backend import HttpBackend
-from frontier.config import load_config
+from frontier.config import Config, load_config
+from frontier.engine.virtual import truth
 from frontier.plan import make_plan
 from frontier.results import Run, load
 from frontier.sweep import Conductor, SweepEnd
@@ -65,6 +66,33 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
     else:
         pytest.skip("this machine was too busy to measure on, three times, and the sweep said so")
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency), decision.notes
+
+
+def unlike_its_twin(run: Run, config: Config) -> list[str]:
+    """Where a run's figures are further from virtual time's than their own intervals, 3 % and a millisecond a token."""
+    spec, shape = config.deployments[0].engine_spec(), config.shapes[0]
+    off = []
+    for point in run.points():
+        for name, late in (("mean_ttft", 2e-3), ("mean_tpot", 1e-3), ("mean_e2e", 40e-3), ("output_throughput", 0.0)):
+            said, twin = point.metrics[name], truth(spec, shape, point.concurrency, name, requests=3_000)
+            if not said.low - 0.03 * twin - late <= twin <= said.high + 0.03 * twin:
+                off.append(f"c={point.concurrency} {name}: {said} over HTTP, {twin} in virtual time")
+    return off
+
+
+@pytest.mark.slow
+def test_a_sweep_over_http_and_its_virtual_twin_agree(tmp_path: Path) -> None:
+    engine = "{step_base: 6ms, per_decode: 50us, per_prefill_token: 20us, noise: 0.05}"
+    text = text_of(engine, "{p90_ttft: 10s}", (4, 16), 100)
+    config = load_config(text, "sweep.yaml")
+    for attempt in range(3):
+        run, _, _ = sweep_over_http(tmp_path / f"run{attempt}", text)
+        assert (4, 16) == tuple(point.concurrency for point in run.points())
+        off = unlike_its_twin(run, config)
+        if not off:
+            return
+        assert not all(point.valid for point in run.points()), off
+    pytest.skip("this machine was too busy to measure on, three times, and the sweep said so")
 
 
 @pytest.mark.slow
