@@ -210,7 +210,7 @@ class RunDirectory:
 
     def _sweep_leftovers(self) -> None:
         """Parts, temporaries and a half journal line of a killed predecessor: never data, so they go."""
-        for leftover in [*self.path.rglob("*.part"), *self.path.rglob("*.tmp")]:
+        for leftover in [*self.path.rglob("trials/*.part"), *self.path.rglob("*.[0-9]*.tmp")]:
             leftover.unlink(missing_ok=True)
         self._journal.mend()
 

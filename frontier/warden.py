@@ -118,9 +118,8 @@ def run(job: Job) -> None:
     child = _start(job.command, log)
     tell(event="started", pid=child.pid)
     threading.Thread(target=lambda: tell(event="ended", status=child.wait()), daemon=True).start()
-    with contextlib.suppress(InterruptedError, _Asked):
-        while os.read(0, 4096):
-            pass
+    while os.read(0, 4096):
+        pass
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end(child, job, log)
@@ -207,12 +206,9 @@ def _reap(but: int) -> None:
                 os.waitpid(int(stat.parent.name), os.WNOHANG)
 
 
-class _Asked(Exception):  # noqa: N818
-    """A signal asks us to end."""
-
-
 def _asked(*_: object) -> None:
-    raise _Asked
+    """A signal asks us to end: as if the sweep had let go. Raising would lose a command that is just being started."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
 
 def main() -> None:

@@ -94,6 +94,20 @@ def test_a_sweep_that_fails_tells_that(tmp_path: Path) -> None:
     assert "cannot reach" in told["text"]
 
 
+def test_ctrl_c_while_the_answer_is_drawn_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep itself is over: its trials are kept, and who is told must not take it for a bug."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frontier.cli.sweep._drive", lambda *_: "finished")
+    monkeypatch.setattr("frontier.cli.outcome.conclude", interrupted)
+    (tmp_path / "sweep.yaml").write_text(f"{TINY}on_finish: 'cat > told.json'\n")
+    assert 130 == frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert ("finished", 130) == (told["end"], told["exit_code"])
+
+
 def test_who_is_told_decides_nothing_that_is_measured() -> None:
     plain, telling = (load_config(TINY + more, "s") for more in ("", "on_finish: ./tell.sh\n"))
     assert plain.identity() == telling.identity()

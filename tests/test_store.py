@@ -125,6 +125,18 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
     assert ["first", "third"] == [line["event"] for line in Journal(file).lines()]
 
 
+def test_only_our_own_leftovers_are_cleared_away(tmp_path: Path) -> None:
+    open_run(tmp_path / "run").close()
+    kept = [tmp_path / "run" / name for name in ("notes.tmp", "download.part")]
+    ours = [
+        tmp_path / "run" / name for name in ("evidence/k.json.77.tmp", "manifest.json.8.tmp", "trials/k.jsonl.part")
+    ]
+    for file in (*kept, *ours):
+        file.touch()
+    open_run(tmp_path / "run").close()
+    assert [True, True, False, False, False] == [file.exists() for file in (*kept, *ours)]
+
+
 def test_a_journal_line_that_no_sweep_writes_is_left_out(tmp_path: Path) -> None:
     """A run may be a stranger's, and damaged: what reads the journal may rely on what is in a line."""
     file = tmp_path / "journal.jsonl"

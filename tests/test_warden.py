@@ -84,6 +84,33 @@ def test_nothing_is_left_of_a_command_whatever_it_started(how: str, warden: Star
     assert [] == [pid for pid in running if lives(pid)]
 
 
+def test_a_signal_while_the_command_is_being_started_does_not_lose_it(tmp_path: Path) -> None:
+    script = """if True:
+        import os, signal
+        from frontier import warden
+        start = warden._start
+        def signalled(*given):
+            child = start(*given)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return child
+        warden._start = signalled
+        warden.main()
+    """
+    job = {"command": "echo $$ > sh.pid; exec sleep 600", "log": str(tmp_path / "a.log"), "within": 0.5}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(job).encode() + b"\n")
+    process.stdin.flush()
+    pid = told(process)["pid"]
+    assert isinstance(pid, int)
+    process.wait(60)
+    assert not lives(pid)
+    process.communicate()
+
+
 def test_the_stop_command_comes_first_and_is_bounded(warden: Start, tmp_path: Path) -> None:
     stop = "echo stopping; touch stopped; sleep 60"
     heeding = "trap 'ls stopped > order; exit 0' TERM; echo $$ > heeding.pid; while :; do sleep 0.1; done"

@@ -107,6 +107,9 @@ def _sweep(
             end = _drive(asked.config, plan, run, prometheus)
         code, decisions = conclude(path, end, asked.again, as_json)
         return code
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+        raise
     except FrontierError as error:
         reason, code = error.what, error.exit_code
         if isinstance(error, WriteError | MemoryShortError):

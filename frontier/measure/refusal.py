@@ -60,7 +60,7 @@ def _secure_way_out(url: str, said: str) -> str:
 
 def unnamed(models: str, url: str, listing: Exchange) -> MeasurementError:
     """No model was named, and none can be picked; `models` is what the server lists on `url` ('': nothing)."""
-    way_out = "name one with  model: NAME,  or  --model NAME"
+    way_out = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
     if models:
         return MeasurementError(f"no model was named, and it serves {models}", way_out)
     if listing.status == 200:

@@ -176,7 +176,7 @@ def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server
     BEHAVIOURS["p_listless"] = answer
     listless = refusal(target(server, "p_listless"))
     assert "no model was named, and it does not list its models (HTTP 500: Internal Server Error)" == listless.what
-    assert "name one with  model: NAME,  or  --model NAME" == listless.way_out
+    assert "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick" == listless.way_out
 
 
 def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
