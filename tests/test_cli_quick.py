@@ -76,7 +76,8 @@ def test_a_slow_server_is_given_time_for_a_few_requests(tpot: float, seconds: in
     times = {"sent": 0.0, "first": 9.0, "last": 9.0 + 15 * tpot, "end": 30.0}
     record = Record(0, 0, outcome=Outcome.OK, asked_isl=0, asked_osl=16, completion_tokens=16, **times)
     assert seconds == quick.seconds_for(record)
-    config = load_config(quick.config_text("http://127.0.0.1:1/v1", None, None, seconds), "quick")
+    config = load_config(quick.config_text("http://127.0.0.1:1/v1", None, None, (1, 4), each=seconds), "quick")
+    assert (1, 4) == tuple(config.concurrency)
     assert seconds == config.max_time
     assert config.deployments[0].timeouts.total >= 60 + 4 * (seconds - quick.SECONDS)
 

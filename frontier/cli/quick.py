@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,9 +71,10 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     if address != SIMULATOR:
         found = look(address, model, api_key_env)
         model, each = found.target.model, seconds_for(found.probe)
-    text = config_text(address, model, api_key_env, each)
-    took = "about a minute: a few seconds" if each == SECONDS else f"it is slow: {each} seconds and more"
-    say(f"{took} each with " + ", ".join(map(str, USERS)) + " users")
+    # On a slow server the most users would take the longest, and say the least.
+    users, took = (USERS, "about a minute: a few") if each == SECONDS else (USERS[:-1], f"it is slow: {each} or more")
+    text = config_text(address, model, api_key_env, users, each)
+    say(f"{took} seconds each with " + ", ".join(map(str, users)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
         run = _measure(text, Path(here) / "run")
     points = {p.concurrency: p for p in run.points()}
@@ -117,12 +118,14 @@ def seconds_for(probe: "Record") -> int:
     return max(SECONDS, min(MOST_SECONDS, round(REQUESTS * e2e)))
 
 
-def config_text(address: str, model: str | None, api_key_env: str | None, each: int = SECONDS) -> str:
-    """The minute as a config; names as JSON strings, which are YAML's too."""
+def config_text(
+    address: str, model: str | None, api_key_env: str | None, users: Sequence[int] = USERS, each: int = SECONDS
+) -> str:
+    """The minute as a config; names as JSON strings, which are YAML's too. `each` setting has so many seconds."""
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
     patience = 60 + 4 * (each - SECONDS)
-    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(USERS), seconds=each, patience=patience)
+    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(users), seconds=each, patience=patience)
 
 
 def _measure(text: str, path: Path) -> "Run":

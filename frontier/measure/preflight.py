@@ -17,8 +17,8 @@ from frontier.measure.client import Client, Exchange
 from frontier.measure.detect import answer, detect, loaded_models
 from frontier.measure.dialects import DIALECTS, Ask, Content, Dialect
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
-from frontier.measure.reading import clean, error_message, read_all, to_record
-from frontier.measure.refusal import Tried, unanswered, unnamed, unreachable
+from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
+from frontier.measure.refusal import Tried, unanswered, unnamed, unreachable, way_out
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import local_ports, raise_fd_limit
 from frontier.model import Outcome, Record, Shape
@@ -100,9 +100,13 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
     async with Client(found.target) as client, swept(client):
 
         async def count(content: Content) -> int:
-            record, _ = await ask_once(client, found.target, content, 1)
+            record, exchange = await ask_patiently(client, found.target, content, 1)
             if record.outcome is not Outcome.OK or record.prompt_tokens is None:
-                raise MeasurementError(f"a prompt could not be counted: {record.error or 'no usage in the answer'}")
+                said = record.error or "no usage in the answer"
+                raise MeasurementError(
+                    f"a prompt could not be counted: {said}", way_out(record, wait := retry_after(exchange)),
+                    retry_after=wait,
+                )  # fmt: skip
             return record.prompt_tokens
 
         return await calibrate_words(count, max(lengths))
@@ -117,6 +121,16 @@ async def ask_once(
     exchange = await client.post(target.url(dialect.paths[target.api]), dialect.body(target.api, ask))
     reading = read_all(exchange, dialect, target.api)
     return to_record(reading, index=0, stream=0, isl=0, osl=osl, zero=exchange.sent), exchange
+
+
+async def ask_patiently(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
+    """As ask_once, asked again for a moment where the server, or a gateway before it, is not able to just now."""
+    for left in reversed(range(_TRIES)):
+        record, exchange = await ask_once(client, target, content, osl)
+        if record.status not in _BUSY or (retry_after(exchange) or 0.0) > _TRY_EVERY or not left:
+            break
+        await asyncio.sleep(_TRY_EVERY / 3)
+    return record, exchange
 
 
 class _Flight:
@@ -235,7 +249,7 @@ class _Flight:
         tried: list[Tried] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=cast("Api", api))
-            record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
+            record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
             if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
                 record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)

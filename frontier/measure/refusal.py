@@ -79,10 +79,11 @@ def unanswered(url: str, tried: Sequence[Tried]) -> MeasurementError:
     telling = next((one for one in tried if one.record.status not in _MISSING), tried[0])
     waits = [wait for one in tried if (wait := retry_after(one.exchange)) is not None]
     wait = max(waits, default=None)
-    return MeasurementError(f"no streamed answer from {url}: {said}", _way_out(telling.record, wait), retry_after=wait)
+    return MeasurementError(f"no streamed answer from {url}: {said}", way_out(telling.record, wait), retry_after=wait)
 
 
-def _way_out(record: Record, wait: float | None) -> str:
+def way_out(record: Record, wait: float | None) -> str:
+    """What to do about a plain request that failed; `wait` is how many seconds the server asks to be left alone."""
     status = record.status or 0
     if record.outcome is Outcome.TIMEOUT:
         return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
@@ -93,6 +94,10 @@ def _way_out(record: Record, wait: float | None) -> str:
         return "write the address it redirects to"
     if status in (400, 422):
         return "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log"
+    if status == 413:
+        return "something before the server limits the size of a request: raise that, or ask for shorter prompts"
+    if status == 504:
+        return "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout"
     if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
         return "the server fails at a plain request: its log says why"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

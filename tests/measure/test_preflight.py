@@ -270,6 +270,43 @@ def test_each_refusal_has_its_own_way_out(server: Hostile, said: str, way_out: s
     assert way_out in (error.way_out or "")
 
 
+def refusing(name: str, first: int, status: str, then_over: int = 0) -> Engine:
+    """An engine whose first so many completions are refused with the status, and all with a longer body if asked."""
+    engine = Engine(name, takes_ids=False, ttft=0, itl=0)
+    left = [first]
+
+    async def answer(call: Call) -> None:
+        if call.method == "POST" and (left[0] or (then_over and len(call.body) > then_over)):
+            left[0] = max(0, left[0] - 1)
+            await call.json(status, {"error": "no"})
+        else:
+            await engine.answer(call)
+
+    BEHAVIOURS[name] = answer
+    return engine
+
+
+def test_a_gateway_that_limits_its_callers_is_asked_again(server: Hostile) -> None:
+    refusing("p_limits", 2, "503 Service Temporarily Unavailable")
+    found = look(target(server, "p_limits"))
+    assert "completions" == found.target.api
+    refusing("p_limits", 1, "429 Too Many Requests")
+    assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("status", "way_out"),
+    [("413 Request Entity Too Large", "ask for shorter prompts"), ("504 Gateway Time-out", "proxy_read_timeout")],
+)
+def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile, status: str, way_out: str) -> None:
+    refusing("p_long", 0, status, then_over=600)
+    found = look(target(server, "p_long"))
+    with pytest.raises(MeasurementError) as caught:
+        asyncio.run(calibrate(found, [4000]))
+    assert f"a prompt could not be counted: HTTP {status[:3]}: no" == caught.value.what
+    assert way_out in (caught.value.way_out or "")
+
+
 def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     only_completions("p_silent", "slow_first_byte")
     error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
