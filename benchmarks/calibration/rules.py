@@ -1,6 +1,5 @@
 """How an operating point is chosen: this project's way, and the rules of existing tools on the same deployments."""
 
-import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +15,18 @@ from frontier.model import Phase, Trial
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
 """Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
+WINDOWS = 3
+"""Of a setting's proof, apart in time: one window cannot tell what differs from run to run."""
+LEAST_WARMUP, TURNS_AROUND = 10.0, 4
+"""Seconds, and latencies of a request, that a trial takes beside its window: its starts, its warm-up, its last ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a rule says: the concurrency to run (None: nothing), what it called that, and what it took."""
+    """What a rule says: the concurrency to run (None: nothing), what it called that, and what it took.
+
+    `seconds` are those of its trials, each from its first request to the end of its last.
+    """
 
     concurrency: int | None
     verdict: str
@@ -45,23 +51,33 @@ class Bench:
         return sample
 
     def answer(self, concurrency: int | None, verdict: str) -> Answer:
+        took = [_around(t.concurrency, s.n, float((s.ends - s.starts).sum())) for t, s in self.history]
         return Answer(
             concurrency,
             verdict,
             sum(s.n for _, s in self.history),
-            sum(float((s.ends - s.starts).sum()) for _, s in self.history),
+            sum(took),
             len({t.concurrency for t, _ in self.history}),
         )
+
+
+def _around(concurrency: int, requests: int, window: float) -> float:
+    """Seconds of a trial with this window: a request's latency follows from its rate (Little's law)."""
+    latency = concurrency * window / max(1, requests)
+    return window + max(LEAST_WARMUP, (TURNS_AROUND - 1) * latency) + latency
 
 
 def ours(server: Server, seed: int, *, refine: int, repeats: int = 3) -> Answer:
     """Grid, search, and the decision on what may be claimed, as a sweep does it.
 
-    Repeats of 300 requests for a p99; a third of it for a p95, which needs a fifth of the proof.
+    Repeats of 300 requests for a p99; a third of it for a p95, which needs a fifth of the proof. The lowest setting
+    comes first, then every repeat has an order of its own, as `frontier.plan` has it.
     """
     bench = Bench(server, seed)
     requests = 300 if any(metric(lim.metric).p == 0.99 for lim in server.limits) else 100
-    for repeat, c in itertools.product(range(1, repeats + 1), GRID):
+    rng = np.random.default_rng([seed, 7])
+    order = [(repeat, int(c)) for repeat in range(1, repeats + 1) for c in rng.permutation(GRID)]
+    for repeat, c in sorted(order, key=lambda planned: planned != (1, GRID[0])):
         planned = make_trial(server, c, Phase.GRID, repeat, requests)
         if search.skip_reason(planned, bench.history, server.limits) is None:
             bench.run(c, Phase.GRID, requests)
@@ -84,8 +100,8 @@ def proven_grid(server: Server, seed: int) -> Answer:
     bench = Bench(server, seed)
     for c in GRID:
         if search.skip_reason(make_trial(server, c, Phase.GRID, 1, 1), bench.history, server.limits) is None:
-            for _ in range(3):
-                bench.run(c, Phase.GRID, -(-proof_size(server, c) // 3))
+            for _ in range(WINDOWS):
+                bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
     decision = sla.solve(search.claim_points(bench.history, server.limits, names=search_names(server)), server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 
@@ -99,12 +115,16 @@ def proof_size(server: Server, c: int) -> int:
 
 
 def dense_grid_cost(server: Server) -> tuple[int, float]:
-    """Requests and seconds of the same proof without a search: every setting of a grid as fine as the search (5 %)."""
+    """Requests and seconds of the same proof without a search: every setting of a grid as fine as the search (5 %).
+
+    Each in WINDOWS windows, as the proven grid has them.
+    """
     settings = sorted({round(1.05**k) for k in range(200) if 1.05**k <= TOP})
     sizes = [proof_size(server, c) for c in settings]
     rates = [math.log(server.truth(c)["request_throughput"]) for c in GRID]
     per_second = np.exp(np.interp(np.log(settings), np.log(GRID), rates))
-    return sum(sizes), float((np.array(sizes) / per_second).sum())
+    windows = [(c, -(-size // WINDOWS), rate) for c, size, rate in zip(settings, sizes, per_second, strict=True)]
+    return sum(sizes), sum(WINDOWS * _around(c, n, n / rate) for c, n, rate in windows)
 
 
 # --- the rules of existing tools

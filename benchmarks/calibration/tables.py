@@ -27,7 +27,8 @@ def tables(results: Sequence[Result]) -> str:
         if mine:
             lines += [f"### {len(mine):,} deployments, {model}", "", *_rule_table(mine), ""]
             lines += ["By family, for the search with 6 extra settings:", "", *_family_table(mine, OURS[1]), ""]
-    lines += ["### Coverage of published intervals", "", *_coverage_table(results)]
+    lines += ["### Coverage of published intervals", "", *_coverage_table(results), ""]
+    lines += ["By family, the two-sided intervals of a single setting together:", "", *_coverage_by_family(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +67,17 @@ def _coverage_table(results: Sequence[Result]) -> list[str]:
     lines = ["| interval | nominal | given | holds the truth |", "|---|---|---|---|"]
     for name, (nominal, hits, n, asked) in sorted(coverage(results).items()):
         lines.append(f"| {name} | {nominal} | {n} of {asked} | {hits / n:.1%} |")
+    return lines
+
+
+def _coverage_by_family(results: Sequence[Result]) -> list[str]:
+    labels = ("runs differ", "runs alike")
+    lines = [f"| family | {' | '.join(labels)} |", "|---" * (1 + len(labels)) + "|"]
+    for family in FAMILIES:
+        mine = [item for r in results if r["family"] == family for item in r.get("coverage", {}).items()]
+        held = [[both for key, (both, _) in mine if key.endswith(label) and both is not None] for label in labels]
+        if all(held):
+            lines.append(f"| {family.replace('_', ' ')} | {' | '.join(f'{np.mean(h):.1%}' for h in held)} |")
     return lines
 
 

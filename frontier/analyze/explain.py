@@ -134,6 +134,9 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
         return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if estimate.need is not None or estimate.n < floor:
         need = max(estimate.need or 0, floor)
+        if estimate.n < floor and _inside(estimate, next(lim for lim in limits if lim.metric == name)):
+            few = f"{estimate.n:,} requests prove no {m.label}, however good they look"
+            return f"{_against(point, judged, limits)}, but {few}; about {roughly(need)} can"
         return f"{estimate.n:,} requests cannot bound {m.label} ({m.format(estimate.value)}); about {roughly(need)} can"
     text = f"{_against(point, judged, limits)}: the interval crosses the limit"
     if not math.isfinite(estimate.lower) and not math.isfinite(estimate.upper) and estimate.lower != estimate.upper:
@@ -141,6 +144,13 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
     if judged.need is None or judged.need <= estimate.n:
         return f"{text}, and it is too close to be decided at a reasonable cost"
     return f"{text}; about {roughly(judged.need - estimate.n)} more requests would decide"
+
+
+def _inside(estimate: Estimate, limit: Limit) -> bool:
+    """The interval that is shown lies within the limit."""
+    if metric(limit.metric).better == "lower":
+        return estimate.high <= limit.promise
+    return estimate.low >= limit.promise
 
 
 def _flags(point: Point) -> str:

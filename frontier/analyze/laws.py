@@ -29,6 +29,11 @@ def beta_quantile(q: float, a: float, b: float) -> float:
     return float(special.betaincinv(a, b, q))
 
 
+def beta_cdf(x: float, a: float, b: float) -> float:
+    """P(Beta(a, b) <= x)."""
+    return float(special.betainc(a, b, x))
+
+
 def normal_quantile(q: float) -> float:
     """The q-quantile of the standard normal."""
     return float(special.ndtri(q))

@@ -300,17 +300,20 @@ def _rate(sample: Sample, totals: Floats, confidence: float) -> Estimate | None:
 
 
 def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:
-    """A share of requests, by Clopper and Pearson at the effective sample size; its upper bound needs MEAN_FLOOR."""
+    """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
+
+    The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their mid-P one, never within.
+    """
     n, worth = len(hits), stats.share_n_eff(hits)
     share = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     tails = np.bincount(windows, hits, len(counts)).astype(np.float64)
 
-    def bounds(level: float) -> tuple[float, float]:
+    def bounds(exact: Callable[[float, float, float], tuple[float, float]], level: float) -> tuple[float, float]:
         effective = stats.worth_between(worth, share, tails, counts, level)
-        return stats.clopper_pearson(share * effective, effective, level)
+        return exact(share * effective, effective, level)
 
-    (low, high), (lower, upper) = bounds(_SIDE), bounds(confidence)
+    (low, high), (lower, upper) = bounds(stats.mid_p, _SIDE), bounds(stats.clopper_pearson, confidence)
     if n < MEAN_FLOOR:
         return Estimate(share, low, high, n, lower, math.inf, MEAN_FLOOR)
     return Estimate(share, low, high, n, lower, upper)

@@ -206,6 +206,24 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
     assert ExitCode.NOT_PROVEN == code(d)
 
 
+LOOKS_GOOD = "against 500 ms, but 900 requests prove no p99 TTFT, however good they look; about 1,000 can"
+
+
+@pytest.mark.parametrize(
+    ("high", "said"),
+    [
+        (0.45, f"p99 TTFT 400 ms [380 ms, 450 ms] {LOOKS_GOOD}"),
+        (0.55, "900 requests cannot bound p99 TTFT (400 ms); about 1,000 can"),
+        (INF, "900 requests cannot bound p99 TTFT (400 ms); about 1,000 can"),
+    ],
+)
+def test_an_interval_inside_the_limit_beside_unproven_is_explained(high, said):
+    few = dataclasses.replace(estimate(0.4, 0.38, INF, n=900, need=1000), low=0.38, high=high)
+    d = sla.solve([point(8, few)], [TTFT])
+    assert (Verdict.UNPROVEN, None) == (d.verdict, d.concurrency)
+    assert f"c=8: {said}." in d.notes
+
+
 def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
     points = [point(1, 0.9), point(8, 0.9)]
     points[0] = point(1, (0.4, 0.45, 0.55))

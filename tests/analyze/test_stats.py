@@ -1,6 +1,7 @@
 """Every statistic against a slow twin or a closed form."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -231,12 +232,46 @@ def test_clopper_pearson_inverts_the_binomial_test(hits: int, n: int) -> None:
     assert (exact.low, exact.high) == pytest.approx((low, high))
 
 
+@pytest.mark.parametrize(("hits", "n"), [(0, 1000), (1, 100), (5, 299), (50, 100), (99, 100), (100, 100)])
+def test_mid_p_counts_what_was_seen_half(hits: int, n: int) -> None:
+    low, high = stats.mid_p(hits, n, 0.975)
+    half = dist.binom.pmf(hits, n, [low, high]) / 2
+
+    if hits > 0:
+        assert 0.025 == pytest.approx(dist.binom.sf(hits, n, low) + half[0])
+    if hits < n:
+        assert 0.025 == pytest.approx(dist.binom.cdf(hits - 1, n, high) + half[1])
+    assert (hits == 0, hits == n) == (low == 0, high == 1)
+
+
+@given(st.integers(0, 60), st.floats(60, 5000))
+def test_the_shown_interval_of_a_share_lies_between_the_exact_one_and_the_claims_bounds(hits: int, n: float) -> None:
+    (a, z), (b, y), (c, x) = (
+        stats.clopper_pearson(hits, n, 0.975), stats.mid_p(hits, n, 0.975), stats.clopper_pearson(hits, n, 0.95)
+    )  # fmt: skip
+    assert a - 1e-9 <= b <= c + 1e-9
+    assert x - 1e-9 <= y <= z + 1e-9
+
+
+def test_mid_p_holds_rare_shares_as_often_as_it_says_and_the_exact_interval_more_often() -> None:
+    n, hits = 1000, np.arange(40)
+    truths = np.linspace(0.001, 0.01, 200)
+    chance = dist.binom.pmf(hits[:, None], n, truths)
+
+    def held(interval: Callable[[float, float, float], tuple[float, float]]) -> float:
+        low, high = np.array([interval(k, n, 0.975) for k in hits]).T[:, :, None]
+        return float((chance * ((low <= truths) & (truths <= high))).sum(axis=0).mean())
+
+    assert 0.947 < held(stats.mid_p) < 0.962
+    assert held(stats.clopper_pearson) > 0.967
+
+
 def test_no_failure_in_a_thousand_leaves_three_in_a_thousand() -> None:
     assert 1 - 0.05 ** (1 / 1000) == pytest.approx(stats.clopper_pearson(0, 1000)[1])
 
 
 def test_a_share_of_nothing_is_anything() -> None:
-    assert (0.0, 1.0) == stats.clopper_pearson(0, 0)
+    assert (0.0, 1.0) == stats.clopper_pearson(0, 0) == stats.mid_p(0, 0)
 
 
 def test_failures_in_a_row_are_worth_less_than_scattered_ones() -> None:
