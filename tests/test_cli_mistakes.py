@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from frontier.cli.asked import read_asked
 from frontier.cli.main import run
 from frontier.config import load_config
 from tests import servers
@@ -143,10 +144,24 @@ def test_a_run_directory_of_another_sweep_is_refused_with_the_difference(tmp_pat
         (tmp_path / "a.yaml").write_text(text)
         (tmp_path / "b.yaml").write_text(text.replace("16/4", "32/4"))
         frontier("sweep", "a.yaml", "-o", "run", cwd=tmp_path)
-        said = frontier("sweep", "b.yaml", "-o", "run", cwd=tmp_path)
+        said = frontier("sweep", "b.yaml", "-o", "run", "--set", "seed=7", cwd=tmp_path)
     assert said.code == 2
-    assert "run holds another sweep: shapes 16/4 there, 32/4 here; its 1 finished trial is untouched" in said.err
-    assert "frontier sweep b.yaml -o run-2" in said.err
+    assert (
+        "run holds another sweep: shapes 16/4 there, 32/4 here; seed 1 there, 7 here; its 1 finished trial is untouched"
+        in said.err
+    )
+    assert "frontier sweep b.yaml -o run-2 --set seed=7" in said.err
+
+
+def test_the_command_for_a_run_elsewhere_asks_for_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(CONFIG.format(endpoint="simulator"))
+    run, other = tmp_path / "run", tmp_path / "run-2"
+    asked = read_asked(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", None, ["16/4"], 0)
+    options = "--set requests=9 --set 'sla.p50_ttft=1 s' --until 07:00 --only 16/4 --prometheus 0"
+    assert asked.again == f"frontier sweep {file} -o {run} {options}"
+    assert asked.command(other) == f"frontier sweep {file} -o {other} {options}"
+    assert asked.command(None) == f"frontier sweep {file} {options}"
 
 
 def test_no_permission_to_write_is_said_with_a_way_out(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from frontier.store import extends, read_manifest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The sweep to run: `text` is its config as it is kept, `again` the command that goes on with it.
+    """The sweep to run: `text` is its config as it is kept, `options` are those to give again.
 
     `run` is the run directory to resume, None when there is none yet; `extend` allows it to get more concurrencies.
     """
@@ -23,8 +23,20 @@ class Asked:
     config: Config
     text: str
     run: Path | None
-    again: str
+    file: Path
+    output: Path | None
+    options: tuple[str, ...]
     extend: bool = False
+
+    @property
+    def again(self) -> str:
+        """The command that goes on with it."""
+        return self.command(self.output)
+
+    def command(self, output: Path | None) -> str:
+        """The same sweep, run there."""
+        where = ["-o", str(output)] if output else []
+        return shlex.join(["frontier", "sweep", str(self.file), *where, *self.options])
 
     def directory(self, output: Path | None, stem: str) -> Path:
         """Where it is run."""
@@ -50,13 +62,13 @@ def read_asked(
         say(f"{run} was extended to concurrency {', '.join(map(str, held))}")
     elif run is None and output is None:
         _hint(file, config)
-    command = ["frontier", "sweep", str(file), *(["-o", str(output)] if output else [])]
+    options: list[str] = []
     port = [] if prometheus is None else [str(prometheus)]
     given_once = [until] if until else []
     for name, values in (("--set", settings), ("--until", given_once), ("--only", only), ("--prometheus", port)):
-        command += [part for value in values for part in (name, value)]
+        options += [part for value in values for part in (name, value)]
     config = load_config(text, str(file), given)
-    return Asked(config, config_text(text, str(file), given), run, shlex.join(command), add is not None)
+    return Asked(config, config_text(text, str(file), given), run, file, output, tuple(options), add is not None)
 
 
 def _read(file: Path) -> str:

@@ -93,7 +93,7 @@ def _sweep(
             facts=_provenance(config_file), extend=asked.extend,
         )  # fmt: skip
     except AnotherSweepError as error:
-        difference, way_out = describe_difference(error.theirs, error.ours), f"frontier sweep {config_file} -o {path}-2"
+        difference, way_out = describe_difference(error.theirs, error.ours), asked.command(Path(f"{path}-2"))
         if extends(error.theirs, error.ours):
             more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
             way_out = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
