@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.placement import misplaced
-    from frontier.present.tables import plan_table
+    from frontier.present.plans import plan_table
     from frontier.sweep.timing import Timing
     from frontier.units import format_elapsed
 

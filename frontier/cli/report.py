@@ -60,7 +60,7 @@ def command(
     options = [word for name, values in given for value in values if value is not None for word in (name, str(value))]
     made = page_report(found, limits, read_objectives(objectives), options)
     if output is None or str(output) == "-":
-        from frontier.present.report import report_markdown
+        from frontier.present.markdown import report_markdown
 
         answer(report_markdown(made))
         return ExitCode.YES
@@ -69,7 +69,7 @@ def command(
 
         data = report_html(made).encode()
     elif output.suffix == ".md":
-        from frontier.present.report import report_markdown
+        from frontier.present.markdown import report_markdown
 
         data = report_markdown(made).encode()
     elif output.suffix == ".json":

@@ -12,7 +12,7 @@ from benchmarks.faults.server import FaultyServer
 from frontier.cli.outcome import page_report
 from frontier.measure import loop, preflight
 from frontier.model import Outcome
-from frontier.present.report import report_markdown
+from frontier.present.markdown import report_markdown
 from frontier.results import load
 from frontier.store import RunDirectory
 from frontier.sweep import attempts

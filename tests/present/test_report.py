@@ -14,9 +14,10 @@ from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
 from frontier.model import Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
 from frontier.present.grid import neighbours_grid
+from frontier.present.markdown import escape_markdown, report_markdown
 from frontier.present.page import report_html
 from frontier.present.picture import Light, small_multiples
-from frontier.present.report import NOT_SAID, Report, escape_markdown, page_of, report_markdown
+from frontier.present.report import NOT_SAID, Report, page_of
 from frontier.present.wording import Provenance
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))

@@ -8,7 +8,8 @@ import pytest
 from toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
 from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
-from frontier.present.tables import decision_table, plan_table, points_table
+from frontier.present.plans import plan_table
+from frontier.present.tables import decision_table, points_table
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
