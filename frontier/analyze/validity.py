@@ -118,7 +118,8 @@ def _wrong_input(sample: Sample) -> Iterator[Flag]:
     if abs(middle) > 2 and abs(share) > INPUT_OFF:
         yield Flag(
             "wrong_input_length", f"{middle:+g} tokens ({share:+.1%}) at the median", f"±{format_share(INPUT_OFF)}",
-            "the prompts are not as long as asked by the server's count: let preflight calibrate them anew",
+            "its tokenizer makes uneven numbers of tokens of words, which average out in longer inputs; or the server "
+            "cuts prompts to its context",
         )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from frontier.measure.client import Client
 from frontier.measure.detect import answer, detect
 from frontier.measure.target import Target, Timeouts
 
-USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434)
-"""vLLM and TensorRT-LLM, SGLang, TGI, llama.cpp (old and new), Ollama."""
+USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
+"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama; LiteLLM."""
 
 _PATIENCE = Timeouts(connect=1.0)
 

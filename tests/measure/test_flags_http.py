@@ -153,7 +153,7 @@ def test_a_healthy_server_has_no_flag(found: Found) -> None:
 
 PROVOKED = [
     ("short", "short_output", True, "median 3 of 10 tokens", "1.00%", "ignore_eos"),
-    ("long_prompts", "wrong_input_length", True, "+12 tokens", "±2.00%", "calibrate"),
+    ("long_prompts", "wrong_input_length", True, "+12 tokens", "±2.00%", "longer inputs"),
     ("cached", "cache_contaminated", True, "50.0% of prompt tokens", "2.00%", "fresh prompts"),
     ("cached_by_counters", "cache_contaminated", True, "50.0% of prompt tokens", "2.00%", "reset"),
     ("several", "coalesced", False, "5.00 tokens per chunk", "1.05", "TPOT"),
