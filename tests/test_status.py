@@ -66,6 +66,16 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
 
 
+@pytest.mark.parametrize(("event", "killed"), [("trial_begun", True), ("interrupted", False), ("stopped", False)])
+def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, killed: bool, tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
+        run.journal(event, trial="default-64x20-c0001-grid-r1")
+        assert "killed" not in line(stand(tmp_path / "run")), "it runs"
+    said = line(stand(tmp_path / "run"))
+    assert said.endswith("; then it was killed, and the same command goes on") == killed
+
+
 def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from frontier.store import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
+_ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
+"""What the journal of a sweep ends with; with anything else it was killed."""
 _EVERY = 1.0
 
 
@@ -167,7 +169,11 @@ def line(told: Mapping[str, Any]) -> str:
     text = ", ".join(parts)
     if told["running"] is not None:
         return f"{text}   now: {told['running']['trial']}, for {format_elapsed(told['running']['since'])}"
-    return f"{text}   last: {_told(told['last'][-1])}" if told["last"] else text
+    if not told["last"]:
+        return text
+    last = told["last"][-1]
+    killed = told["state"] == "stopped" and last["event"] not in _ENDS
+    return f"{text}   last: {_told(last)}{'; then it was killed, and the same command goes on' if killed else ''}"
 
 
 def page(told: Mapping[str, Any]) -> list[str]:

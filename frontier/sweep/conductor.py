@@ -22,6 +22,7 @@ from frontier.present.progress import Progress
 from frontier.results import History, Setting, load_sample
 from frontier.store import RunDirectory
 from frontier.sweep.attempts import Attempts, Step
+from frontier.sweep.launch import LAST_LINES
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.losses import Losses
 from frontier.sweep.servers import Servers
@@ -133,7 +134,8 @@ class Conductor:
                 return "interrupted"
         there = [d for d in group if d.name not in self._losses.gone]
         if not there:
-            self._leave_out(todo, next(iter(self._losses.gone[d.name] for d in group)).splitlines()[0])
+            reason = next(iter(self._losses.gone[d.name] for d in group)).splitlines()[0]
+            self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return "done"
         step = await self._passes(there, todo)
         for deployment in needed:

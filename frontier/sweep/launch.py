@@ -20,6 +20,7 @@ from frontier.errors import AnotherServerError, MeasurementError
 from frontier.sweep.waiting import sleep_or_stop, unless_stopped
 from frontier.units import format_elapsed
 
+LAST_LINES = "; its last lines:"
 _LAST_LINES = 8
 _FREE_WITHIN = 10.0
 _CHECK = 30.0
@@ -80,7 +81,7 @@ class Launched:
 
     def _failed(self, what: str) -> MeasurementError:
         said = last_lines(self.log)
-        tail = "; its last lines:\n  " + "\n  ".join(said) if said else "; it said nothing"
+        tail = f"{LAST_LINES}\n  " + "\n  ".join(said) if said else "; it said nothing"
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
     async def _free(self) -> None:
