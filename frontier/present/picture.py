@@ -315,9 +315,10 @@ def _light(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float], ...]:
     shown = y.holds(light.ceiling * y.scale)
     if not light.curve:
         return ((x.low, light.ceiling * y.scale), (x.high, light.ceiling * y.scale)) if shown else ()
-    inside = [(a * x.scale, b * y.scale) for a, b in light.curve]
-    inside = sorted((a, b) for a, b in inside if x.holds(a) and y.holds(b))
-    if shown:
-        end = (x.worst, light.ceiling * y.scale)
-        inside = [end, *inside] if x.rising_is_better else [*inside, end]
+    curve = [(a * x.scale, b * y.scale) for a, b in light.curve]
+    inside = sorted((a, b) for a, b in curve if x.holds(a) and y.holds(b))
+    before = max((b for a, b in curve if (a > x.high if x.rising_is_better else a < x.low)), default=math.inf)
+    start = [(x.high if x.rising_is_better else x.low, before)] if y.holds(before) else []
+    end = [(x.worst, light.ceiling * y.scale)] if shown else []
+    inside = [*end, *inside, *start] if x.rising_is_better else [*start, *inside, *end]
     return tuple(inside) if len(inside) > 1 else ()

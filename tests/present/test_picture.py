@@ -321,6 +321,17 @@ def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
     assert "speed of light  9,000 tok/s  above the picture ↑" in said(cut)
 
 
+def test_light_that_is_faster_than_the_axis_begins_comes_in_at_its_edge() -> None:
+    curve = ((1e-6, 500.0), (1e-6, 3600.0))
+    panel = only(drawn(toy_points(), light=Light(3600, "HBM roofline", curve)))
+    assert ((panel.x.low, 3600.0), (panel.x.high, 3600.0)) == panel.light
+    rising = ((1e9, 3600.0), (1e9, 500.0))
+    points, axes = toy_points(), ("output_throughput", "p50_interactivity")
+    light = Light(3600, "HBM roofline", rising)
+    panel = only(picture(points, toy_frontier(points, axes), toy_decision(points, (LIMIT,)), light=light))
+    assert ((panel.x.low, 3600.0), (panel.x.high, 3600.0)) == panel.light
+
+
 def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None:
     near = drawn(toy_points(), light=Light(3600, "HBM roofline at c=128"))
     far = drawn(toy_points(), light=Light(40_000, "HBM roofline"))
