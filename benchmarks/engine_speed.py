@@ -8,7 +8,8 @@ Run: python benchmarks/engine_speed.py [requests]
 import sys
 import time
 
-from frontier.engine.spec import Disaggregation, EngineSpec, Speculation
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Disaggregation, Speculation
 from frontier.engine.virtual import closed_loop, closed_loop_arrays
 from frontier.model import Shape
 

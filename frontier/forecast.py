@@ -15,7 +15,9 @@ from frontier.engine.light import Carded, Light
 from frontier.engine.pool_light import light_of
 from frontier.engine.predict import Calibrated, Forecast, Known, calibrate
 from frontier.engine.roofline import Limits
-from frontier.engine.spec import EngineSpec, Speculation, spec_value
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Speculation
+from frontier.engine.spec_values import spec_value
 from frontier.errors import MisaskedError
 from frontier.model import Point, Shape
 from frontier.results import Run, by_setting

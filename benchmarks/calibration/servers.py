@@ -19,7 +19,8 @@ from frontier.analyze import window
 from frontier.analyze.histogram import LogHistogram
 from frontier.analyze.sample import BLOCKS, Sample
 from frontier.engine import virtual
-from frontier.engine.spec import EngineSpec, Stalls
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Stalls
 from frontier.model import ClientHealth, Lengths, Limit, Phase, Shape, Trial
 
 Floats = NDArray[np.float64]

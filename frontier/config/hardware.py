@@ -12,7 +12,8 @@ from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware
 from frontier.engine.light import Carded, Light, Stated
 from frontier.engine.roofline import Roofline
-from frontier.engine.spec import Speculation, speculation_value
+from frontier.engine.spec_parts import Speculation
+from frontier.engine.spec_values import speculation_value
 
 
 def _card(value: Any) -> ModelCard:

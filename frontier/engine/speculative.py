@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from frontier.engine.scheduler import Drafted, Request, RequestId, Scheduler
-from frontier.engine.spec import EngineSpec, Speculation
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Speculation
 
 
 class Acceptance:

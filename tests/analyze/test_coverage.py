@@ -18,7 +18,8 @@ from frontier.analyze import stats
 from frontier.analyze.sample import Sample
 from frontier.analyze.summarize import estimate
 from frontier.analyze.window import sample
-from frontier.engine.spec import EngineSpec, Stalls
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Stalls
 from frontier.engine.virtual import Arrays, closed_loop_arrays
 from frontier.model import Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 

@@ -6,8 +6,8 @@ It shares the price of a step, the random disturbances and the luck of drafts wi
 import math
 from dataclasses import dataclass, field
 
+from frontier.engine.disturbance import Disturbance
 from frontier.engine.price import kv_blocks, max_len, price_of
-from frontier.engine.scheduler import Disturbance
 from frontier.engine.spec import EngineSpec
 from frontier.engine.speculative import Acceptance
 

@@ -4,7 +4,8 @@ import pytest
 
 from frontier.engine.price import kv_blocks, max_len, price_of, roofline_of
 from frontier.engine.scheduler import Scheduler
-from frontier.engine.spec import EngineSpec, Faults, Stalls
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Faults, Stalls
 
 READ = EngineSpec.from_mapping
 

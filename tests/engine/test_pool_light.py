@@ -6,7 +6,8 @@ import pytest
 
 from frontier.engine.light import Carded, bounds, distance
 from frontier.engine.pool_light import Pooled, light_of
-from frontier.engine.spec import Disaggregation, EngineSpec
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Disaggregation
 from frontier.engine.virtual import closed_loop_arrays
 from frontier.model import Estimate, Point, Shape
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.engine.pools import Disaggregated
-from frontier.engine.spec import Disaggregation, EngineSpec, Speculation
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Disaggregation, Speculation
 from frontier.engine.virtual import closed_loop, closed_loop_arrays, expected_e2e, virtual_trial
 from frontier.model import Outcome, Phase, Shape, Trial
 

@@ -9,7 +9,8 @@ from plain_scheduler import PlainScheduler
 from test_scheduler import requests_drawn, specs
 
 from frontier.engine.price import kv_blocks, price_of
-from frontier.engine.spec import EngineSpec, Speculation
+from frontier.engine.spec import EngineSpec
+from frontier.engine.spec_parts import Speculation
 from frontier.engine.speculative import Acceptance, SpeculativeScheduler
 from frontier.engine.virtual import closed_loop, closed_loop_arrays, expected_e2e, truth, virtual_trial
 from frontier.model import Outcome, Phase, Shape, Trial
