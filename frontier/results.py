@@ -17,6 +17,7 @@ import numpy as np
 from frontier.analyze import energy, pareto, search, sla, summarize, uncertainty, window
 from frontier.analyze.answer import Answer, answer
 from frontier.analyze.insight import Insight, insight
+from frontier.analyze.judging import judge
 from frontier.analyze.sample import Floats, Sample
 from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
@@ -183,7 +184,7 @@ class Run:
         points: list[Point] = []
         for at in self.histories:
             others = self._others(at, limits, self.config.objectives)
-            broken = [p for p in others if sla.judge(p, limits).verdict is Verdict.VIOLATES]
+            broken = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
             points += [*self._claims(at, limits, self.config.objectives), *broken]
         return [*points, *self._aggregates()]
 

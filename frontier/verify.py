@@ -14,7 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from frontier.analyze import sla, summarize, window
+from frontier.analyze import summarize, window
+from frontier.analyze.judging import judge
 from frontier.analyze.loadchecks import DRIFT
 from frontier.analyze.sample import Sample
 from frontier.backend import Facts, Sink
@@ -206,11 +207,11 @@ def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judg
     """
     unsteady = [flag for flag in point.flags if flag.fatal and flag.name == "non_stationary"]
     rest = replace(point, flags=tuple(flag for flag in point.flags if flag not in unsteady))
-    without = sla.judge(rest, limits, point_estimates=True)
+    without = judge(rest, limits, point_estimates=True)
     if not growing or without.verdict is not Verdict.VIOLATES:
-        return sla.judge(point, limits), ()
+        return judge(point, limits), ()
     said = f": {unsteady[0].measured}" if unsteady else ""
-    return without if unsteady else sla.judge(point, limits), (f"more arrives than the server keeps up with{said}",)
+    return without if unsteady else judge(point, limits), (f"more arrives than the server keeps up with{said}",)
 
 
 def exit_code(done: Sequence[Checked]) -> ExitCode:

@@ -41,6 +41,7 @@ from frontier.analyze.claims import (
 )
 from frontier.analyze.gaps import between, widest_gap
 from frontier.analyze.guess import STEEP, expected, smoothed
+from frontier.analyze.judging import judge
 from frontier.analyze.sample import Sample
 from frontier.metrics import claim_floor, metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
@@ -367,7 +368,7 @@ def _standing(state: _State, looks: Sequence[Sample], size: int) -> tuple[Verdic
     if not looks:
         return Verdict.UNPROVEN, ""
     point = rung_point(joined_looks(looks), state.limits)
-    judged = sla.judge(point, state.limits, alpha=RUNG_ALPHA)
+    judged = judge(point, state.limits, alpha=RUNG_ALPHA)
     over = excess(point, state.limits)
     if judged.verdict is Verdict.MEETS:
         return Verdict.MEETS, ""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.analyze import sla, summarize
+from frontier.analyze.judging import judge
 from frontier.errors import ExitCode, MisaskedError
 from frontier.model import Estimate, Flag, Limit, Point, Shape, Verdict
 
@@ -38,7 +39,7 @@ def point(c, ttft, throughput=None, *, flags=(), shape=SHAPE, deployment="d", **
 
 
 def verdict(ttft, limits=(TTFT,), **how):
-    return sla.judge(point(8, ttft), limits, **how).verdict
+    return judge(point(8, ttft), limits, **how).verdict
 
 
 @pytest.mark.parametrize(
@@ -74,19 +75,19 @@ def test_a_latency_limit_has_one_verdict_for_each_kind_of_evidence(expected, ttf
     ],
 )
 def test_a_limit_where_more_is_better_is_proven_by_its_lower_bound(expected, goodput):
-    assert expected == sla.judge(point(8, 0.1, goodput=goodput), [Limit("goodput", 10)]).verdict
+    assert expected == judge(point(8, 0.1, goodput=goodput), [Limit("goodput", 10)]).verdict
 
 
 def test_interactivity_is_judged_from_below_and_keeps_the_floor_of_its_percentile():
     fast = estimate(50, 45, 60, n=3000)
     limit = [Limit("p99_interactivity", 40)]
-    assert Verdict.MEETS == sla.judge(point(8, 0.1, p99_interactivity=fast), limit).verdict
+    assert Verdict.MEETS == judge(point(8, 0.1, p99_interactivity=fast), limit).verdict
     few = dataclasses.replace(fast, n=500)
-    assert Verdict.UNPROVEN == sla.judge(point(8, 0.1, p99_interactivity=few), limit).verdict
+    assert Verdict.UNPROVEN == judge(point(8, 0.1, p99_interactivity=few), limit).verdict
 
 
 def test_a_metric_that_was_not_measured_is_unproven_not_zero():
-    found = sla.judge(point(8, 0.1), [TTFT, TPOT])
+    found = judge(point(8, 0.1), [TTFT, TPOT])
     assert Verdict.UNPROVEN == found.verdict
     assert "p99_tpot" == found.binding
     assert (None, None) == (found.headroom, found.need)
@@ -95,29 +96,29 @@ def test_a_metric_that_was_not_measured_is_unproven_not_zero():
 def test_the_worst_metric_speaks_for_all_and_an_invalid_point_for_none():
     tpot = {"meets": sure(0.02), "marginal": estimate(0.029, 0.028, 0.031), "violates": sure(0.04)}
     for name, value in tpot.items():
-        found = sla.judge(point(8, 0.4, p99_tpot=value), [TTFT, TPOT])
+        found = judge(point(8, 0.4, p99_tpot=value), [TTFT, TPOT])
         assert name == found.verdict
         assert {"p99_ttft": "meets", "p99_tpot": name} == found.per_metric
-    assert Verdict.INVALID == sla.judge(point(8, 0.9, flags=BROKEN), [TTFT]).verdict
+    assert Verdict.INVALID == judge(point(8, 0.9, flags=BROKEN), [TTFT]).verdict
 
 
 def test_a_violation_of_one_among_several_metrics_is_held_to_its_share_of_the_error():
     edge = Estimate(0.6, 0.49, 0.7, 3000, 0.51, 0.69)  # one-sided 95 % excludes the limit, 97.5 % does not
-    assert Verdict.VIOLATES == sla.judge(point(8, edge), [TTFT]).verdict
-    joint = sla.judge(point(8, edge, p99_tpot=0.02), [TTFT, TPOT])
+    assert Verdict.VIOLATES == judge(point(8, edge), [TTFT]).verdict
+    joint = judge(point(8, edge, p99_tpot=0.02), [TTFT, TPOT])
     assert (Verdict.MARGINAL, Verdict.VIOLATES) == (joint.verdict, joint.per_metric["p99_ttft"])
     wide = Estimate(0.6, 0.51, 0.7, 3000, 0.52, 0.69)  # stretched to alpha / 4 this bound falls below the limit
     three = [TTFT, TPOT, Limit("p99_e2e", 9), Limit("error_rate", 0.01)]
-    assert Verdict.MARGINAL == sla.judge(point(8, wide, p99_tpot=0.02, p99_e2e=1, error_rate=0), three).verdict
+    assert Verdict.MARGINAL == judge(point(8, wide, p99_tpot=0.02, p99_e2e=1, error_rate=0), three).verdict
     certain = estimate(INF, INF, INF)
-    assert Verdict.VIOLATES == sla.judge(point(8, certain, p99_tpot=0.02, p99_e2e=1, error_rate=0), three).verdict
+    assert Verdict.VIOLATES == judge(point(8, certain, p99_tpot=0.02, p99_e2e=1, error_rate=0), three).verdict
 
 
 def test_the_binding_metric_is_the_deciding_one_with_least_headroom():
-    found = sla.judge(point(8, 0.4, p99_tpot=0.027), [TTFT, TPOT])
+    found = judge(point(8, 0.4, p99_tpot=0.027), [TTFT, TPOT])
     assert "p99_tpot" == found.binding
     assert 0.1 == pytest.approx(found.headroom)
-    marginal = sla.judge(point(8, 0.49, p99_tpot=estimate(0.020, 0.018, 0.031)), [TTFT, TPOT])
+    marginal = judge(point(8, 0.49, p99_tpot=estimate(0.020, 0.018, 0.031)), [TTFT, TPOT])
     assert "p99_tpot" == marginal.binding  # TTFT has less headroom but meets
 
 
@@ -128,17 +129,15 @@ def test_values_alone_decide_imported_points_only_when_asked():
 
 
 def test_the_requests_that_would_decide_are_named():
-    assert 1000 == sla.judge(point(8, estimate(0.4, 0.3, INF, n=200, need=600)), [TTFT]).need
-    assert (
-        12_000 == sla.judge(point(8, estimate(0.4, 0.35, 0.6)), [TTFT]).need
-    )  # twice the gap: four times the requests
-    assert sla.judge(point(8, estimate(0.5, 0.45, 0.6)), [TTFT]).need is None
-    assert sla.judge(point(8, 0.1), [TTFT]).need is None
+    assert 1000 == judge(point(8, estimate(0.4, 0.3, INF, n=200, need=600)), [TTFT]).need
+    assert 12_000 == judge(point(8, estimate(0.4, 0.35, 0.6)), [TTFT]).need  # twice the gap: four times the requests
+    assert judge(point(8, estimate(0.5, 0.45, 0.6)), [TTFT]).need is None
+    assert judge(point(8, 0.1), [TTFT]).need is None
 
 
 def test_an_sla_without_limits_is_a_wrong_question():
     with pytest.raises(MisaskedError, match="at least one limit"):
-        sla.judge(point(8, 0.1), [])
+        judge(point(8, 0.1), [])
 
 
 # --- solve
@@ -429,7 +428,7 @@ def test_nan_is_no_latency_a_single_token_has_no_tpot():
     half = summarize.estimate(dataclasses.replace(sample, tpot=tpot), "p99_tpot")
     assert 600 == half.n
     metrics = {"output_throughput": sure(100.0), "p99_tpot": half}
-    assert Verdict.UNPROVEN == sla.judge(Point("d", made.SHAPE, 8, metrics, n), [TPOT]).verdict
+    assert Verdict.UNPROVEN == judge(Point("d", made.SHAPE, 8, metrics, n), [TPOT]).verdict
     assert summarize.estimate(dataclasses.replace(sample, tpot=np.full(n, np.nan)), "p99_tpot") is None
 
 

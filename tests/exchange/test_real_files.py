@@ -6,7 +6,8 @@ import pytest
 from peer_files import assembled, found
 
 from frontier.analyze import pareto
-from frontier.analyze.sla import judge, solve
+from frontier.analyze.judging import judge
+from frontier.analyze.sla import solve
 from frontier.config import parse_sla
 from frontier.model import Point, Verdict
 
