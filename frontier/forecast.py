@@ -13,13 +13,13 @@ from frontier.config import Config, DeploymentConfig
 from frontier.engine.expect import EFFICIENCY, OVERHEAD, Assumption, expect
 from frontier.engine.light import Carded, Light
 from frontier.engine.pool_light import light_of
-from frontier.engine.predict import Calibrated, Forecast, Known, calibrate
+from frontier.engine.predict import Calibrated, Forecast, Known, Prediction, calibrate
 from frontier.engine.roofline import Limits
 from frontier.engine.spec import EngineSpec
 from frontier.engine.spec_parts import Speculation
 from frontier.engine.spec_values import spec_value
 from frontier.errors import MisaskedError
-from frontier.model import Point, Shape
+from frontier.model import Estimate, Point, Shape
 from frontier.results import Run, by_setting
 
 LEAST = 3
@@ -125,10 +125,8 @@ def of_run(run: Run, concurrencies: Sequence[int] = (), shapes: Sequence[Shape] 
         light = run.light(deployment)
         model = _calibrated(known, shape, light)
         asked = concurrencies or _ladder(known)
-        said = tuple(model.at(c) for c in asked)
         basis = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
-        lights = tuple(_limits(light, shape, c) for c in asked)
-        found.append(Forecast(deployment, shape, basis, said, known, lights))
+        found.append(_lit(deployment, shape, basis, [model.at(c) for c in asked], light, known))
     for deployment in dict.fromkeys(deployment for deployment, _ in fits):
         found += [_elsewhere(run, fits, deployment, shape, concurrencies) for shape in shapes]
     return found
@@ -180,9 +178,41 @@ def _elsewhere(run: Run, fits: Fits, deployment: str, shape: Shape, concurrencie
     known, light = fits[deployment, here], run.light(deployment)
     model = _calibrated(known, here, light)
     asked = concurrencies or [round(k.concurrency) for k in known]
-    said = tuple(model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked)
+    said = [model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked]
     basis = f"carried over from {here.label}" + ("" if isinstance(light, Carded) else ", without a roofline")
-    return Forecast(deployment, shape, basis, said, (), tuple(_limits(light, shape, c) for c in asked))
+    return _lit(deployment, shape, basis, said, light)
+
+
+def _lit(
+    deployment: str, shape: Shape, basis: str, said: Sequence[Prediction], light: Light | None,
+    measured: tuple[Known, ...] = (),
+) -> Forecast:  # fmt: skip
+    """A forecast beside the speed of light, none of it faster; `basis` says from where on it had to be slowed."""
+    lights = tuple(_limits(light, shape, p.concurrency) for p in said)
+    held = tuple(not_faster(p, at, shape.osl.mean) for p, at in zip(said, lights, strict=True))
+    slowed = [p.concurrency for p, q in zip(said, held, strict=True) if q.throughput.value < p.throughput.value]
+    basis += f"; held at the speed of light at c = {', '.join(f'{c:g}' for c in slowed)}" if slowed else ""
+    return Forecast(deployment, shape, basis, held, measured, lights)
+
+
+def not_faster(said: Prediction, light: Limits | None, osl: float) -> Prediction:
+    """A prediction with its throughput, and the end of its band, at most the ceiling.
+
+    What a request takes longer for it goes to its TPOT, or to its TTFT where it has one token.
+    """
+    if light is None or said.throughput.high <= light.throughput:
+        return said
+    rate, most = said.throughput, light.throughput
+    held = dataclasses.replace(rate, value=min(rate.value, most), low=min(rate.low, most), high=most)
+    longer = said.concurrency * osl * (1 / held.value - 1 / rate.value) / max(osl - 1, 1)
+    if osl > 1:
+        return dataclasses.replace(said, throughput=held, tpot=_slower(said.tpot, longer))
+    return dataclasses.replace(said, throughput=held, ttft=_slower(said.ttft, longer))
+
+
+def _slower(latency: Estimate, seconds: float) -> Estimate:
+    by = 1 + seconds / latency.value
+    return dataclasses.replace(latency, value=latency.value * by, low=latency.low * by, high=latency.high * by)
 
 
 # --- what if

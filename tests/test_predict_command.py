@@ -1,5 +1,6 @@
 """`frontier predict`: before measuring, from a config; between and beyond what was measured, from a run."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
+from frontier.engine.predict import Prediction
+from frontier.engine.roofline import Limits
 from frontier.engine.virtual import closed_loop_arrays
-from frontier.forecast import of_config, of_run
-from frontier.model import Shape
+from frontier.forecast import not_faster, of_config, of_run
+from frontier.model import Estimate, Shape
 from frontier.results import load
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
@@ -102,6 +105,31 @@ def test_a_run_is_predicted_between_and_beyond_what_it_measured(cwd: Path) -> No
         assert rate["low"] <= truth.output_throughput <= rate["high"]
         near = 0.03 if said["reach"] == "between" else 0.2
         assert rate["value"] == pytest.approx(truth.output_throughput, rel=near)
+
+
+@pytest.mark.parametrize(("osl", "slower"), [(65, "tpot"), (1, "ttft")])
+def test_no_prediction_is_faster_than_light(osl: float, slower: str) -> None:
+    def of(value: float) -> Estimate:
+        return Estimate(value, value / 2, value * 2, 4)
+
+    said = Prediction(32, of(0.5), of(0.01), of(32 * osl / (0.5 + (osl - 1) * 0.01)), 32, "beyond")
+    at = Limits(32, 32, 0.1, 0.001, 0.2, 0.8 * said.throughput.value, "prefill compute")
+    held = not_faster(said, at, osl)
+    assert at.throughput == held.throughput.value == held.throughput.high > held.throughput.low
+    assert at.throughput == pytest.approx(32 * osl / (held.ttft.value + (osl - 1) * held.tpot.value))
+    assert {"ttft", "tpot"} - {slower} == {n for n in ("ttft", "tpot") if getattr(held, n) == getattr(said, n)}
+    assert said == not_faster(said, None, osl)
+    roomy = dataclasses.replace(at, throughput=3 * said.throughput.value)
+    assert said == not_faster(said, roomy, osl)
+
+
+def test_a_run_predicted_far_beyond_is_held_at_the_speed_of_light_and_says_so(cwd: Path) -> None:
+    (shape,) = answer(cwd, "runs/night", "--concurrency", "8,4096")
+    near, far = shape["predictions"]
+    assert far["light"]["share"] <= 1
+    assert far["metrics"]["output_throughput"]["high"] <= far["light"]["ceiling"]
+    assert near["light"]["share"] < 1
+    assert ("held at the speed of light at c = 4096" in shape["basis"]) == (far["light"]["share"] == 1)
 
 
 def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
