@@ -125,6 +125,7 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
     if estimate is None or math.isnan(estimate.value):
         return f"{name} was not measured"
     floor = claim_floor(m.p) if m.p is not None else 0
+    limit = next(lim for lim in limits if lim.metric == name)
     if (
         estimate.need is None
         and math.isinf(estimate.low)
@@ -134,11 +135,15 @@ def _open(point: Point, judged: Judgement, limits: tuple[Limit, ...]) -> str:
         return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if estimate.need is not None or estimate.n < floor:
         need = max(estimate.need or 0, floor)
-        if estimate.n < floor and _inside(estimate, next(lim for lim in limits if lim.metric == name)):
+        if estimate.n < floor and _inside(estimate, limit):
             few = f"{estimate.n:,} requests prove no {m.label}, however good they look"
             return f"{_against(point, judged, limits)}, but {few}; about {roughly(need)} can"
         return f"{estimate.n:,} requests cannot bound {m.label} ({m.format(estimate.value)}); about {roughly(need)} can"
     text = f"{_against(point, judged, limits)}: the interval crosses the limit"
+    if _inside(estimate, limit):  # one of several looks at a setting: its claim stands on a stricter bound
+        bound = estimate.upper if m.better == "lower" else estimate.lower
+        sure = m.format(bound) if math.isfinite(bound) else "not known"
+        text = f"{_against(point, judged, limits)}: the bound that a claim stands on here ({sure}) is not inside"
     if not math.isfinite(estimate.lower) and not math.isfinite(estimate.upper) and estimate.lower != estimate.upper:
         return f"{_against(point, judged, limits)}; --point-estimates decides on the value alone"
     if judged.need is None or judged.need <= estimate.n:

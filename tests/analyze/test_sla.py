@@ -223,6 +223,20 @@ def test_an_interval_inside_the_limit_beside_unproven_is_explained(high, said):
     assert f"c=8: {said}." in d.notes
 
 
+def test_an_interval_inside_the_limit_beside_marginal_names_the_bound_a_claim_stands_on():
+    looked_at_often = dataclasses.replace(estimate(0.4, 0.37, 0.51), low=0.38, high=0.45)
+    d = sla.solve([point(8, looked_at_often)], [TTFT])
+    assert Verdict.MARGINAL == d.verdict
+    said = (
+        "p99 TTFT 400 ms [380 ms, 450 ms] against 500 ms: the bound that a claim stands on here (510 ms) is not inside"
+    )
+    assert any(said in note for note in d.notes)
+    fast = Limit("p99_interactivity", 50)
+    slowest = dataclasses.replace(estimate(60, 49, 70), low=52, high=68)
+    d = sla.solve([point(8, 0.1, p99_interactivity=slowest)], [fast])
+    assert any("the bound that a claim stands on here (49.0 tok/s/user) is not inside" in note for note in d.notes)
+
+
 def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
     points = [point(1, 0.9), point(8, 0.9)]
     points[0] = point(1, (0.4, 0.45, 0.55))
