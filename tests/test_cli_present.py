@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from frontier.cli.main import SECTIONS
 from tests.commands import Said, frontier
 from tests.sweeps import sweep_in_virtual_time
 
@@ -179,10 +180,11 @@ def test_answers_in_a_pipe_have_no_colour_and_fit_the_columns(cwd: Path) -> None
 
 
 def test_help_fits_eighty_columns(cwd: Path) -> None:
-    for command in ("plot", "report", "show", ""):
-        said = frontier(*([command] if command else []), "--help", cwd=cwd, COLUMNS="80")
+    for command in ("", *(name for group in SECTIONS.values() for name in group)):
+        said = frontier(*([command] if command else []), "--help", cwd=cwd, here=True, COLUMNS="80")
         assert said.code == 0
         assert "Examples:" in said.out
+        assert not [line for line in said.out.splitlines() if len(line) > 80], command
 
 
 def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path: Path) -> None:

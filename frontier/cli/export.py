@@ -59,8 +59,8 @@ def command(
     \b
     Examples:
       frontier export --csv > points.csv
-      frontier export --csv --set 'price=$12/h' --objectives cost,p99_ttft > cost.csv
-      frontier export runs/llama8b --prometheus -o /var/lib/node_exporter/frontier.prom
+      frontier export --csv --set 'price=$12/h' > cost.csv
+      frontier export runs/llama8b --prometheus -o /var/lib/prom/frontier.prom
       frontier export --llm-d -o reports/
     """
     if name is None:

@@ -45,15 +45,16 @@ SECTIONS: dict[str, dict[str, str]] = {
 
 EXAMPLES = """\b
 Examples:
-  frontier init http://localhost:8000/v1 > sweep.yaml   a commented config to start from
-  frontier sweep sweep.yaml --dry-run                   the plan, its time and its disk; sends nothing
-  frontier sweep sweep.yaml                             run it; the same command resumes it
-  frontier solve --sla 'p99_ttft<=500ms'                another SLA on the newest run, nothing is measured again
+  frontier init http://localhost:8000/v1 > sweep.yaml    a commented config
+  frontier sweep sweep.yaml --dry-run      the plan and its time, nothing else
+  frontier sweep sweep.yaml                run it; the same command resumes it
+  frontier solve --sla 'p99_ttft<=500ms'   another SLA on the newest run
 """
 
 EPILOG = """\b
-Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven · 5 measurement failed or invalid
-            2 mis-asked · 1 a bug of ours · 130 interrupted
+Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven
+            5 measurement failed or invalid · 2 mis-asked · 1 a bug of ours
+            130 interrupted
 """
 
 

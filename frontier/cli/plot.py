@@ -42,7 +42,11 @@ FIGURES = {
     help="FILE.png, .svg or .pdf; repeatable.",
 )
 @click.option(
-    "--figure", type=click.Choice(list(FIGURES)), default="frontier", help="Which figure; default: the frontier."
+    "--figure",
+    type=click.Choice(list(FIGURES)),
+    default="frontier",
+    metavar="NAME",
+    help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency a timeline is of.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, not in one each.")
@@ -70,17 +74,15 @@ def command(
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
       frontier plot --x p50_interactivity --set gpus=8 -o users.png
       frontier plot --objectives cost,p99_ttft --set 'price=$12/h' -o cost.png
-      frontier plot --objectives energy,p99_e2e --set hardware.power=700W -o energy.png
+      frontier plot --objectives energy,p99_e2e --set hardware.power=700W
       frontier plot runs/bf16 runs/fp8 -o both.svg
-      frontier plot runs/imported --deployment fp8 --shape 1024/1024 --overlay -o fp8.svg
+      frontier plot runs/imported --deployment fp8 --overlay -o fp8.svg
       frontier plot --figure tails -o tails.pdf
       frontier plot --figure timeline --at 64 -o timeline.svg
 
-    \b
-    Figures: frontier, latency, throughput, goodput, inflation, tails, jitter, lengths, timeline.
-    Axes: any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
-    energy (J/tok), tokens_per_joule. Rates are per GPU where  gpus  is known; cost needs a  price;  energy a power,
-    measured by nvidia-smi beside the server or stated. What the config does not say,  --set  does.
+    Axes are any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
+    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy a power,
+    measured by nvidia-smi beside the server or stated. What the config does not say, --set does.
     """
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import draw, draw_companion, draw_together

@@ -44,7 +44,7 @@ def command(
 
     \b
     Examples:
-      frontier predict sweep.yaml --what-if hardware=b200 --what-if tp=2,precision=fp8
+      frontier predict sweep.yaml --what-if hardware=b200 --what-if tp=2
       frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
       frontier predict runs/llama8b --shape 4096/256
     """

@@ -42,7 +42,7 @@ def command(
     \b
     Examples:
       frontier report -o review.html
-      frontier report --sla 'p99_ttft<=300ms' --objectives output_throughput,p99_ttft -o strict.html
+      frontier report --sla 'p99_ttft<=300ms' --set gpus=8 -o strict.html
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
     from frontier.cli.common import read_objectives

@@ -21,7 +21,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     Examples:
       frontier serve-sim --port 8000
       frontier serve-sim configs/quickstart.yaml --set max_num_seqs=16
-      frontier serve-sim --set speculation.tokens=4 --set speculation.acceptance=70%
+      frontier serve-sim --set speculation.tokens=4 --set max_num_seqs=16
     """
     import asyncio
 

@@ -57,7 +57,7 @@ def command(
       frontier solve
       frontier solve runs/llama8b --sla 'p99_ttft<=500ms, p99_tpot<=30ms'
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
-      frontier solve --sla 'p99_ttft<=500ms, energy<=0.5' --set hardware.power=700W
+      frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
     from frontier.analyze.answer import exit_code
     from frontier.present.answers import answers_json, answers_text
