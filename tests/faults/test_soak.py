@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import soak
+from benchmarks.soak import Account, tell
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -17,3 +20,37 @@ def test_a_sweep_of_faults_is_accounted_for_to_the_last_request() -> None:
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert said.returncode == 0, said.stdout + said.stderr
     assert said.stdout.rstrip().endswith("exact")
+
+
+def counted(sent: int = 10, arrived: int = 10, resident: tuple[float, ...] = (100.0,)) -> Account:
+    account = Account(sent=sent, arrived=arrived, resident=list(resident))
+    account.classes["ok"] = 10
+    return account
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        (counted(), []),
+        (counted(arrived=9), ["the client's count and the server's do not agree"]),
+        (counted(arrived=11), ["the client's count and the server's do not agree"]),
+        (counted(sent=11, arrived=11), ["the client's count and the server's do not agree"]),
+        (counted(resident=(100, 100, 104, 104, 109, 109)), []),
+        (counted(resident=(100, 100, 104, 104, 111, 111)), ["memory grew by 11 MB"]),
+    ],
+)
+def test_a_count_that_does_not_come_out_and_memory_that_grows_fail_the_soak(
+    account: Account, said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def whole(*_: object) -> Account:
+        tell(account)
+        return account
+
+    monkeypatch.setattr(soak, "soak", whole)
+    monkeypatch.setattr(sys, "argv", ["soak", "30"])
+    with pytest.raises(SystemExit) as end:
+        soak.main()
+    assert (end.value.code, account.faults) == (1 if said else 0, said)
+    out = capsys.readouterr().out
+    assert "median of each third" in out
+    assert out.rstrip().endswith("exact" if not said else "1 faults")
