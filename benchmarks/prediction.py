@@ -196,6 +196,7 @@ def main() -> None:
     print(f"{'shapes':<9}in our 95% band  " + "  ".join(f"{100 * np.mean(ours.held[m]):10.1f}   " for m in METRICS))
     if "--expect" in sys.argv:
         blind = without_measurement(all_series)
+        print(f"nothing measured: {len(blind.wrong['ttft'])} points of known models")
         print(f"{'nothing':<9}{'60% and 2 ms':<17}{blind.line()}")
         print(
             f"{'nothing':<9}in our 95% band  " + "  ".join(f"{100 * np.mean(blind.held[m]):10.1f}   " for m in METRICS)
