@@ -320,9 +320,9 @@ def _rank(mark: Mark, marks: Sequence[Mark]) -> tuple[int, int]:
 
 
 def _placed(panel: Panel, canvas: Canvas, block: Callout, size: float) -> list[Label]:
-    """The annotation where there is room for it, else its first line, else nothing."""
+    """The annotation where there is room for it, else in short, else nothing."""
     x, y = panel.at(*block.at)
-    for lines in (block.lines, block.lines[:1]):
+    for lines in (block.lines, (block.short,)):
         widths = [text_width(line, size) for line in lines]
         found = place_block(canvas, x, y, widths, line_height(size), away=block.away)
         if found is not None:

@@ -20,10 +20,13 @@ from frontier.present.wording import (
 
 @dataclass(frozen=True, slots=True)
 class Callout:
-    """An annotation still to be placed: about `away` pixels from `at`, which is in display units."""
+    """An annotation still to be placed: about `away` pixels from `at`, which is in display units. `short` stands for
+    all its lines where there is room for one.
+    """
 
     concurrency: int
     lines: tuple[str, ...]
+    short: str
     role: Role
     at: tuple[float, float]
     away: float
@@ -46,12 +49,13 @@ def callouts(
                 f"c = {chosen}",
                 *(_named(panel, decision) + li for li in lines if li.startswith(("95%", "at most"))),
             )
-        found.append(Callout(chosen, lines, Role.OPERATING, star, 40.0 if brief else 105.0))
-    for concurrency, lines in _next_lines(panel, decision, by_concurrency):
+        found.append(Callout(chosen, lines, lines[0], Role.OPERATING, star, 40.0 if brief else 105.0))
+    for concurrency, lines, short in _next_lines(panel, decision, by_concurrency):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
         if mark is not None:
             role = mark.role if mark.role is not Role.DOMINATED else Role.QUIET
-            found.append(Callout(concurrency, lines, role, (mark.x, mark.y), 50.0 if brief else 90.0))
+            at, away = (mark.x, mark.y), 50.0 if brief else 90.0
+            found.append(Callout(concurrency, lines, f"c = {concurrency}: {short}", role, at, away))
     return found
 
 
@@ -91,29 +95,34 @@ def _named(panel: Panel, decision: Decision) -> str:
     return f"{metric(limit.metric).label} " if limit and limit.metric not in (panel.x.metric, panel.y.metric) else ""
 
 
-def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...]]]:
-    """The step not taken, and the first setting above that is not inside for a reason the axes do not show."""
-    found: list[tuple[int, tuple[str, ...]]] = []
+def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...], str]]:
+    """The step not taken, and the first setting above that is not inside for a reason the axes do not show: at length,
+    and in a word or two.
+    """
+    found: list[tuple[int, tuple[str, ...], str]] = []
     if (step := decision.rejected) is not None:
         label = metric(step.metric).label
         gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
         why = "within the noise: not taken" if step.tie else f"for {step.cost:.2g}× {label}: not taken"
-        found.append((step.concurrency, (gain, why)))
+        found.append((step.concurrency, (gain, why), "not taken"))
     near = neighbour(decision)
-    if near is None or near[0] in {c for c, _ in found}:
+    if near is None or near[0] in {c for c, *_ in found}:
         return found
     concurrency, verdict, binding = near
     limit = next((it for it in decision.limits if it.metric == binding), None)
     if verdict is Verdict.MARGINAL:
-        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit")))
+        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
     elif verdict is Verdict.UNPROVEN:
         held = points[concurrency].metrics.get(binding) if binding and concurrency in points else None
         need = next((j.need for j in decision.judgements if j.concurrency == concurrency), None)
-        found.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need))))
+        found.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
     elif limit is None or limit.metric in (panel.x.metric, panel.y.metric):
         pass
     elif concurrency in points and (held := points[concurrency].metrics.get(limit.metric)):
         label = metric(limit.metric).label
         over = f"limit {limit_value_text(limit.metric, limit.promise)}"
-        found.append((concurrency, (f"c = {concurrency}: {label}", f"{value_text(limit.metric, held.value)}, {over}")))
+        lines = (f"c = {concurrency}: {label}", f"{value_text(limit.metric, held.value)}, {over}")
+        found.append(
+            (concurrency, lines, f"{label} too high" if metric(limit.metric).better == "lower" else f"{label} too low")
+        )
     return found

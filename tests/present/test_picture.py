@@ -8,8 +8,10 @@ import pytest
 from toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
 from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep, Shape, Verdict
+from frontier.present.annotate import _placed
+from frontier.present.callouts import Callout
 from frontier.present.drawn import Panel, Picture, Role
-from frontier.present.layout import Rect
+from frontier.present.layout import Canvas, Rect, line_height
 from frontier.present.picture import Light, View, picture, small_multiples
 from frontier.present.wording import Provenance
 
@@ -304,6 +306,22 @@ def test_the_step_not_taken_is_written_beside_it() -> None:
 
     text = said(picture(points, toy_frontier(points), decision))
     assert "c = 64: +5% throughput\nfor 1.9× p99 TTFT: not taken" in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"), [(1, ("c = 64: not taken",)), (2, ("c = 64: +5% throughput", "not taken"))]
+)
+def test_where_there_is_room_for_one_line_a_callout_is_short_and_not_cut(lines: int, words: tuple[str, ...]) -> None:
+    panel = only(drawn(toy_points()))
+    block = Callout(
+        64, ("c = 64: +5% throughput", "not taken"), "c = 64: not taken", Role.FRONTIER, (400.0, 1500.0), 50
+    )
+    x, y = panel.at(*block.at)
+    room = Canvas(Rect(x - 200, y + 40, x + 200, y + 62 + lines * line_height(11)))
+
+    (label,) = _placed(panel, room, block, 11)
+
+    assert words == label.lines
 
 
 def test_an_unresolved_neighbour_says_so() -> None:
