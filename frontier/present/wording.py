@@ -202,13 +202,19 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     for point in points:
         for flag in point.flags:
             found.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
-    return [
-        FlagKind(
-            clean(name).replace("_", " "), clean(flags[0][1].limit), clean(flags[0][1].advice, 240), not remark,
-            tuple((c, clean(flag.measured, 120)) for c, flag in flags),
-        )
-        for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])
-    ]  # fmt: skip
+    return [_kind(name, flags, fatal=not remark)
+            for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])]  # fmt: skip
+
+
+def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
+    """A limit that depends on the setting stands beside each figure, else it is said once."""
+    limits = {flag.limit for _, flag in flags}
+    one = clean(limits.pop()) if len(limits) == 1 else ""
+    where = tuple(
+        (c, clean(flag.measured if one or not flag.limit else f"{flag.measured} (limit {flag.limit})", 120))
+        for c, flag in flags
+    )
+    return FlagKind(clean(name).replace("_", " "), one, clean(flags[0][1].advice, 240), fatal, where)
 
 
 def count(number: int, noun: str) -> str:

@@ -124,6 +124,14 @@ def test_many_settings_with_few_figures_are_listed_under_each() -> None:
     assert "few (limit 1000): 400 requests at c=1, c=2, c=4, c=16, c=32; 401 requests at c=8" == kind.text()
 
 
+def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None:
+    few = [toy_point(c, flags=(Flag("few", f"{n} requests", least, "ask for more"),))
+           for c, n, least in ((42, 400, "1000"), (64, 1200, "1280"))]  # fmt: skip
+    (kind,) = flag_kinds(few)
+
+    assert "few: c=42 400 requests (limit 1000), c=64 1200 requests (limit 1280)" == kind.text()
+
+
 @pytest.mark.parametrize(
     ("estimate", "need", "words"),
     [
