@@ -11,7 +11,7 @@ from frontier.errors import StoreError, WriteError
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary beside it, fsync, rename."""
+    """Write a file whole or not at all: a temporary beside it, fsync, rename. An OSError names the file itself."""
     temporary = path.with_name(path.name + f".{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -20,6 +20,10 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         fsync_directory(path.parent)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

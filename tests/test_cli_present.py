@@ -101,8 +101,8 @@ def test_the_axes_are_a_choice(cwd: Path, axes: str, label: str) -> None:
 
 
 def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
-    assert 0 == frontier("report", "-o", "page.json", "--objectives", "output_throughput,p99_e2e", cwd=cwd).code
-    told = json.loads((cwd / "page.json").read_text())
+    assert 0 == frontier("report", "-o", "new/page.json", "--objectives", "output_throughput,p99_e2e", cwd=cwd).code
+    told = json.loads((cwd / "new/page.json").read_text())
     assert ["frontier.report/1", "frontier.solve/1", "frontier.show/1"] == [
         told["schema"], told["solve"]["schema"], told["show"]["schema"],
     ]  # fmt: skip

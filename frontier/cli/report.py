@@ -82,6 +82,7 @@ def command(
         raise MisaskedError(
             f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json"
         )
+    output.parent.mkdir(parents=True, exist_ok=True)
     write_whole(output, data)
     say(f"wrote {output} ({format_bytes(len(data))}, self-contained)")
     return ExitCode.YES

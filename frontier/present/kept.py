@@ -37,7 +37,7 @@ def save(
         data = render(picture, form, width=width, theme=theme)
         if kept is not None:
             _keep(kept, data)
-    path.write_bytes(data)
+    write_whole(path, data)
 
 
 def key(picture: Picture, form: str, width: int | None, theme: Theme) -> str:
