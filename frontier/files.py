@@ -28,6 +28,12 @@ def write_whole(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_output(path: Path, data: bytes) -> None:
+    """Write what somebody asked for where they asked for it: whole, in a directory that is made where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data)
+
+
 def fsync_directory(directory: Path) -> None:
     """A rename is on the disk once its directory is."""
     descriptor = os.open(directory, os.O_RDONLY)

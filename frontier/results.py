@@ -24,7 +24,7 @@ from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.engine.light import Light, bounds, distance
 from frontier.errors import MisaskedError, StoreError
-from frontier.files import write_whole
+from frontier.files import write_output
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Power, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
@@ -406,8 +406,7 @@ def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
         file = run.trial_file(key)
         raise StoreError(f"trial {file} cannot be read: {error}", f"remove {file} to measure it again") from error
     with suppress(OSError):  # a run directory one may only read is still read, only more slowly
-        _cache(run, measurement).parent.mkdir(parents=True, exist_ok=True)
-        write_whole(_cache(run, measurement), pack(sample, _made_from(run, measurement)))
+        write_output(_cache(run, measurement), pack(sample, _made_from(run, measurement)))
     return sample
 
 

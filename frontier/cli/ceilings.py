@@ -35,13 +35,12 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.engine.ceilings import measure
-    from frontier.files import write_whole
+    from frontier.files import write_output
     from frontier.present.ceilings import ceilings_json, ceilings_table, ceilings_yaml
 
     found = measure(_machine(device), seconds)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, ceilings_yaml(found).encode())
+        write_output(output, ceilings_yaml(found).encode())
         say(f"wrote {output}")
     if as_json:
         answer_json(ceilings_json(found))

@@ -118,12 +118,11 @@ def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
 
 
 def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
-    from frontier.files import write_whole
+    from frontier.files import write_output
     from frontier.units import format_bytes
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        write_output(path, data)
     except OSError as error:
         raise MisaskedError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
     if not quiet:

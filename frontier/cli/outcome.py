@@ -187,7 +187,6 @@ def draw(
     report = page_report(found, limits, objectives)
     drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
-        file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
     return wanted
 
@@ -205,7 +204,6 @@ def draw_together(
     run = RunDirectory.read(found[0].path)
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:
-        file.parent.mkdir(parents=True, exist_ok=True)
         save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
     return wanted
 
@@ -226,7 +224,6 @@ def draw_comparisons(
         drawn = overlay(views[0][found.a, found.shape], views[1][found.b, found.shape], found, names=names)
         for file in files:
             path = file if len(comparisons) == 1 else file.with_stem(f"{file.stem}-{i}")
-            path.parent.mkdir(parents=True, exist_ok=True)
             save(drawn, path, cache=picture_cache())
             written.append(path)
     return written
@@ -252,7 +249,6 @@ def draw_companion(
     wanted = list(files) or [run.derived_file(f"{name}.png"), run.derived_file(f"{name}.svg")]
     written = []
     for file in wanted:
-        file.parent.mkdir(parents=True, exist_ok=True)
         for i, sheet in enumerate(drawn, 1):
             path = file if len(drawn) == 1 else file.with_stem(f"{file.stem}-{i}")
             save_sheet(sheet, path, width=pixels, theme=theme)

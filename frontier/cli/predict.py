@@ -118,7 +118,6 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     report = page_report(run, (), ("output_throughput", name))
     said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
-    file.parent.mkdir(parents=True, exist_ok=True)
     save(small_multiples(views, footer=report.provenance), file, cache=picture_cache())
 
 

@@ -48,7 +48,7 @@ def command(
     from frontier.cli.common import read_objectives
     from frontier.cli.outcome import page_report
     from frontier.config import parse_sla
-    from frontier.files import write_whole
+    from frontier.files import write_output
     from frontier.units import format_bytes
     from frontier.views import check_panels, narrowed
 
@@ -82,7 +82,6 @@ def command(
         raise MisaskedError(
             f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json"
         )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(output, data)
+    write_output(output, data)
     say(f"wrote {output} ({format_bytes(len(data))}, self-contained)")
     return ExitCode.YES

@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from frontier.files import write_whole
+from frontier.files import write_output, write_whole
 from frontier.present.drawn import Picture, Theme
 
 MOST = 40
@@ -37,7 +37,7 @@ def save(
         data = render(picture, form, width=width, theme=theme)
         if kept is not None:
             _keep(kept, data)
-    write_whole(path, data)
+    write_output(path, data)
 
 
 def key(picture: Picture, form: str, width: int | None, theme: Theme) -> str:

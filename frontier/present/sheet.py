@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.files import write_whole
+from frontier.files import write_output
 from frontier.present.chart import Chart, Line, Mark, Sheet
 from frontier.present.drawn import FORMATS, Theme
 from frontier.present.figure import COLOURS, blend, defaults, metadata
@@ -33,7 +33,7 @@ STROKES: dict[str, object] = {"measured": (0, (1, 1.6)), "steps": "-", "fit": (0
 
 def save_sheet(sheet: Sheet, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
     """Write the sheet as the path's suffix says (png, svg, pdf). ValueError for another suffix."""
-    write_whole(path, render_sheet(sheet, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
+    write_output(path, render_sheet(sheet, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
 def render_chart(sheet: Sheet, chart: Chart) -> bytes:
