@@ -28,7 +28,7 @@ _RECORD_DEFAULTS = {
     f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
 }  # a field at its default is not written: most records have no error, no reason, no schedule
 _RECORD_FIELDS = tuple(f.name for f in dataclasses.fields(Record))
-_TIMES = frozenset({"sent", "end", "first", "visible", "last", "scheduled"})
+_TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled"})
 
 
 def encode_record(record: Record) -> bytes:

@@ -124,12 +124,25 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+FINISHED = frozenset(
+    {
+        "stop", "length", "tool_calls", "function_call",  # OpenAI, vLLM, SGLang, TensorRT-LLM, llama.cpp, Ollama
+        "eos_token", "stop_sequence",  # TGI
+        "eos", "limit", "word",  # llama.cpp's own route
+        "end_turn", "max_tokens", "tool_use", "complete", "model_length",  # gateways to other makers' models
+    }
+)  # fmt: skip
+"""Finish reasons, in lower case, of an answer that was given: it ended by itself, or at the length asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One request as it was seen, written once. Times are seconds on the trial's clock (0 = the trial's start).
 
-    `first` and `last` are the receipt of the first and last token-bearing event on any channel, `visible` of the first
-    one a user sees (not reasoning). `gaps` are the microseconds between successive token-bearing events.
+    `first` and `last` are the receipt of the first and last token-bearing event on any channel. `visible` is that of
+    the first character a user sees (not reasoning, not a space); `first_text` of the first one on any channel, `last`
+    where none came, and None where it came with `first`. `gaps` are the microseconds between successive token-bearing
+    events.
     `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without reasoning tokens that
     it counted and did not stream. `asked_isl` and `asked_osl` are 0 where no length was asked for. CANCELLED (cut off
     by us) is neither success nor failure; CLIENT is our own failing (no file descriptors) and never counted against
@@ -146,6 +159,7 @@ class Record:
     first: float | None = None
     visible: float | None = None
     last: float | None = None
+    first_text: float | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None

@@ -20,6 +20,7 @@ def sample() -> Sample:
         "deployment": "d", "shape": Shape(Lengths.normal(512, 40), Lengths.fixed(64)), "concurrency": 4,
         "starts": np.array([1.0]), "ends": np.array([9.0]), "window": np.zeros(n, np.int64),
         "ttft": np.array([0.1, math.inf, math.nan, 0.2, 0.3]), "ok": np.array([True, False, True, True, True]),
+        "hollow": np.zeros(n, dtype=bool), "odd_finishes": {"content_filter": 1},
         "events": np.arange(n), "reads": np.arange(n), "in_flight": np.full(BLOCKS, 4.0),
         "block_itl": (LogHistogram.of([0.01, 0.02, 0.0]), LogHistogram(), *(LogHistogram.of([0.5]),) * (BLOCKS - 2)),
         "health": (ClientHealth(),), "server_identities": (None,), "server": ({"hits": 2.0},), "ended": ("requests",),
@@ -55,6 +56,6 @@ def test_damage_other_data_and_foreign_types_are_no_sample(sample: Sample) -> No
 
     assert unpack(forged(b"", b""), "these") is not None
     assert unpack(forged(b'"<f8"', b'"|O8"'), "these") is None
-    assert unpack(forged(b'"version": 2', b'"version": 1'), "these") is None
+    assert unpack(forged(b'"version": 3', b'"version": 2'), "these") is None
     assert unpack(forged(b'"<f8", 5', b'"<f8",-5'), "these") is None
     assert unpack(forged(b'"<f8", 5', b'"<f8",99'), "these") is None

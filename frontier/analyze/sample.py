@@ -4,7 +4,7 @@ Everything above (estimates, flags, judgements, the search) works on samples; th
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,11 @@ class Sample:
     """One trial's window, or several of one setting joined in time order. Index i is the i-th request sent.
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
-    `tpot` is NaN where it is not defined (a success of one token). Token counts are NaN where the server gave none.
+    `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
+    (`untimed`). Token counts are NaN where the server gave none. `silence` is how long after the first token the first
+    visible character came, on any channel; `hollow` marks where their own pace of tokens does not explain it.
     Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
+    `odd_finishes` counts the finish reasons that are not known to be good.
 
     `power` is known only to who looks at a whole run: it may be stated in the config.
 
@@ -50,6 +53,8 @@ class Sample:
     ok: Bools
     asked_isl: Floats
     asked_osl: Floats
+    silence: Floats
+    hollow: Bools
     prompt_tokens: Floats
     completion_tokens: Floats
     cached_tokens: Floats
@@ -68,6 +73,7 @@ class Sample:
     client_failures: int
     outcomes: dict[str, int]
     whole_run: dict[str, float]
+    odd_finishes: dict[str, int] = field(default_factory=dict)
     open_loop: bool = False
     power: Power | None = None
 
@@ -75,6 +81,16 @@ class Sample:
     def n(self) -> int:
         """Requests that count for latency."""
         return len(self.sent)
+
+    @property
+    def uncounted(self) -> Bools:
+        """Successes without a usable token count of the server."""
+        return self.ok & np.isnan(self.completion_tokens)
+
+    @property
+    def untimed(self) -> Bools:
+        """Successes whose TPOT exists and is not known: no usable count, or one that several chunks contradict."""
+        return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | (self.events > 1))
 
 
 @functools.lru_cache(maxsize=2)

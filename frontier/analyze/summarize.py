@@ -13,7 +13,7 @@ import numpy as np
 from frontier.analyze import energy, stats
 from frontier.analyze.histogram import ALPHA, LogHistogram
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample, gaps
-from frontier.analyze.validity import flags
+from frontier.analyze.validity import UNCOUNTED, differing, flags
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Estimate, Limit, Point
 
@@ -25,8 +25,6 @@ DEPENDENT_BLOCKS = 0.4
 """Correlation of successive blocks above which a batch-means interval is too narrow."""
 MOST_NEED = 10_000_000
 """More requests than this are not proposed to anybody."""
-UNCOUNTED = 0.01
-"""Share of successes without the server's token count above which no throughput in tokens is given."""
 _SIDE = (1 + TWO_SIDED) / 2
 
 
@@ -80,13 +78,8 @@ def estimate(
     if wanted.quantity == "itl":
         return _itl(sample, wanted.p, confidence)
     if wanted.quantity is not None:
-        values, windows = _values(sample, wanted.quantity)
-        if not len(values):
-            return None
-        if wanted.p is None:
-            return _mean(values, windows, confidence)
-        found = _percentile(values, windows, wanted.p, sample.concurrency, confidence)
-        return _inverse(found) if wanted.inverted else found
+        found = _of_requests(sample, wanted.quantity, wanted.p, confidence)
+        return _inverse(found) if found is not None and wanted.inverted else found
     if name == "error_rate":
         return _share(~sample.ok, sample.window, confidence)
     if name in ("goodput", "attainment"):
@@ -100,7 +93,8 @@ def estimate(
             return None
         return (energy.per_token if name == "energy" else energy.per_joule)(throughput, sample.power)
     totals = _block_totals(sample, name)
-    return None if totals is None else _rate(sample, totals, confidence)
+    found = None if totals is None else _rate(sample, totals, confidence)
+    return None if found is None else _with_uncounted(sample, name, found)
 
 
 def need(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
@@ -145,18 +139,65 @@ def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
 
 
 def attains(sample: Sample, limits: Iterable[Limit]) -> Bools:
-    """Which requests succeeded within every limit of `per_request`. A TPOT that is not defined breaks no limit."""
+    """Which requests succeeded within every limit of `per_request`, at the worst of what is known of each. A TPOT that
+    is not defined breaks no limit.
+    """
     within = sample.ok.copy()
     for quantity, promise in per_request(limits).items():
-        within &= ~(getattr(sample, quantity) > promise)
+        within &= ~(_sides(sample, quantity)[1] > promise)
     return within
 
 
-def _values(sample: Sample, quantity: str) -> tuple[Floats, Ints]:
-    """The quantity of each request that has one, in the order of sending, and the window it was sent in."""
-    values: Floats = {"ttft": sample.ttft, "tpot": sample.tpot, "e2e": sample.e2e}[quantity]
-    has = ~np.isnan(values)
-    return values[has], sample.window[has]
+def _of_requests(sample: Sample, quantity: str, p: float | None, confidence: float) -> Estimate | None:
+    """A percentile, or with p None the mean, of what each request has; None when no request has it.
+
+    Upper bounds are of the worst that each request may have had, lower bounds of the best.
+    """
+
+    def of(values: Floats) -> Estimate | None:
+        has = ~np.isnan(values)
+        if not has.any():
+            return None
+        values, windows = values[has], sample.window[has]
+        if p is None:
+            return _mean(values, windows, confidence)
+        return _percentile(values, windows, p, sample.concurrency, confidence)
+
+    values: Floats = getattr(sample, quantity)
+    best, worst = _sides(sample, quantity)
+    found = of(values)
+    if found is None:
+        return None
+    if worst is not values and (above := of(worst)) is not None:
+        found = replace(found, high=above.high, upper=above.upper, need=above.need)
+    if best is not values and (below := of(best)) is not None:
+        found = replace(found, low=below.low, lower=below.lower)
+    return found
+
+
+def _sides(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
+    """The least and the most that each request's latency may have been; the latency itself where all is known of it.
+
+    A TTFT is at most the time to the first visible character. A TPOT that is not known lies between nothing and
+    endless. Where a chunk is a token, as it is where the median answer counts no more than TOKENS_PER_CHUNK per chunk,
+    a count that differs from the chunks may be wrong: the tokens were as many as one or the other.
+    """
+    values: Floats = getattr(sample, quantity)
+    if quantity == "ttft":
+        return values, values + sample.silence if sample.silence.any() else values
+    if quantity != "tpot":
+        return values, values
+    untimed, miscounted = sample.untimed, differing(sample)
+    if not untimed.any() and not miscounted.any():
+        return values, values
+    best, worst = values.copy(), values.copy()
+    best[untimed], worst[untimed] = 0.0, math.inf
+    spans, chunks = (sample.e2e - sample.ttft)[miscounted], sample.events[miscounted] - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_chunks = np.where(chunks > 0, spans / chunks, math.inf)
+    worst[miscounted] = np.maximum(values[miscounted], by_chunks)
+    best[miscounted] = np.where(chunks > 0, np.minimum(values[miscounted], by_chunks), 0.0)
+    return best, worst
 
 
 def _percentile(x: Floats, windows: Ints, p: float, concurrency: int, confidence: float) -> Estimate:
@@ -293,6 +334,25 @@ def _block_totals(sample: Sample, name: str) -> Floats | None:
     return total
 
 
+def _with_uncounted(sample: Sample, name: str, found: Estimate) -> Estimate:
+    """A throughput in tokens whose upper bounds allow for the answers without a count: they may have been as long as
+    was asked.
+    """
+    most = known = 0.0
+    for sides, asked, counted in (
+        (("output_throughput", "total_throughput"), sample.asked_osl, sample.completion_tokens),
+        (("input_throughput", "total_throughput"), sample.asked_isl, sample.prompt_tokens),
+    ):
+        if name in sides:
+            missing = sample.ok & np.isnan(counted)
+            most += float(np.where(asked > 0, asked, math.inf)[missing].sum())
+            known += float(np.nansum(counted[sample.ok]))
+    if most == 0:
+        return found
+    factor = 1 + most / known if known > 0 else math.inf
+    return replace(found, high=found.high * factor, upper=found.upper * factor)
+
+
 def _rate(sample: Sample, totals: Floats, confidence: float) -> Estimate | None:
     if not sample.block_seconds.sum() > 0:
         return None
@@ -320,8 +380,12 @@ def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:
 
 
 def _attaining(sample: Sample, name: str, limits: tuple[Limit, ...], confidence: float) -> Estimate | None:
-    """Goodput: attaining requests, by when they were sent, per second. Attainment: their share."""
-    if not per_request(limits):
+    """Goodput: attaining requests, by when they were sent, per second. Attainment: their share. None where the server
+    counts no tokens and TPOT is limited.
+    """
+    if not per_request(limits) or (
+        "tpot" in per_request(limits) and sample.ok.any() and sample.untimed[sample.ok].all()
+    ):
         return None
     within = attains(sample, limits)
     if name == "attainment":

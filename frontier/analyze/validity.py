@@ -22,22 +22,36 @@ from frontier.analyze.loadchecks import (
     resent,
     stationary,
 )
-from frontier.analyze.sample import Sample, gaps
+from frontier.analyze.sample import Bools, Sample, gaps
 from frontier.metrics import claim_floor, metric
 from frontier.model import Flag, Limit
 from frontier.units import format_number, format_seconds, format_share
 
 SHORT_OUTPUT = 0.01
 INPUT_OFF = 0.02
+INPUT_SPREAD = 4.0
+"""Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
+WRONG_INPUT = 0.01
+UNCOUNTED = 0.01
+"""Share of successes without the server's token count above which no throughput in tokens is given."""
+HOLLOW = 0.01
+ODD_FINISH = 0.01
+MISCOUNTED = 0.01
+GAVE_UP = frozenset(
+    {
+        "abort", "aborted", "blocklist", "cancelled", "canceled", "content_filter", "content_filtered", "error",
+        "insufficient_system_resource", "malformed_function_call", "network_error", "overloaded",
+        "prohibited_content", "recitation", "refusal", "safety", "sensitive", "spii", "timeout",
+    }
+)  # fmt: skip
+"""Finish reasons, in lower case, that say that the server did not finish the answer, or held it back."""
 CACHED = 0.02
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
-MANY_EVENTS = 8
 STREAM_EVENTS = 3
 """The fewest chunks of which it can be told whether they were streamed: with two gaps, one may be chance."""
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
-IDENTITY = 0.05
 FASTER_THAN_LIGHT = 0.05
 
 _LIFE = re.compile(r"(?:, |^)started \d+$")
@@ -58,7 +72,8 @@ def flags(
         found = [*_server(sample), _nothing(sample)]
     else:
         found = [flag for check in _CHECKS for flag in check(sample)]
-        found += [*_errors(sample, limits), *_too_few(sample, limits), *beyond_light(sample, light or {})]
+        found += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
+        found += beyond_light(sample, light or {})
     return tuple(sorted(found, key=lambda flag: not flag.fatal))
 
 
@@ -94,6 +109,35 @@ def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         )  # fmt: skip
 
 
+def _finishes(sample: Sample) -> Iterator[Flag]:
+    """Each such answer failed already. Fatal where it cannot be told whether the reason says so."""
+    odd = sample.odd_finishes
+    sent = sum(sample.outcomes.values())
+    if _share_above(sum(odd.values()), sent, ODD_FINISH):
+        unknown = [name for name in odd if name.lower() not in GAVE_UP]
+        yield Flag(
+            "odd_finish",
+            "; ".join(f"{format_share(count / sent)} ended with {name!r}" for name, count in odd.items()),
+            format_share(ODD_FINISH),
+            "not known to be a good end of an answer, so these count as failures: see what the server means by it"
+            if unknown
+            else "the server gave these answers up or held them back, so they count as failures: see its log",
+            fatal=_share_above(sum(odd[name] for name in unknown), sent, ODD_FINISH),
+        )
+
+
+def _uncounted(sample: Sample) -> Iterator[Flag]:
+    """Some answers have the server's count and others lack it: those may be the slow ones, or the short ones."""
+    answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
+    if missing < answers and _share_above(missing, answers, UNCOUNTED):
+        yield Flag(
+            "uncounted", f"no usable token count for {format_share(missing / answers)} of answers",
+            format_share(UNCOUNTED),
+            "TPOT and throughput cannot be known without: see which answers lack  usage  and what is between here and "
+            "the server",
+        )  # fmt: skip
+
+
 def _short_output(sample: Sample) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.asked_osl > 0)
     got, asked = sample.completion_tokens[known], sample.asked_osl[known]
@@ -110,16 +154,32 @@ def _short_output(sample: Sample) -> Iterator[Flag]:
 
 
 def _wrong_input(sample: Sample) -> Iterator[Flag]:
-    known = sample.ok & ~np.isnan(sample.prompt_tokens) & (sample.asked_isl > 0)
-    off = sample.prompt_tokens[known] - sample.asked_isl[known]
-    if not len(off):
+    asked = sample.ok & (sample.asked_isl > 0)
+    known = asked & ~np.isnan(sample.prompt_tokens)
+    if not known.any():
         return
-    middle, share = float(np.median(off)), float(np.median(off / sample.asked_isl[known]))
-    if abs(middle) > 2 and abs(share) > INPUT_OFF:
+    off = sample.prompt_tokens[known] - sample.asked_isl[known]
+    shares = off / sample.asked_isl[known]
+    # The spread of most prompts, which those that were cut do not widen.
+    spread = 1.4826 * float(np.median(np.abs(shares - np.median(shares))))
+    far = (np.abs(off) > 2) & (np.abs(shares) > max(INPUT_OFF, INPUT_SPREAD * spread))
+    wrong, prompts = int(far.sum() + (asked & ~known).sum()), int(asked.sum())
+    said = ""
+    for middle, share, where in (
+        (float(np.median(off)), float(np.median(shares)), "at the median"),
+        (float(off.mean()), float(off.sum() / sample.asked_isl[known].sum()), "on average"),
+    ):
+        if not said and abs(middle) > 2 and abs(share) > INPUT_OFF:
+            said = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
+    if not said and _share_above(wrong, prompts, WRONG_INPUT):
+        said = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"
+        if far.any():
+            said += f" ({np.median(off[far]):+.4g} tokens at their median)"
+    if said:
         yield Flag(
-            "wrong_input_length", f"{middle:+g} tokens ({share:+.1%}) at the median", f"±{format_share(INPUT_OFF)}",
-            "its tokenizer makes uneven numbers of tokens of words, which average out in longer inputs; or the server "
-            "cuts prompts to its context",
+            "wrong_input_length", said, f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
+            "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "
+            "average out in longer inputs",
         )  # fmt: skip
 
 
@@ -211,29 +271,61 @@ def _chunks(sample: Sample) -> Iterator[Flag]:
             "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
             fatal=False,
         )  # fmt: skip
-    long = known & (sample.events >= MANY_EVENTS)
-    ratio = median(sample.events[long] / np.maximum(sample.completion_tokens[long], 1))
-    if ratio is not None and ratio > TOKENS_PER_CHUNK:
+    wrong, answers = _miscounted(sample), int(known.sum())
+    if _share_above(int(wrong.sum()), answers, MISCOUNTED):
+        counted, chunks = np.median(sample.completion_tokens[wrong]), np.median(sample.events[wrong])
         yield Flag(
-            "token_mismatch", f"{ratio:.2f} chunks per token the server counts", f"{TOKENS_PER_CHUNK}",
+            "token_mismatch",
+            f"{format_share(int(wrong.sum()) / answers)} of answers are counted otherwise than streamed "
+            f"(median {counted:g} tokens in {chunks:g} chunks)",
+            format_share(MISCOUNTED),
             "the server's usage does not count what it streamed: TPOT and throughput would be wrong",
-        )  # fmt: skip
+        )
 
 
-def _identity(sample: Sample) -> Iterator[Flag]:
-    # Counted as one token and seen as several: with one there is no TPOT, and E2E would be TTFT.
-    one = (sample.completion_tokens <= 1) & (sample.events > 1)
-    known = sample.ok & ~np.isnan(sample.completion_tokens) & (one | ~np.isnan(sample.tpot))
-    e2e = sample.e2e[known]
-    later = np.where(one, 0.0, sample.tpot * (sample.completion_tokens - 1))
-    told = sample.ttft[known] + later[known]
-    wrong = int((np.abs(told - e2e) > IDENTITY * e2e).sum())
-    if _share_above(wrong, len(e2e), 0.01):
+def differing(sample: Sample) -> Bools:
+    """Answers whose TPOT may be wrong since count and chunks differ: more chunks than tokens, or, where a chunk is a
+    token, fewer. Chunks of several tokens (a stream interval, speculation) are the servers' right, all over a setting.
+    """
+    timed = sample.ok & ~np.isnan(sample.tpot)
+    per_chunk = median(sample.completion_tokens[timed] / np.maximum(sample.events[timed], 1))
+    several = per_chunk is not None and per_chunk > TOKENS_PER_CHUNK
+    more, fewer = sample.events > sample.completion_tokens, sample.events < sample.completion_tokens
+    odd: Bools = timed & (more if several else more | fewer)
+    return odd
+
+
+def _miscounted(sample: Sample) -> Bools:
+    """Answers whose count contradicts what was asked or streamed, by more than a TPOT's bounds should make up for.
+
+    Explained are tokens without a text of their own, which some servers count and do not stream: the end of the text
+    where the server may end it, others where the count is what was asked.
+    """
+    counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
+    known = sample.ok & ~np.isnan(counted) & (chunks > 0)
+    above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
+    fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
+    unexplained = (
+        differing(sample) & (counted != asked) & (counted - chunks > np.maximum(1, (TOKENS_PER_CHUNK - 1) * counted))
+    )
+    wrong: Bools = known & (above_asked | fewer_counted | unexplained)
+    return wrong
+
+
+def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """Fatal where a TTFT is claimed, and where nothing is said of what will be."""
+    late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
+    if _share_above(late, answers, HOLLOW):
+        first, silence = median(sample.ttft[sample.hollow]), median(sample.silence[sample.hollow])
         yield Flag(
-            "identity", f"E2E is not TTFT + TPOT x (tokens - 1) in {format_share(wrong / len(e2e))} of requests",
-            f"±{format_share(IDENTITY)}",
-            "token counts and times do not fit together: do not compare these figures with others",
-        )  # fmt: skip
+            "hollow_first",
+            f"the first token of {format_share(late / answers)} of answers shows nothing "
+            f"({format_seconds(first)}; the first visible character came {format_seconds(silence)} later)",
+            format_share(HOLLOW),
+            "a space or an empty token is sent ahead of the answer, and TTFT measures that: claim p99_e2e, or turn it "
+            "off in the server or gateway",
+            fatal=not limits or any(metric(limit.metric).quantity == "ttft" for limit in limits),
+        )
 
 
 # --- what the sample can carry
@@ -283,6 +375,6 @@ def _impossible(sample: Sample, measured: str, limit: str) -> Flag:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _server, client, occupancy, lockstep, stationary, _stream, _short_output, _wrong_input, _cache,
-    _chunks, _identity, littles_law, resent,
+    _server, client, occupancy, lockstep, stationary, _stream, _finishes, _uncounted, _short_output, _wrong_input,
+    _cache, _chunks, littles_law, resent,
 )  # fmt: skip

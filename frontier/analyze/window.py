@@ -7,6 +7,7 @@ Records are streamed in batches, so a million requests of 256 gaps take little m
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
@@ -15,13 +16,17 @@ import numpy as np
 from frontier.analyze import energy
 from frontier.analyze.histogram import TOP, LogHistogram, bin_indices
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
-from frontier.model import Measurement, Outcome, Record, Window
+from frontier.model import FINISHED, Measurement, Outcome, Record, Window
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
+HOLLOW = 0.10
+"""Share of the TTFT after which a first visible character counts as late."""
+ODD_REASONS = 8
 OURS = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 _MICRO = 1e-6
+_CLOSE = 1e-3
 _TABLE = bin_indices(np.arange(1 << 20) * _MICRO)
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
@@ -37,10 +42,12 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
     window = measurement.window
     blocks = _Blocks(window)
     columns = []
+    odd: Counter[str] = Counter()
     for batch in _batches(records):
         column = _columns(batch, open_loop)
         columns.append(column)
         blocks.add(column, batch)
+        odd.update(_odd_finishes(batch, window))
     table = np.concatenate(columns, axis=1) if columns else np.zeros((len(_COLUMNS), 0))
     everything = dict(zip(_COLUMNS, table, strict=True))
     order = np.argsort(everything["sent"], kind="stable")
@@ -63,6 +70,8 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         tpot=np.where(ok, kept["tpot"], math.inf),
         e2e=np.where(ok, kept["e2e"], math.inf),
         ok=ok,
+        silence=np.where(ok, kept["silence"], 0.0),
+        hollow=ok & (kept["hollow"] > 0),
         asked_isl=kept["asked_isl"],
         asked_osl=kept["asked_osl"],
         prompt_tokens=kept["prompt_tokens"],
@@ -81,6 +90,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         server=(dict(measurement.server),),
         ended=(measurement.ended,),
         client_failures=int(ours[inside].sum()),
+        odd_finishes=_most(odd),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
@@ -108,10 +118,10 @@ def join(samples: Sequence[Sample]) -> Sample:
     def together(name: str) -> Floats:
         return np.concatenate([getattr(part, name) for part in parts])
 
-    outcomes: dict[str, int] = {}
+    outcomes, odd = Counter[str](), Counter[str]()
     for part in parts:
-        for name, count in part.outcomes.items():
-            outcomes[name] = outcomes.get(name, 0) + count
+        outcomes.update(part.outcomes)
+        odd.update(part.odd_finishes)
     figures = sorted(set().union(*(part.whole_run for part in parts)))
     return Sample(
         deployment=first.deployment,
@@ -119,6 +129,7 @@ def join(samples: Sequence[Sample]) -> Sample:
         concurrency=first.concurrency,
         window=np.concatenate([part.window + offset for part, offset in zip(parts, before, strict=False)]),
         ok=np.concatenate([part.ok for part in parts]),
+        hollow=np.concatenate([part.hollow for part in parts]),
         events=np.concatenate([part.events for part in parts]),
         reads=np.concatenate([part.reads for part in parts]),
         block_itl=tuple(chain.from_iterable(part.block_itl for part in parts)),
@@ -129,7 +140,8 @@ def join(samples: Sequence[Sample]) -> Sample:
         client_failures=sum(part.client_failures for part in parts),
         open_loop=first.open_loop,
         power=energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts]),
-        outcomes=outcomes,
+        outcomes=dict(outcomes),
+        odd_finishes=_most(odd),
         whole_run={
             name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
             for name in figures
@@ -139,13 +151,14 @@ def join(samples: Sequence[Sample]) -> Sample:
 
 
 _JOINED = (
-    "starts", "ends", "sent", "ttft", "tpot", "e2e", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "block_seconds", "block_output_tokens", "block_input_tokens", "block_finished", "in_flight",
+    "starts", "ends", "sent", "ttft", "tpot", "e2e", "silence", "asked_isl", "asked_osl", "prompt_tokens",
+    "completion_tokens", "cached_tokens", "block_seconds", "block_output_tokens", "block_input_tokens",
+    "block_finished", "in_flight",
 )  # fmt: skip
 
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "events", "reads", "ttft", "tpot", "e2e",
+    "cached_tokens", "events", "reads", "ttft", "tpot", "e2e", "silence", "hollow",
 )  # fmt: skip
 
 
@@ -162,15 +175,46 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
+            *((0.0, 0.0) if r.first_text is None or r.first is None else (r.first_text - r.first, _is_hollow(r))),
         )
         for r in batch
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    sent, first, last, completion, since = table[0], table[2], table[3], table[8], table[12]
+    sent, first, last, completion, since, silence, hollow = (table[i] for i in (0, 2, 3, 8, 12, 13, 14))
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
-    return np.concatenate([since[None] if open_loop else sent[None], table[1:12], [first - since, tpot, last - since]])
+    latencies = [first - since, tpot, last - since, silence, hollow]
+    return np.concatenate([since[None] if open_loop else sent[None], table[1:12], latencies])
+
+
+def _is_hollow(record: Record) -> bool:
+    """The first visible character came over HOLLOW of the TTFT after the first token, and later than the tokens
+    between, each at twice the request's median gap, explain.
+
+    Models do begin with line breaks and tokens without text, at their own pace. A token that is sent at once, to look
+    fast, is followed by a silence.
+    """
+    if record.first is None or record.first_text is None:
+        return False
+    silence = record.first_text - record.first
+    tokens = int(np.searchsorted(np.cumsum(record.gaps), silence / _MICRO * (1 - _CLOSE))) + 1
+    pace = float(np.median(record.gaps[1:])) * _MICRO if len(record.gaps) > 1 else 0.0
+    return silence > HOLLOW * (record.first - record.sent) and silence > 2 * pace * tokens
+
+
+def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:
+    """The finish reasons in the window that are not known to be good."""
+    for r in batch:
+        if r.finish_reason and r.finish_reason.lower() not in FINISHED and window.start <= r.sent <= window.end:
+            yield r.finish_reason
+
+
+def _most(counts: Counter[str]) -> dict[str, int]:
+    """The commonest, and the sum of the others: a server may give a reason of its own to every answer."""
+    common = dict(counts.most_common(ODD_REASONS))
+    rest = counts.total() - sum(common.values())
+    return common | ({"others": common.get("others", 0) + rest} if rest else {})
 
 
 class _Blocks:

@@ -5,11 +5,14 @@ not know. Formats are from the engines' own sources and API references; a deviat
 the line that handles it.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
+
+from frontier.model import FINISHED
 
 Content = str | list[int]
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
@@ -18,7 +21,10 @@ NOTHING, VISIBLE, REASONING, TOOL = range(4)
 
 @dataclass(slots=True)
 class Tally:
-    """What a stream has said so far. `usage` is the last one seen (some send a running count in every chunk)."""
+    """What a stream has said so far. `usage` is the last one seen (some send a running count in every chunk).
+
+    `showed`: a text since this was last set to False had a visible character.
+    """
 
     text_bytes: int = 0
     text_chars: int = 0
@@ -27,6 +33,7 @@ class Tally:
     error: str | None = None
     malformed: str | None = None
     usage: Mapping[str, Any] | None = None
+    showed: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -112,7 +119,19 @@ def _json(tally: Tally, data: bytes) -> dict[str, Any] | None:
     return None
 
 
+_BLANK = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0\ufffd")
+"""Printable by Unicode, and yet nothing to see: fillers, the empty Braille cell, what stands for a broken character."""
+
+
+def shows(text: str) -> bool:
+    """The text has a character that can be seen: no space, control, zero-width or filler, no combining mark alone."""
+    return any(
+        ch.isprintable() and not ch.isspace() and ch not in _BLANK and unicodedata.category(ch)[0] != "M" for ch in text
+    )
+
+
 def _count(tally: Tally, text: str) -> None:
+    tally.showed = tally.showed or shows(text)
     chars = len(text)
     tally.text_chars += chars
     tally.text_bytes += chars if text.isascii() else len(text.encode())
@@ -142,12 +161,14 @@ def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | No
     return event
 
 
-def _finish(tally: Tally, choice: Mapping[str, Any]) -> None:
-    reason = choice.get("finish_reason")
-    if reason is not None:
+def _finish(tally: Tally, reason: object) -> None:
+    """Take a finish reason into account; some servers send an empty one with every event. A reason that is not known
+    to be good (FINISHED) ends the answer in an error, whatever the server says after it.
+    """
+    if reason and tally.error is None:
         tally.finish_reason = str(reason)
-        if reason in ("error", "abort"):
-            tally.error = f"the server ended the stream with finish_reason {reason!r}"
+        if tally.finish_reason.lower() not in FINISHED:
+            tally.error = f"the server ended the answer with finish_reason {tally.finish_reason!r}"
 
 
 def fold_completions(tally: Tally, kind: bytes, data: bytes, empty_is_token: bool = False) -> int:
@@ -163,7 +184,7 @@ def fold_completions(tally: Tally, kind: bytes, data: bytes, empty_is_token: boo
                 found = VISIBLE
             elif choice.get("token_ids") or (empty_is_token and text == ""):
                 found = VISIBLE
-            _finish(tally, choice)
+            _finish(tally, choice.get("finish_reason"))
     return found
 
 
@@ -187,7 +208,7 @@ def fold_chat(tally: Tally, kind: bytes, data: bytes) -> int:
                 found = VISIBLE
             else:
                 found = _hidden(tally, delta) or found
-            _finish(tally, choice)
+            _finish(tally, choice.get("finish_reason"))
     return found
 
 
@@ -228,13 +249,14 @@ def fold_tgi(tally: Tally, kind: bytes, data: bytes) -> int:
         return NOTHING
     details = event.get("details")
     if details:
-        tally.finish_reason = str(details.get("finish_reason") or "unknown")
+        tally.done = True
+        _finish(tally, details.get("finish_reason"))
         tally.usage = {
             "completion_tokens": details.get("generated_tokens"),
             "prompt_tokens": details.get("input_length"),
         }
     elif event.get("generated_text") is not None:
-        tally.finish_reason = "unknown"
+        tally.done = True
     token = event.get("token")
     if not token:
         return NOTHING
@@ -248,7 +270,8 @@ def fold_ollama(tally: Tally, kind: bytes, data: bytes) -> int:
     if event is None:
         return NOTHING
     if event.get("done"):
-        tally.finish_reason = str(event.get("done_reason") or "unknown")
+        tally.done = True
+        _finish(tally, event.get("done_reason"))
         tally.usage = {
             "prompt_tokens": event.get("prompt_eval_count"),
             "completion_tokens": event.get("eval_count"),

@@ -16,7 +16,7 @@ from frontier.measure.client import Exchange
 from frontier.measure.dialects import NOTHING, REASONING, Dialect, Tally, message_of
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
-from frontier.model import Outcome, Record
+from frontier.model import MAX_TOKENS, Outcome, Record
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -39,7 +39,7 @@ class Reading:
 
     __slots__ = (
         "_at", "_dialect", "_fold", "_frame", "_lessons", "_misses", "_parser", "_stencil", "_texts", "exchange",
-        "reasoned", "tally", "times", "visible",
+        "first_text", "reasoned", "tally", "times", "visible",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, dialect: Dialect, api: str, *, stencils: bool = True) -> None:
@@ -54,6 +54,7 @@ class Reading:
         self._at = 0
         self.tally = Tally()
         self.times: list[float] = []
+        self.first_text: float | None = None
         self.visible: float | None = None
         self.reasoned = False
 
@@ -111,15 +112,20 @@ class Reading:
         for kind, data in found:
             if tally.done:
                 break
+            tally.showed = False
             channel = fold(tally, kind, data)
             if channel != NOTHING:
                 self.times.append(stamp)
-                if channel == REASONING:
-                    self.reasoned = True
-                elif self.visible is None:
+                self.reasoned = self.reasoned or channel == REASONING
+                if tally.showed and self.first_text is None:
+                    self.first_text = stamp
+                if tally.showed and self.visible is None and channel != REASONING:
                     self.visible = stamp
         self._misses += 1
-        if channel != NOTHING and len(found) == 1 and self._lessons and self._misses > _PATIENCE and self._parser.idle:
+        # A stencil does not look at the text, so none is cut while the channel's first visible character is awaited.
+        awaited = self.first_text if channel == REASONING else self.visible
+        learns = channel != NOTHING and len(found) == 1 and awaited is not None
+        if learns and self._lessons and self._misses > _PATIENCE and self._parser.idle:
             self._lessons -= 1
             self._misses = 0
             self._stencil = cut_stencil(read, *self._frame, self._fold) or _NO_STENCIL
@@ -204,12 +210,12 @@ def to_record(
     outcome, error = reading.verdict()
     usage = tally.usage or {}
     completion = _count_of(usage, "completion_tokens")
-    if completion == 0 and reading.events:
-        completion = None  # tokens came, and the usage is all zeros: LiteLLM's way of not knowing
     hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
     if completion is not None and hidden and not reading.reasoned:
         # Counted and never streamed: nothing can be said of when they came, so they are not among the tokens timed.
         completion = max(0, completion - hidden)
+    if completion == 0 and reading.events:
+        completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing
     if completion is None and reading.counts_events and outcome is Outcome.OK:
         completion = reading.events
     return Record(
@@ -223,6 +229,7 @@ def to_record(
         first=times[0] - zero if times else None,
         visible=None if reading.visible is None else reading.visible - zero,
         last=times[-1] - zero if times else None,
+        first_text=_first_text(reading, zero),
         prompt_tokens=_count_of(usage, "prompt_tokens") or None,
         completion_tokens=completion,
         cached_tokens=_count_of(usage.get("prompt_tokens_details"), "cached_tokens"),
@@ -239,6 +246,17 @@ def to_record(
     )
 
 
+def _first_text(reading: Reading, zero: float) -> float | None:
+    """As in Record: None where the first token event itself showed something, or none came."""
+    if not reading.times or reading.first_text == reading.times[0]:
+        return None
+    return (reading.times[-1] if reading.first_text is None else reading.first_text) - zero
+
+
 def _count_of(usage: Any, name: str) -> int | None:
+    """A count of tokens; None where there is none, or none that can be one. Some servers write 16.0 for 16."""
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+    return value if good else None

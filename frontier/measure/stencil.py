@@ -30,6 +30,6 @@ def cut_stencil(read: bytes, prefix: bytes, suffix: bytes, fold: Fold) -> Stenci
         proof = Tally()
         event = (before + _PROOF + after)[len(prefix) : -len(suffix)]
         channel = NOTHING if b"\n" in event else fold(proof, b"", event)
-        if channel != NOTHING and proof == Tally(text_bytes=len(_PROOF), text_chars=len(_PROOF)):
+        if channel != NOTHING and proof == Tally(text_bytes=len(_PROOF), text_chars=len(_PROOF), showed=True):
             return before, after
     return None

@@ -37,6 +37,8 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
         tpot=tpot,
         e2e=ttft + 9 * tpot,
         ok=np.ones(n, dtype=bool),
+        silence=np.zeros(n),
+        hollow=np.zeros(n, dtype=bool),
         asked_isl=np.full(n, 100.0),
         asked_osl=np.full(n, 10.0),
         prompt_tokens=np.full(n, 100.0),
@@ -335,7 +337,8 @@ def test_all_within_is_attained_at_one_with_a_doubt() -> None:
 
 
 def test_a_request_of_one_token_breaks_no_limit_on_tpot() -> None:
-    sample = a_sample(tpot=np.full(1200, math.nan))
+    one = np.ones(1200)
+    sample = a_sample(tpot=np.full(1200, math.nan), completion_tokens=one, events=one.astype(int))
     assert attains(sample, (Limit("p99_tpot", 0.001),)).all()
 
 
