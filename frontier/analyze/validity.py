@@ -285,8 +285,8 @@ def _chunks(sample: Sample) -> Iterator[Flag]:
 
 def differing(sample: Sample) -> Bools:
     """Answers whose TPOT may be wrong since count and chunks differ: more chunks than tokens, or, where a chunk is a
-    token, fewer. Chunks of several tokens (a stream interval, speculation) are the servers' right where most answers of a
-    setting have them; a single token more is not that, as a count may include the end of the text.
+    token, fewer. Chunks of several tokens (a stream interval, speculation) are the servers' right where most answers of
+    a setting have them; a single token more is not that, as a count may include the end of the text.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
     per_chunk = median(sample.completion_tokens[timed] / np.maximum(sample.events[timed], 1)) or 1.0

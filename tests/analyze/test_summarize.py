@@ -336,6 +336,81 @@ def test_all_within_is_attained_at_one_with_a_doubt() -> None:
     assert 0.05 ** (1 / 1000) == pytest.approx(found.lower)
 
 
+def with_unknown(sample: Sample, which: np.ndarray[Any, Any]) -> Sample:
+    """The same, these answers without a count: what they were stays in E2E."""
+    return replace(
+        sample, tpot=np.where(which, math.nan, sample.tpot),
+        completion_tokens=np.where(which, math.nan, sample.completion_tokens),
+    )  # fmt: skip
+
+
+def test_unknown_latencies_bound_as_endless_and_as_nothing_and_the_value_is_of_the_known() -> None:
+    """Against an oracle: whatever the unknown were, the bounds of the whole lie within those of the rest."""
+    sample = a_sample(1200)
+    gone = np.arange(1200) % 150 == 7
+    found = known(with_unknown(sample, gone), "p95_tpot")
+    assert found.n == 1200 - 8
+    assert stats.quantile(sample.tpot[~gone], 0.95) == found.value
+    for were in (0.0, 0.01, 9.0, math.inf):
+        true = known(replace(sample, tpot=np.where(gone, were, sample.tpot)), "p95_tpot")
+        assert found.lower <= true.lower
+        assert found.low <= true.low
+        assert found.upper >= true.upper
+        assert found.high >= true.high
+
+
+def test_more_unknown_than_the_percentile_leaves_have_no_upper_bound() -> None:
+    found = known(with_unknown(a_sample(1200), np.arange(1200) % 50 == 0), "p99_tpot")
+    assert (math.inf, math.inf) == (found.high, found.upper)
+    assert math.isfinite(found.value)
+    mean = known(with_unknown(a_sample(1200), np.arange(1200) % 500 == 0), "mean_tpot")
+    assert (math.inf, math.inf) == (mean.high, mean.upper)
+
+
+def test_a_throughput_allows_for_answers_without_a_count() -> None:
+    sample = a_sample(1200)
+    exact, found = (
+        known(sample, "output_throughput"),
+        known(with_unknown(sample, np.arange(1200) < 6), "output_throughput"),
+    )
+    grown = 1 + 60 / (12000 - 60)
+    assert (exact.value, exact.lower, exact.low) == (found.value, found.lower, found.low)
+    assert (exact.upper * grown, exact.high * grown) == pytest.approx((found.upper, found.high))
+    prompts = replace(sample, prompt_tokens=np.where(np.arange(1200) < 6, math.nan, 100.0), asked_isl=np.zeros(1200))
+    assert math.inf == known(prompts, "input_throughput").upper
+
+
+def test_a_ttft_is_bounded_by_the_first_visible_character() -> None:
+    sample = a_sample(1200)
+    later = replace(sample, silence=np.full(1200, 0.02))
+    plain, found = known(sample, "p99_ttft"), known(later, "p99_ttft")
+    assert (plain.value, plain.lower, plain.low) == (found.value, found.lower, found.low)
+    assert (plain.upper + 0.02, plain.high + 0.02) == pytest.approx((found.upper, found.high))
+
+
+def test_a_count_that_differs_from_the_chunks_by_one_bounds_by_both() -> None:
+    sample = a_sample(1200)  # ten tokens, ten chunks
+    odd = replace(sample, completion_tokens=np.full(1200, 11.0), tpot=sample.tpot * 9 / 10)
+    plain, found = known(sample, "p99_tpot"), known(odd, "p99_tpot")
+    assert plain.value * 0.9 == pytest.approx(found.value)
+    assert plain.upper == pytest.approx(found.upper)
+    assert plain.lower * 0.9 == pytest.approx(found.lower)
+    interval = replace(sample, events=np.full(1200, 5))  # two tokens a chunk are no contradiction
+    assert plain == known(interval, "p99_tpot")
+
+
+def test_where_no_count_is_known_goodput_by_tpot_is_not_either() -> None:
+    sample = with_unknown(a_sample(1200), np.ones(1200, dtype=bool))
+    assert estimate(sample, "p99_tpot") is None
+    assert estimate(sample, "goodput", limits=(Limit("p99_tpot", 1.0),)) is None
+    assert estimate(sample, "goodput", limits=(Limit("p99_ttft", 1.0),)) is not None
+
+
+def test_an_unknown_tpot_does_not_attain() -> None:
+    gone = np.arange(1200) % 4 == 0
+    assert attains(with_unknown(a_sample(1200), gone), (Limit("p99_tpot", 9.0),)).tolist() == (~gone).tolist()
+
+
 def test_a_request_of_one_token_breaks_no_limit_on_tpot() -> None:
     one = np.ones(1200)
     sample = a_sample(tpot=np.full(1200, math.nan), completion_tokens=one, events=one.astype(int))

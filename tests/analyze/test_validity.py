@@ -132,6 +132,102 @@ def test_prompts_of_another_length_are_flagged(factor: float, flagged: bool) -> 
     assert flagged is ("wrong_input_length" in found(replace(one, prompt_tokens=one.asked_isl * factor)))
 
 
+@pytest.mark.parametrize(("share", "cut", "flagged"), [(0.43, 0.5, True), (0.05, 0.9, True), (0.005, 0.5, False)])
+def test_prompts_that_are_cut_are_flagged_by_their_share(share: float, cut: float, flagged: bool) -> None:
+    one = healthy()
+    uneven = one.asked_isl * (1 + 0.005 * np.cos(np.arange(one.n)))
+    shorter = np.where(np.arange(one.n) % 200 < 200 * share, cut, 1.0) * uneven
+    assert flagged is ("wrong_input_length" in found(replace(one, prompt_tokens=shorter)))
+
+
+def test_words_that_make_uneven_numbers_of_tokens_are_no_cut() -> None:
+    one = healthy()
+    uneven = one.asked_isl * (1 + 0.04 * np.random.default_rng(1).standard_normal(one.n))
+    assert "wrong_input_length" not in found(replace(one, prompt_tokens=uneven))
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.005, False), (0.05, True), (1.0, False)])
+def test_prompts_that_are_not_counted_while_others_are_may_have_been_cut(share: float, flagged: bool) -> None:
+    one = healthy()
+    gone = np.arange(one.n) % 200 < 200 * share
+    assert flagged is (
+        "wrong_input_length" in found(replace(one, prompt_tokens=np.where(gone, math.nan, one.asked_isl)))
+    )
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.005, False), (0.05, True), (1.0, False)])
+def test_answers_without_a_count_are_flagged_where_others_have_one(share: float, flagged: bool) -> None:
+    one = healthy()
+    gone = np.arange(one.n) % 200 < 200 * share
+    flag = found(replace(one, completion_tokens=np.where(gone, math.nan, one.completion_tokens))).get("uncounted")
+    assert flagged is (flag is not None)
+    assert flag is None or flag.fatal
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flagged", "fatal"),
+    [
+        ({}, False, False),
+        ({"content_filter": 0.005}, False, False),
+        ({"content_filter": 0.05}, True, False),
+        ({"content_filter": 0.05, "strange": 0.0001}, True, False),
+        ({"strange": 0.05}, True, True),
+    ],
+)
+def test_odd_finish_reasons_are_named(reasons: dict[str, float], flagged: bool, fatal: bool) -> None:
+    one = healthy()
+    odd = {name: round(share * sum(one.outcomes.values())) for name, share in reasons.items()}
+    flag = found(replace(one, odd_finishes=odd)).get("odd_finish")
+    assert flagged is (flag is not None)
+    if flag is not None:
+        assert fatal is flag.fatal
+        assert all(repr(name) in flag.measured for name in reasons)
+
+
+@pytest.mark.parametrize(
+    ("limits", "fatal"),
+    [
+        ((), True),
+        ((Limit("p50_ttft", 1.0),), True),
+        ((Limit("p50_tpot", 1.0),), False),
+        ((Limit("mean_ttft", 1.0),), True),
+    ],
+)
+def test_a_hollow_first_token_is_fatal_where_a_ttft_is_claimed(limits: tuple[Limit, ...], fatal: bool) -> None:
+    one = healthy()
+    hollow = np.arange(one.n) % 20 == 0
+    raised = flags(replace(one, hollow=hollow, silence=hollow * 0.06), limits)
+    assert [fatal] == [flag.fatal for flag in raised if flag.name == "hollow_first"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "counted", "chunks", "flagged"),
+    [
+        (16, 16, 16, False),
+        (16, 16, 4, False),  # a stream interval
+        (4, 5, 4, True),  # more than asked for
+        (256, 257, 256, False),  # more, and it changes nothing
+        (0, 17, 16, False),  # the end of the text, where the server may end it
+        (0, 40, 36, False),  # several tokens a chunk
+        (16, 16, 15, False),  # a token without text
+        (16, 16, 17, True),
+        (16, 1, 16, True),
+        (1, 2, 1, True),
+    ],
+)
+def test_a_count_that_contradicts_what_was_asked_or_streamed_is_a_mismatch(
+    asked: int, counted: int, chunks: int, flagged: bool
+) -> None:
+    one = healthy()
+    n, each = one.n, np.ones(one.n)
+    told = replace(
+        one, asked_osl=each * asked, completion_tokens=each * counted,
+        events=np.full(n, chunks), reads=np.full(n, chunks),
+        tpot=(one.e2e - one.ttft) / (counted - 1) if counted > 1 else each * math.nan,
+    )  # fmt: skip
+    assert flagged is ("token_mismatch" in found(told))
+
+
 def test_prompts_of_unknown_length_are_not() -> None:
     one = healthy()
     assert "wrong_input_length" not in found(replace(one, asked_isl=np.zeros(one.n)))

@@ -137,6 +137,50 @@ def test_one_token_has_no_time_per_token_and_no_usage_has_none_either() -> None:
     assert [False, True] == np.isnan(found.completion_tokens).tolist()
 
 
+def test_a_count_that_is_missing_or_contradicted_leaves_a_tpot_unknown_and_one_token_leaves_it_undefined() -> None:
+    records = [
+        record(1.0, gaps=()),
+        replace(record(2.0), completion_tokens=None),
+        replace(record(3.0), completion_tokens=1),
+    ]
+    found = sample(measured(0.0, 9.0), records)
+    assert [True, True, True] == np.isnan(found.tpot).tolist()
+    assert [False, True, True] == found.untimed.tolist()
+    assert [False, True, False] == found.uncounted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("gaps", "text_at", "hollow"),
+    [
+        ((60_000, 2_000, 2_000, 2_000), 1, True),  # sent ahead, then silence
+        ((20_000, 20_000, 20_000, *(2_000,) * 8), 3, True),  # several of them
+        ((12_000, 10_000, 10_000, 10_000), 1, False),  # a line break at the pace of all tokens
+        ((10_000, 10_000, 10_000, 10_000), 3, False),
+        ((900, 100, 100), 1, False),  # under a tenth of the TTFT
+        ((60_000,), 1, True),  # nothing to know a pace by
+    ],
+)
+def test_a_first_token_is_hollow_when_the_silence_after_it_is_not_the_pace_of_tokens(
+    gaps: tuple[int, ...], text_at: int, hollow: bool
+) -> None:
+    one = record(1.0, wait=0.010, gaps=gaps)
+    assert one.first is not None
+    silence = sum(gaps[:text_at]) * 1e-6
+    found = sample(measured(0.0, 9.0), [replace(one, first_text=one.first + silence), record(2.0)])
+    assert [silence, 0.0] == pytest.approx(found.silence.tolist())
+    assert [hollow, False] == found.hollow.tolist()
+
+
+def test_finish_reasons_not_known_to_be_good_are_counted_in_the_window_the_commonest_by_name() -> None:
+    reasons = ["stop", "LENGTH", None, *["content_filter"] * 3, *(f"odd {i}" for i in range(12))]
+    records = [replace(record(1.0 + i / 100), finish_reason=r) for i, r in enumerate(reasons)]
+    found = sample(measured(0.0, 9.0), [*records, replace(record(20.0), finish_reason="late")])
+    assert 3 == found.odd_finishes["content_filter"]
+    assert 15 == sum(found.odd_finishes.values())
+    assert 9 == len(found.odd_finishes)
+    assert 30 == sum(join([found, found]).odd_finishes.values())
+
+
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT)])
 def test_every_failure_is_infinite_latency_even_with_tokens(outcome: Outcome) -> None:
     found = sample(measured(0.0, 9.0), [record(1.0), record(2.0, outcome=outcome)])

@@ -181,6 +181,57 @@ def test_a_nonsensical_usage_counts_nothing(usage: Any) -> None:
     assert read([sse({"choices": [{"delta": {"content": "x"}}], "usage": usage})]).prompt_tokens is None
 
 
+@pytest.mark.parametrize(
+    ("count", "read_as"), [(16.0, 16), (16, 16), (0, None), (16.5, None), (1e300, None), (10**12, None)]
+)
+def test_a_count_may_be_an_integral_float_and_no_more_than_an_answer_can_hold(count: Any, read_as: int | None) -> None:
+    usage = sse({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": count}})
+    record = read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}), usage])
+    assert (read_as, read_as) == (record.prompt_tokens, record.completion_tokens)
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (["a", "b"], None),
+        ([" ", "b"], 1),
+        (["\u200b", "\n", "\u3164", "b"], 3),
+        (["\ufeff", "é"], 1),
+        ([" ", "\t"], 1),
+        ([" "] * 20 + ["b"] * 20, 20),  # past the point where stencils are cut
+    ],
+)
+@pytest.mark.parametrize("channel", ["content", "reasoning_content"])
+def test_the_first_visible_character_is_timed_on_any_channel(texts: list[str], shown: int | None, channel: str) -> None:
+    said = [sse({"choices": [{"delta": {channel: text}, "finish_reason": None}]}) for text in texts]
+    record = read([*said, sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})])
+    stamps = [1.0 + i for i in range(len(texts))]
+    assert (stamps[0], stamps[-1]) == (record.first, record.last)
+    assert (None if shown is None else stamps[shown]) == record.first_text
+    visible = next((i for i, text in enumerate(texts) if text.strip(" \t\n\u200b\ufeff\u3164")), None)
+    assert (stamps[visible] if visible is not None and channel == "content" else None) == record.visible
+
+
+@pytest.mark.parametrize(
+    "reason", ["insufficient_system_resource", "content_filter", "timeout", "what is this", 7, ["x"]]
+)
+def test_a_finish_reason_not_known_to_be_good_is_a_failure_whatever_follows(reason: Any) -> None:
+    token = sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})
+    record = read([token, sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})])
+    assert (Outcome.STREAM_ERROR, str(reason)) == (record.outcome, record.finish_reason)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "STOP", "tool_calls", "eos_token", "max_tokens"])
+def test_good_finish_reasons_are_good(reason: str) -> None:
+    assert Outcome.OK is read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})]).outcome
+
+
+def test_an_empty_finish_reason_with_every_event_is_no_end() -> None:
+    tokens = [sse({"choices": [{"delta": {"content": "x"}, "finish_reason": ""}]})] * 3
+    assert Outcome.TRUNCATED is read(tokens).outcome
+    assert Outcome.OK is read([*tokens, b"data: [DONE]\n\n"]).outcome
+
+
 @pytest.mark.parametrize("reason", ["error", "abort"])
 def test_a_stream_the_server_gave_up_is_a_failure(reason: str) -> None:
     record = read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})])
