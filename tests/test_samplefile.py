@@ -21,7 +21,7 @@ def sample() -> Sample:
         "starts": np.array([1.0]), "ends": np.array([9.0]), "window": np.zeros(n, np.int64),
         "ttft": np.array([0.1, math.inf, math.nan, 0.2, 0.3]), "ok": np.array([True, False, True, True, True]),
         "hollow": np.zeros(n, dtype=bool), "odd_finishes": {"content_filter": 1},
-        "events": np.arange(n), "reads": np.arange(n), "in_flight": np.full(BLOCKS, 4.0),
+        "events": np.arange(n), "reads": np.arange(n), "text_chars": np.arange(n), "in_flight": np.full(BLOCKS, 4.0),
         "block_itl": (LogHistogram.of([0.01, 0.02, 0.0]), LogHistogram(), *(LogHistogram.of([0.5]),) * (BLOCKS - 2)),
         "health": (ClientHealth(),), "server_identities": (None,), "server": ({"hits": 2.0},), "ended": ("requests",),
         "client_failures": 0, "outcomes": {"ok": 4, "timeout": 1}, "whole_run": {"p99_ttft": math.inf},

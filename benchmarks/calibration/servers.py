@@ -219,7 +219,7 @@ class Process:
             tpot=np.where(ok, (e2e - ttft) / (tokens - 1), math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
             silence=np.zeros(n), hollow=np.zeros(n, dtype=bool),
             asked_isl=np.full(n, 512.0), asked_osl=tokens, prompt_tokens=np.full(n, 512.0), completion_tokens=tokens,
-            cached_tokens=np.zeros(n), events=whole, reads=whole,
+            cached_tokens=np.zeros(n), events=whole, reads=whole, text_chars=5 * whole,
             block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS), block_output_tokens=np.diff(arrived.sum(axis=0)),
             block_input_tokens=finished * 512.0, block_finished=finished.astype(float), block_itl=_EMPTY,
             in_flight=busy.sum(axis=0) * BLOCKS / (stop - start), health=(ClientHealth(),), server_identities=(None,),

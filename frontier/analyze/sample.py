@@ -26,7 +26,8 @@ class Sample:
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
     `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
-    (`untimed`). Token counts are NaN where the server gave none. `silence` is how long after the first token the first
+    (`untimed`). Token counts are NaN where the server gave none,
+    `text_chars` is how much text came. `silence` is how long after the first token the first
     visible character came, on any channel; `hollow` marks where their own pace of tokens does not explain it.
     Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
     `odd_finishes` counts the finish reasons that are not known to be good.
@@ -60,6 +61,7 @@ class Sample:
     cached_tokens: Floats
     events: Ints
     reads: Ints
+    text_chars: Ints
     block_seconds: Floats
     block_output_tokens: Floats
     block_input_tokens: Floats

@@ -179,8 +179,7 @@ def _sides(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been; the latency itself where all is known of it.
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between nothing and
-    endless. Where a chunk is a token, as it is where the median answer counts no more than TOKENS_PER_CHUNK per chunk,
-    a count that differs from the chunks may be wrong: the tokens were as many as one or the other.
+    endless. Where a count differs a little from the chunks (`differing`), the tokens were as many as one or the other.
     """
     values: Floats = getattr(sample, quantity)
     if quantity == "ttft":

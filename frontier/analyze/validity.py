@@ -22,7 +22,7 @@ from frontier.analyze.loadchecks import (
     resent,
     stationary,
 )
-from frontier.analyze.sample import Bools, Sample, gaps
+from frontier.analyze.sample import Bools, Floats, Sample, gaps
 from frontier.metrics import claim_floor, metric
 from frontier.model import Flag, Limit
 from frontier.units import format_number, format_seconds, format_share
@@ -37,6 +37,8 @@ UNCOUNTED = 0.01
 HOLLOW = 0.01
 ODD_FINISH = 0.01
 MISCOUNTED = 0.01
+TELLING = 10
+"""Answers of a token a chunk that tell how much text a token has."""
 GAVE_UP = frozenset(
     {
         "abort", "aborted", "blocklist", "cancelled", "canceled", "content_filter", "content_filtered", "error",
@@ -284,33 +286,44 @@ def _chunks(sample: Sample) -> Iterator[Flag]:
 
 
 def differing(sample: Sample) -> Bools:
-    """Answers whose TPOT may be wrong since count and chunks differ: more chunks than tokens, or, where a chunk is a
-    token, fewer. Chunks of several tokens (a stream interval, speculation) are the servers' right where most answers of
-    a setting have them; a single token more is not that, as a count may include the end of the text.
+    """Answers that may have had a few tokens more or fewer than the server counts: there were more chunks, or, where a
+    chunk is a token, up to one or 5 % fewer, as when a count includes the end of the text.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
-    per_chunk = median(sample.completion_tokens[timed] / np.maximum(sample.events[timed], 1)) or 1.0
-    beyond = median(sample.completion_tokens[timed] - sample.events[timed]) or 0.0
-    several = per_chunk > TOKENS_PER_CHUNK and beyond > 1
-    more, fewer = sample.events > sample.completion_tokens, sample.events < sample.completion_tokens
-    odd: Bools = timed & (more if several else more | fewer)
-    return odd
+    beyond = sample.completion_tokens - sample.events
+    few: Bools = timed & ((beyond < 0) | ((beyond > 0) & (beyond <= _loose(sample)) & (not _several(sample))))
+    return few
+
+
+def _loose(sample: Sample) -> Floats:
+    """By how many tokens a count may differ from the chunks without more being meant by it."""
+    return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
+
+
+def _several(sample: Sample) -> bool:
+    """A chunk holds several tokens in most answers, as with a stream interval or speculation."""
+    timed = sample.ok & ~np.isnan(sample.tpot)
+    counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
+    return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
 
 
 def _miscounted(sample: Sample) -> Bools:
-    """Answers whose count contradicts what was asked or streamed, by more than a TPOT's bounds should make up for.
+    """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT make up for.
 
-    Explained are tokens without a text of their own, which some servers count and do not stream: the end of the text
-    where the server may end it, others where the count is what was asked.
+    Some answers have fewer chunks than tokens because a busy server sends several at once. Then they have as much text
+    per token counted as the others; where they have as much per chunk instead, it is the count that is wrong.
     """
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
     above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
     fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
-    unexplained = (
-        differing(sample) & (counted != asked) & (counted - chunks > np.maximum(1, (TOKENS_PER_CHUNK - 1) * counted))
-    )
-    wrong: Bools = known & (above_asked | fewer_counted | unexplained)
+    wrong: Bools = known & (above_asked | fewer_counted)
+    together, alone = known & (counted - chunks > _loose(sample)), known & (counted == chunks)
+    if together.any() and alone.sum() >= TELLING and sample.text_chars[alone].any():
+        per_token = sample.text_chars[alone].sum() / counted[alone].sum()
+        text = sample.text_chars[together].sum() / per_token
+        if text < (counted[together].sum() + chunks[together].sum()) / 2:
+            wrong |= together
     return wrong
 
 

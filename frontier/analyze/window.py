@@ -79,6 +79,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         cached_tokens=kept["cached_tokens"],
         events=kept["events"].astype(np.int64),
         reads=kept["reads"].astype(np.int64),
+        text_chars=kept["text_chars"].astype(np.int64),
         block_seconds=np.full(BLOCKS, window.length / BLOCKS),
         block_output_tokens=blocks.output,
         block_input_tokens=blocks.input,
@@ -132,6 +133,7 @@ def join(samples: Sequence[Sample]) -> Sample:
         hollow=np.concatenate([part.hollow for part in parts]),
         events=np.concatenate([part.events for part in parts]),
         reads=np.concatenate([part.reads for part in parts]),
+        text_chars=np.concatenate([part.text_chars for part in parts]),
         block_itl=tuple(chain.from_iterable(part.block_itl for part in parts)),
         health=tuple(chain.from_iterable(part.health for part in parts)),
         server_identities=tuple(chain.from_iterable(part.server_identities for part in parts)),
@@ -158,7 +160,7 @@ _JOINED = (
 
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "events", "reads", "ttft", "tpot", "e2e", "silence", "hollow",
+    "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow",
 )  # fmt: skip
 
 
@@ -173,19 +175,19 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
     raw = [
         (
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
-            r.completion_tokens, r.cached_tokens, r.events, r.reads,
+            r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
             *((0.0, 0.0) if r.first_text is None or r.first is None else (r.first_text - r.first, _is_hollow(r))),
         )
         for r in batch
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    sent, first, last, completion, since, silence, hollow = (table[i] for i in (0, 2, 3, 8, 12, 13, 14))
+    sent, first, last, completion, since, silence, hollow = (table[i] for i in (0, 2, 3, 8, 13, 14, 15))
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
     latencies = [first - since, tpot, last - since, silence, hollow]
-    return np.concatenate([since[None] if open_loop else sent[None], table[1:12], latencies])
+    return np.concatenate([since[None] if open_loop else sent[None], table[1:13], latencies])
 
 
 def _is_hollow(record: Record) -> bool:

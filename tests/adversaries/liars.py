@@ -129,6 +129,8 @@ def _counts() -> Iterator[Liar]:
     all_hidden = hidden | {"completion_tokens_details": {"reasoning_tokens": TOKENS}}
     yield Liar("slow_count_all_hidden", some(0.15, lambda: honest(tpot=slow, usage=all_hidden)), limit, "uncounted")
     yield Liar("slow_counts_more", some(0.15, lambda: honest(tpot=slow, usage=8 * TOKENS)), limit, "token_mismatch")
+    law = some(0.15, lambda: honest(tpot=slow, usage=2 * TOKENS, finish="stop"))
+    yield Liar("slow_counts_double", law, limit, "token_mismatch", asked=0)
     # By a little, everywhere: at few tokens a little is much.
     short = ("p90_tpot", 0.019)
     law: Law = lambda _: honest(tpot=0.0205, tokens=4, usage=5)  # noqa: E731

@@ -22,7 +22,7 @@ def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployme
     blocks = np.minimum((np.arange(n) * BLOCKS) // n, BLOCKS - 1)
     finished = np.bincount(blocks[ok], minlength=BLOCKS).astype(float)
     finished = np.full(BLOCKS, finished.mean()) * (1 + 0.005 * np.cos(np.arange(BLOCKS) * 2.4))
-    whole = {"events": np.full(n, osl), "reads": np.full(n, osl)}
+    whole = {"events": np.full(n, osl), "reads": np.full(n, osl), "text_chars": np.full(n, 5 * osl)}
     return Sample(
         deployment=deployment, shape=shape, concurrency=concurrency, starts=np.array([start]),
         ends=np.array([start + length]), sent=sent, window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),

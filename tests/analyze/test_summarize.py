@@ -46,6 +46,7 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
         cached_tokens=np.zeros(n),
         events=np.full(n, 10),
         reads=np.full(n, 10),
+        text_chars=np.full(n, 50),
         block_seconds=np.full(BLOCKS, SECONDS / BLOCKS),
         block_output_tokens=rng.normal(10 * n / BLOCKS, 2, BLOCKS),
         block_input_tokens=rng.normal(100 * n / BLOCKS, 20, BLOCKS),

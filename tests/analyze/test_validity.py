@@ -208,7 +208,6 @@ def test_a_hollow_first_token_is_fatal_where_a_ttft_is_claimed(limits: tuple[Lim
         (4, 5, 4, True),  # more than asked for
         (256, 257, 256, False),  # more, and it changes nothing
         (0, 17, 16, False),  # the end of the text, where the server may end it
-        (0, 40, 36, False),  # several tokens a chunk
         (16, 16, 15, False),  # a token without text
         (16, 16, 17, True),
         (16, 1, 16, True),
@@ -224,6 +223,20 @@ def test_a_count_that_contradicts_what_was_asked_or_streamed_is_a_mismatch(
         one, asked_osl=each * asked, completion_tokens=each * counted,
         events=np.full(n, chunks), reads=np.full(n, chunks),
         tpot=(one.e2e - one.ttft) / (counted - 1) if counted > 1 else each * math.nan,
+    )  # fmt: skip
+    assert flagged is ("token_mismatch" in found(told))
+
+
+@pytest.mark.parametrize(("text_per_token", "flagged"), [(5, False), (2.5, True)])
+def test_chunks_of_several_tokens_have_the_text_of_several(text_per_token: float, flagged: bool) -> None:
+    """A fifth of the answers has twice as many tokens as chunks, the others one a chunk of five characters."""
+    one = healthy()
+    odd = np.arange(one.n) % 5 == 0
+    chunks = np.where(odd, 50, 100)
+    text = np.where(odd, 100 * text_per_token, 500).astype(np.int64)
+    told = replace(
+        one, asked_osl=np.zeros(one.n), completion_tokens=np.full(one.n, 100.0), events=chunks, reads=chunks,
+        text_chars=text,
     )  # fmt: skip
     assert flagged is ("token_mismatch" in found(told))
 
