@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
 from frontier.errors import AnotherServerError, MeasurementError
 from frontier.measure.cache import reset_cache, settle_salt
+from frontier.measure.detect import LONGEST_MODEL
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import read_key_file
 from frontier.measure.loop import Progress as Tick
@@ -116,14 +117,13 @@ class HttpBackend:
             if self._config.prompts != "random":
                 found = await settle_salt(found)
         except MeasurementError as error:
-            raise MeasurementError(target.redact(error.what), error.way_out, retry_after=error.retry_after) from None
+            what = target.secrets.redact(error.what)
+            raise MeasurementError(what, error.way_out, retry_after=error.retry_after) from None
         self._found[deployment.name] = found
-        doubts = tuple(
-            target.redact(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
-        )
+        doubts = tuple(target.said(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn")
         doubts += self._repeats(found)
-        model, identity = target.redact(found.target.model or ""), target.redact(found.identity)
-        return Facts(deployment.name, deployment.endpoint, model, identity, doubts)
+        model = target.said(found.target.model or "", LONGEST_MODEL)
+        return Facts(deployment.name, deployment.endpoint, model, found.identity, doubts)
 
     def _repeats(self, found: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
@@ -151,11 +151,11 @@ class HttpBackend:
             trial,
             found.target,
             self._prompts(trial),
-            sink=self._redacting(trial, sink),
+            sink=sink,
             expected_e2e=expected_e2e,
             on_progress=on_tick,
             stop=stop,
-            identity=found.target.redact(found.identity),
+            identity=found.identity,
         )
 
     async def run_open(
@@ -170,10 +170,10 @@ class HttpBackend:
             found.target,
             self._prompts(trial),
             rate=rate,
-            sink=self._redacting(trial, sink),
+            sink=sink,
             on_progress=on_tick,
             stop=stop,
-            identity=found.target.redact(found.identity),
+            identity=found.identity,
         )
 
     async def _forget(self, found: Preflight) -> None:
@@ -185,22 +185,9 @@ class HttpBackend:
         found = self._found[trial.deployment]
         if (difference := await changed(found)) is not None:
             raise AnotherServerError(
-                f"another server answers at {found.target.base_url}: {found.target.redact(difference)}",
+                f"another server answers at {found.target.base_url}: {difference}",
                 "put the old server back, or begin a run of its own with  -o DIR",
             )
-
-    def _redacting(self, trial: Trial, sink: Sink) -> Sink:
-        """The sink, with no key in any error it is given."""
-        target = self._found[trial.deployment].target
-
-        def redacted(record: Record) -> None:
-            # Words of the server; it may say back what it was sent.
-            error, reason = (said and target.redact(said) for said in (record.error, record.finish_reason))
-            if (error, reason) != (record.error, record.finish_reason):
-                record = replace(record, error=error, finish_reason=reason)
-            sink(record)
-
-        return redacted
 
     async def close(self) -> None:
         for simulator in self._simulators.values():

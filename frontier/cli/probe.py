@@ -43,7 +43,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     trees = []
     for name, target in _targets(url, model, api_key_env).items():
         found = run(probe(target, wait=patience))
-        checks = [dataclasses.replace(check, detail=target.redact(check.detail)) for check in found]
+        checks = [dataclasses.replace(check, detail=target.secrets.redact(check.detail)) for check in found]
         usable = all(check.state != "fail" for check in checks)
         trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
         if not as_json:
