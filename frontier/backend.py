@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +12,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.engine.server import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
-from frontier.errors import AnotherServerError, MeasurementError
+from frontier.errors import AnotherServerError, MeasurementError, MisaskedError
 from frontier.measure.cache import reset_cache, settle_salt
 from frontier.measure.detect import LONGEST_MODEL
 from frontier.measure.dialects import DIALECTS
@@ -21,7 +22,9 @@ from frontier.measure.loop import run_trial
 from frontier.measure.open_loop import run_open_trial
 from frontier.measure.preflight import Preflight, calibrate, changed, preflight
 from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
+from frontier.measure.proxy import Proxies
 from frontier.model import Measurement, Record, Trial
+from frontier.redaction import NO_SECRETS, Secrets, environment_secrets
 
 Sink = Callable[[Record], None]
 
@@ -56,6 +59,10 @@ class Backend(Protocol):
         """Run one trial; every request's record goes to `sink`. AnotherServerError when another server answers now."""
         ...
 
+    def secrets(self) -> Secrets:
+        """What nothing that is kept or said may hold."""
+        ...
+
     async def close(self) -> None:
         """Stop what was started."""
         ...
@@ -85,8 +92,24 @@ class VirtualBackend:
             sink(record)
         return measurement
 
+    def secrets(self) -> Secrets:
+        return NO_SECRETS
+
     async def close(self) -> None:
         pass
+
+
+def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
+    """Every secret that a config names, and those that the environment names as such."""
+    found = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    for deployment in config.deployments:
+        key = None
+        if deployment.api_key_file is not None:
+            with suppress(MisaskedError):  # whoever needs it says why it cannot be read
+                key = read_key_file(Path(deployment.api_key_file))
+        found |= Secrets.of(deployment.hidden(environ, key))
+        found |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
+    return found
 
 
 class HttpBackend:
@@ -188,6 +211,9 @@ class HttpBackend:
                 f"another server answers at {found.target.base_url}: {difference}",
                 "put the old server back, or begin a run of its own with  -o DIR",
             )
+
+    def secrets(self) -> Secrets:
+        return secrets_of(self._config, self._environ)
 
     async def close(self) -> None:
         for simulator in self._simulators.values():

@@ -102,11 +102,9 @@ class Secrets:
 
     @classmethod
     def of(cls, values: Iterable[str | None], whole: Iterable[str] = ()) -> "Secrets":
-        """Of the values that are there and long enough to be one."""
-        return cls(
-            frozenset(v for v in values if v is not None and len(v) >= _LEAST),
-            frozenset(v for v in whole if len(v) >= _LEAST),
-        )
+        """Of the values that are there and long enough to be one. Of an address, what stands beside its host."""
+        parts = [part for value in values if value for part in _secret_parts(value)]
+        return cls(frozenset(v for v in parts if len(v) >= _LEAST), frozenset(v for v in whole if len(v) >= _LEAST))
 
     def __or__(self, other: "Secrets") -> "Secrets":
         return Secrets(self.values | other.values, self.whole | other.whole)
@@ -166,6 +164,14 @@ class Secrets:
 
 
 NO_SECRETS = Secrets()
+
+
+def _secret_parts(value: str) -> list[str]:
+    scheme, mark, rest = value.partition("://")
+    if not mark or not scheme.isalpha():
+        return [value]
+    place, _, path = rest.partition("/")
+    return [place.rpartition("@")[0], path]
 
 
 def redact(text: str) -> str:

@@ -111,9 +111,9 @@ def read_key(name: str | None) -> str | None:
     """The key in the environment variable `name`. MisaskedError when it is not set."""
     if name is None:
         return None
-    if not os.environ.get(name):
-        raise MisaskedError(f"the environment variable {name} is not set", f"export {name}=...")
-    return os.environ[name]
+    from frontier.config.deployment import from_environment
+
+    return from_environment(name, os.environ)
 
 
 def seconds(text: str | None) -> float:

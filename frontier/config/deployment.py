@@ -18,7 +18,7 @@ from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import usable_key
 from frontier.measure.target import Target, Timeouts
-from frontier.redaction import is_secret_name
+from frontier.redaction import is_secret_name, secret_texts
 
 _PATIENCE = Timeouts()
 
@@ -119,10 +119,12 @@ def _extra_body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise fault("{key} is a mapping sent with every request", "write {temperature: 0}")
     own = [key for key in value if key in _OWN_BODY]
-    if own:
-        raise Faults(
-            *(Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own)
-        )
+    faults = [Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own]
+    if secret_texts(value):
+        what = "{key} holds a secret; secrets come from the environment"
+        faults.append(Fault(what, "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"))
+    if faults:
+        raise Faults(*faults)
     return value
 
 
@@ -225,6 +227,11 @@ class DeploymentConfig(Strict):
         named = [found[1] for value in self.headers.values() if (found := _VARIABLE_VALUE.fullmatch(value))]
         return [*([self.api_key_env] if self.api_key_env else []), *named]
 
+    def hidden(self, environ: Mapping[str, str], key: str | None = None) -> tuple[str, ...]:
+        """The secrets it names, as far as they are set; `key` is what `api_key_file` holds."""
+        named = [environ.get(name, "").strip() for name in self.secret_variables()]
+        return tuple(value for value in (*named, key) if value)
+
     @property
     def is_simulator(self) -> bool:
         """The embedded engine is to be started; `base_url` is known only then."""
@@ -275,7 +282,7 @@ class DeploymentConfig(Strict):
             url or self.base_url,
             model=self.model,
             api=self.api,
-            api_key=key if self.api_key_env is None else _from_environment(self.api_key_env, environ),
+            api_key=key if self.api_key_env is None else from_environment(self.api_key_env, environ),
             headers={key: _header(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
             timeouts=Timeouts(**self.timeouts.model_dump()),
@@ -287,6 +294,7 @@ class DeploymentConfig(Strict):
             dialect=None if self.dialect == "auto" else self.dialect,
             ignore_eos=ignore_eos,
             metrics_urls=self.metrics,
+            hidden=self.hidden(environ, key),
         )
 
     def canonical(self) -> dict[str, Any]:
@@ -296,7 +304,8 @@ class DeploymentConfig(Strict):
         return {key: item for key, item in found.items() if item not in (None, {})}
 
 
-def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
+def from_environment(variable: str, environ: Mapping[str, str]) -> str:
+    """The secret in a variable. MisaskedError when it is not set, or could not be sent."""
     value = environ.get(variable, "").strip()
     if not value:
         raise MisaskedError(f"the environment variable {variable} is not set", f"export {variable}=...")
@@ -305,4 +314,4 @@ def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
 
 def _header(value: str, environ: Mapping[str, str]) -> str:
     found = _VARIABLE_VALUE.fullmatch(value)
-    return value if found is None else _from_environment(found[1], environ)
+    return value if found is None else from_environment(found[1], environ)

@@ -64,6 +64,10 @@ class FinishConfig(Strict):
         """The environment variable that holds the address, if one does."""
         return {self.url[2:-1]} if self.url is not None and self.url.startswith("${") else set()
 
+    def hidden(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The address, where it comes from the environment: most are secrets."""
+        return tuple(value for name in self.variables() if (value := environ.get(name, "").strip()))
+
     def address(self, environ: Mapping[str, str]) -> str | None:
         """The webhook's address; None when its variable is not set."""
         for name in self.variables():
