@@ -9,7 +9,7 @@ they are redacted, then cleaned, and cut last. A cut before would hide the key's
 import base64
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -151,9 +151,10 @@ class Secrets:
         found += [match.span(1) for pattern in (_SCHEME, _USERINFO) for match in pattern.finditer(text)]
         if self.values or self.whole:
             needles = _needles(self)
-            plain = _decoded(text)
-            found += plain.places(needle for needle in needles.exact)
-            found += plain.dense().parts(needles.parts)
+            # Cleaning will take out what is not seen; base64 is wrapped.
+            seen = _decoded(text).without(lambda ch: ch.isprintable() or ch.isspace())
+            found += seen.places(needles.exact)
+            found += seen.without(lambda ch: not ch.isspace()).parts(needles.parts)
         joined: list[tuple[int, int]] = []
         for start, end in sorted(found):
             if joined and start <= joined[-1][1]:
@@ -267,11 +268,11 @@ class _Decoded:
             if lower[i : i + size] in texts
         ]
 
-    def dense(self) -> "_Decoded":
-        """Without white space and what is not seen: base64 is wrapped, and cleaning takes such characters out."""
-        if self.text.isprintable() and " " not in self.text:
+    def without(self, keep: Callable[[str], bool]) -> "_Decoded":
+        """Only the characters to keep."""
+        kept = [i for i, ch in enumerate(self.text) if keep(ch)]
+        if len(kept) == len(self.text):
             return self
-        kept = [i for i, ch in enumerate(self.text) if ch != " " and ch.isprintable()]
         text = "".join([self.text[i] for i in kept])
         return _Decoded(text, [self.starts[i] for i in kept], [self.ends[i] for i in kept])
 
