@@ -65,10 +65,12 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     file = Path(where)
     if not file.is_file():
         raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
+    from frontier.cli.consent import consent_to_reach
     from frontier.config import load_config
     from frontier.measure.keyfile import read_key_file
 
     config = load_config(file.read_text(encoding="utf-8"), where)
+    consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
         raise MisaskedError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
