@@ -29,6 +29,8 @@ LOG_BYTES = 8_000_000
 """A log is turned over at half of this: the newest half at least is kept, in two files."""
 LINE_CHARS = 4_000
 _LONG = 65_536
+_LAST_WORDS = 2.0
+"""Seconds to wait for what a command said last; one that it left behind may hold the pipe open for ever."""
 _SUBREAPER = 36
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -121,18 +123,25 @@ def run(job: Job) -> None:
     """Start the command, wait for the sweep to let go, end the command."""
     log, secrets = Log(Path(job.log)), Secrets(frozenset(job.secrets), frozenset(job.whole))
     _adopt_orphans()
-    child = _start(job.command, log, secrets)
+    child, pump = _start(job.command, log, secrets)
     tell(event="started", pid=child.pid)
-    threading.Thread(target=lambda: tell(event="ended", status=child.wait()), daemon=True).start()
+
+    def watch() -> None:
+        status = child.wait()
+        pump.join(_LAST_WORDS)  # whoever hears of the end looks for the reason in the log
+        tell(event="ended", status=status)
+
+    threading.Thread(target=watch, daemon=True).start()
     while os.read(0, 4096):
         pass
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end(child, job, log, secrets)
+    pump.join(_LAST_WORDS)
     tell(event="stopped")
 
 
-def _start(command: str, log: Log, secrets: Secrets) -> "subprocess.Popen[bytes]":
+def _start(command: str, log: Log, secrets: Secrets) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
     child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
         ["/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -144,14 +153,15 @@ def _start(command: str, log: Log, secrets: Secrets) -> "subprocess.Popen[bytes]
         for line in lines(pipe, secrets):
             log.write(line)
 
-    threading.Thread(target=pump, daemon=True).start()
-    return child
+    pumping = threading.Thread(target=pump, daemon=True)
+    pumping.start()
+    return child, pumping
 
 
 def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) -> None:
     """End a command and all it started."""
     if job.stop is not None:
-        stopping = _start(job.stop, log, secrets)
+        stopping, _ = _start(job.stop, log, secrets)
         with contextlib.suppress(subprocess.TimeoutExpired):
             stopping.wait(job.within)
         _kill_group(stopping.pid, signal.SIGKILL)

@@ -152,3 +152,20 @@ def test_a_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
 
 def test_what_could_harm_a_terminal_goes() -> None:
     assert "title red done" == plain("\x1b]0;x\x07title \x1b[31mred\x1b[0m\x00 \u202edone".encode())
+
+
+@pytest.mark.parametrize("before", [0, 3_990, 3_996, 65_520, 131_060])
+def test_a_key_across_the_cut_of_a_long_line_is_not_kept(before: int, warden: Start, tmp_path: Path) -> None:
+    for key in ("twelve-chars", "tok" + "0123456789abcdef" * 50):
+        (tmp_path / "said").write_text("." * before + key + "." * 70_000)
+        process = warden("cat said; sleep 0.1", secrets=[key])
+        assert ["started", "ended"] == [told(process)["event"], told(process)["event"]]
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(60)
+        log = tmp_path / "a.log"
+        kept = log.read_text().replace("\n", "")
+        assert set(kept) == {".", "*"}
+        assert abs(len(kept) - before - 70_000) < 10
+        assert max(map(len, log.read_text().splitlines())) <= 4_000
+        log.unlink()

@@ -33,9 +33,9 @@ def require_address(url: str) -> None:
     except ValueError as error:
         credentials = "remove them; name the key's variable with  --api-key-env NAME"
         way_out = credentials if str(error) == "holds credentials" else example
-        raise MisaskedError(f"the address {error}", way_out) from None
+        raise MisaskedError(f"the URL {error}", way_out) from None
     if parts.query or parts.fragment:
-        raise MisaskedError("the address has a query or fragment", example)
+        raise MisaskedError("the URL has a query or fragment", example)
 
 
 @dataclass(frozen=True, slots=True)
