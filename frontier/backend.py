@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -11,8 +12,9 @@ from frontier.config import Config, DeploymentConfig
 from frontier.engine.server import SimulatorProcess
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import virtual_trial
-from frontier.errors import AnotherServerError, MeasurementError
+from frontier.errors import AnotherServerError, MeasurementError, MisaskedError
 from frontier.measure.cache import reset_cache, settle_salt
+from frontier.measure.detect import LONGEST_MODEL
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import read_key_file
 from frontier.measure.loop import Progress as Tick
@@ -20,7 +22,9 @@ from frontier.measure.loop import run_trial
 from frontier.measure.open_loop import run_open_trial
 from frontier.measure.preflight import Preflight, calibrate, changed, preflight
 from frontier.measure.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
+from frontier.measure.proxy import Proxies
 from frontier.model import Measurement, Record, Trial
+from frontier.redaction import NO_SECRETS, Secrets, environment_secrets
 
 Sink = Callable[[Record], None]
 
@@ -55,6 +59,10 @@ class Backend(Protocol):
         """Run one trial; every request's record goes to `sink`. AnotherServerError when another server answers now."""
         ...
 
+    def secrets(self) -> Secrets:
+        """What nothing that is kept or said may hold."""
+        ...
+
     async def close(self) -> None:
         """Stop what was started."""
         ...
@@ -84,8 +92,24 @@ class VirtualBackend:
             sink(record)
         return measurement
 
+    def secrets(self) -> Secrets:
+        return NO_SECRETS
+
     async def close(self) -> None:
         pass
+
+
+def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
+    """Every secret that a config names, and those that the environment names as such."""
+    found = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    for deployment in config.deployments:
+        key = None
+        if deployment.api_key_file is not None:
+            with suppress(MisaskedError):  # whoever needs it says why it cannot be read
+                key = read_key_file(Path(deployment.api_key_file))
+        found |= Secrets.of(deployment.hidden(environ, key))
+        found |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
+    return found
 
 
 class HttpBackend:
@@ -116,14 +140,13 @@ class HttpBackend:
             if self._config.prompts != "random":
                 found = await settle_salt(found)
         except MeasurementError as error:
-            raise MeasurementError(target.redact(error.what), error.way_out, retry_after=error.retry_after) from None
+            what = target.secrets.redact(error.what)
+            raise MeasurementError(what, error.way_out, retry_after=error.retry_after) from None
         self._found[deployment.name] = found
-        doubts = tuple(
-            target.redact(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
-        )
+        doubts = tuple(target.said(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn")
         doubts += self._repeats(found)
-        model, identity = target.redact(found.target.model or ""), target.redact(found.identity)
-        return Facts(deployment.name, deployment.endpoint, model, identity, doubts)
+        model = target.said(found.target.model or "", LONGEST_MODEL)
+        return Facts(deployment.name, deployment.endpoint, model, found.identity, doubts)
 
     def _repeats(self, found: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
@@ -151,11 +174,11 @@ class HttpBackend:
             trial,
             found.target,
             self._prompts(trial),
-            sink=self._redacting(trial, sink),
+            sink=sink,
             expected_e2e=expected_e2e,
             on_progress=on_tick,
             stop=stop,
-            identity=found.target.redact(found.identity),
+            identity=found.identity,
         )
 
     async def run_open(
@@ -170,10 +193,10 @@ class HttpBackend:
             found.target,
             self._prompts(trial),
             rate=rate,
-            sink=self._redacting(trial, sink),
+            sink=sink,
             on_progress=on_tick,
             stop=stop,
-            identity=found.target.redact(found.identity),
+            identity=found.identity,
         )
 
     async def _forget(self, found: Preflight) -> None:
@@ -185,22 +208,12 @@ class HttpBackend:
         found = self._found[trial.deployment]
         if (difference := await changed(found)) is not None:
             raise AnotherServerError(
-                f"another server answers at {found.target.base_url}: {found.target.redact(difference)}",
+                f"another server answers at {found.target.base_url}: {difference}",
                 "put the old server back, or begin a run of its own with  -o DIR",
             )
 
-    def _redacting(self, trial: Trial, sink: Sink) -> Sink:
-        """The sink, with no key in any error it is given."""
-        target = self._found[trial.deployment].target
-
-        def redacted(record: Record) -> None:
-            # Words of the server; it may say back what it was sent.
-            error, reason = (said and target.redact(said) for said in (record.error, record.finish_reason))
-            if (error, reason) != (record.error, record.finish_reason):
-                record = replace(record, error=error, finish_reason=reason)
-            sink(record)
-
-        return redacted
+    def secrets(self) -> Secrets:
+        return secrets_of(self._config, self._environ)
 
     async def close(self) -> None:
         for simulator in self._simulators.values():

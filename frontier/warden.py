@@ -18,16 +18,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from frontier.redaction import MASK, redact
+from frontier.redaction import Secrets
 
 LOG_BYTES = 8_000_000
 """A log is turned over at half of this: the newest half at least is kept, in two files."""
-LINE_BYTES = 4_000
+LINE_CHARS = 4_000
+_LONG = 65_536
+_LAST_WORDS = 2.0
+"""Seconds to wait for what a command said last; one that it left behind may hold the pipe open for ever."""
 _SUBREAPER = 36
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -37,30 +40,30 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 class Job:
     """`command` and `stop` are lines for /bin/sh; ending takes at most twice `within` seconds, and five.
 
-    `secrets` names the environment variables whose values are kept out of the log.
+    `secrets` and `whole` are kept out of the log, as `Secrets` has them.
     """
 
     command: str
     log: str
     stop: str | None = None
     within: float = 30.0
-    secrets: tuple[str, ...] = ()
+    secrets: Sequence[str] = field(default=(), repr=False)
+    whole: Sequence[str] = field(default=(), repr=False)
 
 
 class Log:
-    """A file that never grows beyond LOG_BYTES together with its predecessor NAME.1; lines come out cleaned."""
+    """A file that never grows beyond LOG_BYTES together with its predecessor NAME.1."""
 
-    def __init__(self, path: Path, secrets: tuple[str, ...], limit: int = LOG_BYTES) -> None:
-        self._path, self._secrets, self._limit = path, secrets, limit
+    def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
+        self._path, self._limit = path, limit
         self._file: BinaryIO | None = path.open("ab")
         self._size = path.stat().st_size
         self._lock = threading.Lock()
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: str) -> None:
         """One line. A full disk ends the log, not the command."""
-        text = cleaned(line.decode(errors="replace"), self._secrets).encode() + b"\n"
         with self._lock:
-            self._put(text)
+            self._put(line.encode(errors="replace") + b"\n")
 
     def _put(self, text: bytes) -> None:
         if self._file is None:
@@ -84,25 +87,30 @@ class Log:
                 self._file = None
 
 
-def cleaned(line: str, secrets: tuple[str, ...] = ()) -> str:
-    """Without the values of secrets, what looks like one, terminal escapes and control characters."""
-    for secret in secrets:
-        line = line.replace(secret, MASK)
-    return redact(_CONTROL.sub("", _ESCAPES.sub("", line)))
+def plain(line: bytes) -> str:
+    """Without terminal escapes and control characters; what is no UTF-8 can be turned back into its bytes."""
+    return _CONTROL.sub("", _ESCAPES.sub("", line.decode(errors="surrogateescape")))
 
 
-def lines(pipe: IO[bytes]) -> Iterator[bytes]:
-    """What a command says, by lines; a carriage return ends one too, and one too long is cut into several."""
+def lines(pipe: IO[bytes], secrets: Secrets) -> Iterator[str]:
+    """What a command says, by lines, without secrets and escapes. A carriage return ends a line too, and one too long
+    is cut into several: after it was redacted, as half a secret would not be found.
+    """
     rest = b""
     while data := os.read(pipe.fileno(), 65_536):
         *whole, rest = re.split(rb"[\r\n]+", rest + data)
         for line in whole:
-            yield from (line[i : i + LINE_BYTES] for i in range(0, len(line), LINE_BYTES))
-        while len(rest) > LINE_BYTES:
-            yield rest[:LINE_BYTES]
-            rest = rest[LINE_BYTES:]
+            yield from _pieces(secrets.redact(plain(line)))
+        if len(rest) > _LONG:
+            done, left = secrets.split(plain(rest))
+            yield from _pieces(done)
+            rest = left.encode(errors="surrogateescape")
     if rest:
-        yield rest
+        yield from _pieces(secrets.redact(plain(rest)))
+
+
+def _pieces(line: str) -> Iterator[str]:
+    return (line[i : i + LINE_CHARS] for i in range(0, max(1, len(line)), LINE_CHARS))
 
 
 def tell(**facts: Any) -> None:
@@ -113,20 +121,27 @@ def tell(**facts: Any) -> None:
 
 def run(job: Job) -> None:
     """Start the command, wait for the sweep to let go, end the command."""
-    log = Log(Path(job.log), tuple(v for name in job.secrets if len(v := os.environ.get(name, "")) >= 4))
+    log, secrets = Log(Path(job.log)), Secrets(frozenset(job.secrets), frozenset(job.whole))
     _adopt_orphans()
-    child = _start(job.command, log)
+    child, pump = _start(job.command, log, secrets)
     tell(event="started", pid=child.pid)
-    threading.Thread(target=lambda: tell(event="ended", status=child.wait()), daemon=True).start()
+
+    def watch() -> None:
+        status = child.wait()
+        pump.join(_LAST_WORDS)  # whoever hears of the end looks for the reason in the log
+        tell(event="ended", status=status)
+
+    threading.Thread(target=watch, daemon=True).start()
     while os.read(0, 4096):
         pass
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    end(child, job, log)
+    end(child, job, log, secrets)
+    pump.join(_LAST_WORDS)
     tell(event="stopped")
 
 
-def _start(command: str, log: Log) -> "subprocess.Popen[bytes]":
+def _start(command: str, log: Log, secrets: Secrets) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
     child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
         ["/bin/sh", "-c", command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -135,17 +150,18 @@ def _start(command: str, log: Log) -> "subprocess.Popen[bytes]":
     assert pipe is not None
 
     def pump() -> None:
-        for line in lines(pipe):
+        for line in lines(pipe, secrets):
             log.write(line)
 
-    threading.Thread(target=pump, daemon=True).start()
-    return child
+    pumping = threading.Thread(target=pump, daemon=True)
+    pumping.start()
+    return child, pumping
 
 
-def end(child: "subprocess.Popen[bytes]", job: Job, log: Log) -> None:
+def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) -> None:
     """End a command and all it started."""
     if job.stop is not None:
-        stopping = _start(job.stop, log)
+        stopping, _ = _start(job.stop, log, secrets)
         with contextlib.suppress(subprocess.TimeoutExpired):
             stopping.wait(job.within)
         _kill_group(stopping.pid, signal.SIGKILL)
@@ -216,7 +232,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _asked)
     tree = json.loads(sys.stdin.buffer.readline())
-    run(Job(**{**tree, "secrets": tuple(tree.get("secrets", ()))}))
+    run(Job(**tree))
 
 
 if __name__ == "__main__":

@@ -209,3 +209,50 @@ def test_a_mistyped_command_is_answered_with_the_right_one(tmp_path: Path) -> No
     said = frontier("sovle", cwd=tmp_path)
     assert said.code == 2
     assert "Did you mean 'solve'?" in said.err
+
+
+NO_ADDRESSES = (
+    "http://[::1", "http://[]", "http://[::1]x", "http://::1:8000/v1", "http://host:99999", "http://host:0",
+    "http://host:abc", "http://host:80:80", "http://", "http:///v1", "http://:80", "http://a\x01b", "http://a b",
+    "http://xn--", "http://\ud800", "http://a..b", f"http://{'a' * 64}.com", f"http://{'a' * 100_000}", "http://h\\x",
+    "http://%zz/", "http://b\u00fccher.example",
+)  # fmt: skip
+"""What splits into no address, splits and cannot be connected to, or cannot even be encoded."""
+
+
+@pytest.mark.parametrize("where", ["probe", "quick", "init", "set", "proxy"])
+def test_an_address_that_is_none_is_a_mistake_wherever_it_is_given(where: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(endpoint="http://127.0.0.1:9") + "proxy: env\n")
+    for url in NO_ADDRESSES:
+        environ: dict[str, str] = {}
+        arguments: tuple[str, ...] = (where, url)
+        if where == "set":
+            arguments = ("sweep", "sweep.yaml", "--dry-run", "--set", f"endpoint={url}")
+        if where == "proxy":
+            if "\ud800" in url:
+                continue  # no environment holds it
+            arguments, environ = ("probe", "sweep.yaml"), {"http_proxy": url, "no_proxy": ""}
+        said = frontier(*arguments, cwd=tmp_path, here=True, **environ)
+        assert said.code == 2, (url[:60], said)
+        assert said.err.startswith("error: ")
+        assert len(said.err.splitlines()) <= 3
+        assert len(said.err) < 400
+
+
+def test_every_address_of_a_config_that_is_none_is_told_where_it_stands(tmp_path: Path) -> None:
+    for url in NO_ADDRESSES:
+        (tmp_path / "sweep.yaml").write_text(
+            f"shapes: [8/8]\nendpoint: {json.dumps(url)}\nmetrics: [{json.dumps(url)}]\non_finish: {json.dumps(url)}\n"
+        )
+        said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, here=True)
+        assert said.code == 2, (url[:60], said)
+        if len(url) < 1000:
+            assert all(f"sweep.yaml:{line}:" in said.err for line in (2, 3, 4)), said.err
+
+
+@pytest.mark.parametrize("url", ["http://user:hunter2@h", "http://user@h", "http://u:hunter2@[::1", "http://u:hunter2"])
+@pytest.mark.parametrize("command", ["probe", "quick", "init"])
+def test_a_password_in_an_address_is_not_repeated(command: str, url: str, tmp_path: Path) -> None:
+    said = frontier(command, url, cwd=tmp_path, here=True)
+    assert said.code == 2
+    assert "hunter2" not in said.out + said.err

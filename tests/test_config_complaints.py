@@ -190,11 +190,19 @@ ENDPOINTS: list[Row] = [
     ("endpoint: http://h/v1/chat/completions", 11, "endpoint names a route (/chat/completions)",
      "write the address before it: http://h/v1"),
     ("endpoint: http://h/?a=1", 11, "endpoint has a query or fragment", "write it as http://localhost:8000/v1"),
-    ("endpoint: http://", 11, "endpoint: 'http://' is not an address", "write it as http://localhost:8000/v1"),
-    ("endpoint: http://h:99999", 11, "endpoint is not an address", "write it as http://localhost:8000/v1"),
+    ("endpoint: http://", 11, "endpoint: 'http://' is not an address: it has no host",
+     "write it as http://localhost:8000/v1"),
+    ("endpoint: http://h:99999", 11, "endpoint is not an address: its host or port cannot be read",
+     "write it as http://localhost:8000/v1"),
     ("endpoint: 5", 11, "endpoint is an address; this is 5", "write it as http://localhost:8000/v1"),
     ("endpoint: [a]", 11, "endpoint is an address; this is a list", "write it as http://localhost:8000/v1"),
-    ("endpoint: http://a b", 11, "endpoint: 'http://a b' is not an address", "write it as http://localhost:8000/v1"),
+    ("endpoint: http://a b", 11,
+     "endpoint: 'http://a b' is not an address: it holds a space or a character beyond ASCII",
+     "write it as http://localhost:8000/v1"),
+    ("endpoint: 'http://[::1'", 11, "endpoint is not an address: its host or port cannot be read",
+     "write it as http://localhost:8000/v1"),
+    ("endpoint: http://a..b", 11, "endpoint: 'http://a..b' is not an address: its host is not one",
+     "write it as http://localhost:8000/v1"),
 ]  # fmt: skip
 
 SHAPES: list[Row] = [

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from frontier.cli.consent import consent, consent_to_secrets
+from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
 from frontier.errors import MisaskedError
 from frontier.model import Phase
@@ -266,7 +266,7 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     (tmp_path / "sweep.yaml").rename(tmp_path / "run" / "config.yaml")
     said = frontier("sweep", "run/config.yaml", cwd=tmp_path)
     assert said.code == 2
-    assert "would have these commands run on this machine:\n  touch pwned; sleep 60" in said.err
+    assert "run/config.yaml lies in a run directory, and would:\n  run  touch pwned; sleep 60\n" in said.err
     assert "copy it to a file of your own" in said.err
     assert not (tmp_path / "pwned").exists()
 
@@ -279,23 +279,25 @@ def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp
     )
     said = frontier("sweep", "config.yaml", cwd=tmp_path, here=True, CLOUD_KEY="k" * 20, OTHER_KEY="o" * 20)
     assert said.code == 2
-    assert "  $CLOUD_KEY to https://elsewhere.invalid/v1\n  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
-    assert "nobody agreed that config.yaml may send them" in said.err
+    assert "  send  $CLOUD_KEY to https://elsewhere.invalid/v1\n" in said.err
+    assert "  send  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
+    assert "nobody agreed to what config.yaml would do" in said.err
 
 
 def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:
     text = "endpoint: https://mine.invalid/v1\nshapes: [8/8]\nconcurrency: [1]\napi_key_env: CLOUD_KEY\n"
     own, run = tmp_path / "sweep.yaml", tmp_path / "run" / "config.yaml"
     run.parent.mkdir()
+    (run.parent / "manifest.json").write_text("{}")
     for file in (own, run, run.parent / "sweep.yaml"):
         file.write_text(text)
     config = load_config(text, "config.yaml")
-    consent_to_secrets(run, config, own)
+    consent_to_reach(run, config, own)
     own.write_text(text.replace("mine", "other"))
     for begun_with in (own, run.parent / "sweep.yaml", tmp_path / "gone.yaml"):
         with pytest.raises(MisaskedError, match="if the run is yours, go where its config"):
-            consent_to_secrets(run, config, begun_with)
-    consent_to_secrets(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
+            consent_to_reach(run, config, begun_with)
+    consent_to_reach(run, load_config(text.replace("api_key_env: CLOUD_KEY\n", ""), "config.yaml"), None)
 
 
 class Terminal(io.StringIO):
@@ -317,10 +319,10 @@ def test_at_a_terminal_it_is_asked_first_with_every_command_shown(
     config = load_config((tmp_path / "sweep.yaml").read_text(), "sweep.yaml")
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     with contextlib.nullcontext() if run else pytest.raises((MisaskedError, click.Abort)):
-        consent(tmp_path / "sweep.yaml", config)
+        consent_to_sweep(tmp_path / "sweep.yaml", config)
     asked = capsys.readouterr().err
-    assert all(f"  {command}\n" in asked for command in ("./up", "./ready", "./down", "./tell"))
-    assert "run them? [y/N]" in asked
+    assert all(f"  run  {command}\n" in asked for command in ("./up", "./ready", "./down", "./tell"))
+    assert "let it? [y/N]" in asked
 
 
 def test_a_changed_start_command_is_another_deployment() -> None:

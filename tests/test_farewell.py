@@ -113,3 +113,25 @@ def test_who_is_told_decides_nothing_that_is_measured() -> None:
     assert plain.identity() == telling.identity()
     assert FinishConfig(command="./tell.sh") == telling.on_finish
     assert load_config(TINY + "on_finish: ${HOOK}\n", "s").on_finish == FinishConfig(url="${HOOK}")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://a..b/s3cr3t", "http://h:99999/s3cr3t", "s3cr3t", "http://\udcff"]
+)
+def test_a_webhook_that_is_no_address_is_said_and_not_repeated(url: str) -> None:
+    wrong = say_farewell(FinishConfig(url="${HOOK}"), FACTS, {"HOOK": url})
+    assert wrong is not None
+    assert wrong.startswith("on_finish: ")
+    assert "s3cr3t" not in wrong
+
+
+@pytest.mark.parametrize("before", [0, 3, 170])
+def test_what_a_command_says_last_is_redacted_before_it_is_cut(before: int, tmp_path: Path) -> None:
+    key = "k" + "0123456789abcdef" * 40
+    (tmp_path / "said").write_text("." * 16_000 + key + "." * before)
+    wrong = say_farewell(
+        FinishConfig(command=f"cat {tmp_path}/said >&2; exit 4"), FACTS, {"PATH": "/bin", "KEY": key}, {"KEY"}
+    )
+    assert wrong is not None
+    assert "89abcdef" not in wrong
+    assert wrong.endswith("***" + "." * before)

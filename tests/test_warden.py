@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.warden import Log, cleaned
+from frontier.warden import Log, plain
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -130,7 +130,7 @@ def test_how_a_command_ends_is_told_and_what_it_said_is_kept_without_secrets(war
     said = (
         r"""echo "key $MY_KEY"; printf '\033[31mred\033[0m\n10%%\r20%%\n'; echo sk-abcdefghijklmnop123456 >&2; exit 3"""
     )
-    process = warden(said, secrets=["MY_KEY"])
+    process = warden(said, secrets=["hunter2-and-more"])
     assert ["started", "ended"] == [told(process)["event"], (ended := told(process))["event"]]
     assert 3 == ended["status"]
     assert process.stdin is not None
@@ -140,9 +140,9 @@ def test_how_a_command_ends_is_told_and_what_it_said_is_kept_without_secrets(war
 
 
 def test_a_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
-    log = Log(tmp_path / "a.log", (), limit=2_000)
+    log = Log(tmp_path / "a.log", limit=2_000)
     for i in range(1_000):
-        log.write(b"line %d" % i)
+        log.write(f"line {i}")
     log.close()
     files = sorted(tmp_path.iterdir())
     assert ["a.log", "a.log.1"] == [f.name for f in files]
@@ -151,4 +151,21 @@ def test_a_log_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
 
 
 def test_what_could_harm_a_terminal_goes() -> None:
-    assert "title red done" == cleaned("\x1b]0;x\x07title \x1b[31mred\x1b[0m\x00 \u202edone")
+    assert "title red done" == plain("\x1b]0;x\x07title \x1b[31mred\x1b[0m\x00 \u202edone".encode())
+
+
+@pytest.mark.parametrize("before", [0, 3_990, 3_996, 65_520, 131_060])
+def test_a_key_across_the_cut_of_a_long_line_is_not_kept(before: int, warden: Start, tmp_path: Path) -> None:
+    for key in ("twelve-chars", "tok" + "0123456789abcdef" * 50):
+        (tmp_path / "said").write_text("." * before + key + "." * 70_000)
+        process = warden("cat said; sleep 0.1", secrets=[key])
+        assert ["started", "ended"] == [told(process)["event"], told(process)["event"]]
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(60)
+        log = tmp_path / "a.log"
+        kept = log.read_text().replace("\n", "")
+        assert set(kept) == {".", "*"}
+        assert abs(len(kept) - before - 70_000) < 10
+        assert max(map(len, log.read_text().splitlines())) <= 4_000
+        log.unlink()

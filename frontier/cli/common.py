@@ -20,13 +20,10 @@ def harmless(text: str) -> str:
     """Text that may hold a stranger's words, for a terminal: without control and format characters (escape sequences,
     overrides of the writing direction) and without secrets, by their form or by the environment's values.
     """
-    from frontier.redaction import is_secret_name, redact
+    from frontier.redaction import Secrets, environment_secrets
 
-    for name, value in os.environ.items():
-        # GIT_AUTHOR_NAME and SSH_AUTH_SOCK are not secrets.
-        if len(value) >= 8 and value[0] != "/" and is_secret_name(name) and "AUTHOR_" not in name:
-            text = text.replace(value, "***")
-    return "".join(ch for ch in redact(text) if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
+    text = Secrets.of((), environment_secrets(os.environ)).redact(text)
+    return "".join(ch for ch in text if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
 
 
 def say(text: str = "") -> None:

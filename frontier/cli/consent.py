@@ -1,49 +1,58 @@
-"""What is asked first: a config in a run directory may be anybody's, and so may what it would run and send."""
+"""Consent: a config in a run directory may be anybody's, so what it would run, read and send is asked about first."""
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from frontier.cli.common import say
 from frontier.config import Config, load_config
+from frontier.config.yamltext import MAX_BYTES
 from frontier.errors import MisaskedError
 
 
-def consent(config_file: Path, config: Config) -> None:
+def consent_to_sweep(config_file: Path, config: Config) -> None:
     """Before a sweep. MisaskedError where the config is not evidently the user's own and nobody says yes."""
-    if not (config_file.absolute().parent / "manifest.json").exists():
-        return
-    if config.commands:
-        _ask(config_file, "these commands run on this machine", config.commands, "run")
-    consent_to_secrets(config_file, config)
+    if _in_a_run(config_file):
+        _ask(config_file, [one.text for one in config.effects])
 
 
-def consent_to_secrets(config_file: Path, config: Config, begun_with: Path | None = None) -> None:
-    """Before anything is sent as a run's own config says. Where the file that the run says it was begun with is here,
-    outside the run, and sends the same to the same servers, the user has agreed already.
+def consent_to_reach(config_file: Path, config: Config, begun_with: Path | None = None) -> None:
+    """Before anything is sent as a run's own config says, by a command that runs none of its commands. Where the file
+    that the run says it was begun with is here, outside the run, and does the same, the user has agreed already.
     """
-    if config.secrets and not (begun_with is not None and set(config.secrets) <= _sent_by(begun_with, config_file)):
-        lines = [f"{secret} to {endpoint}" for secret, endpoint in config.secrets]
-        _ask(config_file, "these secrets sent", lines, "send", begun_with)
+    if not _in_a_run(config_file):
+        return
+    wanted = [one.text for one in config.effects if one.by != "sweep"]
+    if begun_with is None or not set(wanted) <= _agreed(begun_with, config_file):
+        _ask(config_file, wanted, begun_with)
 
 
-def _sent_by(own: Path, foreign: Path) -> set[tuple[str, str]]:
-    """What a file of the user's sends; nothing when it lies in a run itself or cannot be read."""
-    if (own.absolute().parent / "manifest.json").exists() or own.absolute().is_relative_to(foreign.absolute().parent):
+def _in_a_run(file: Path) -> bool:
+    """It lies in a run directory, or is a link into one."""
+    return any((one.parent / "manifest.json").exists() for one in (file.absolute(), file.resolve()))
+
+
+def _agreed(own: Path, foreign: Path) -> set[str]:
+    """What a file of the user's does; nothing when it lies in a run itself or cannot be read."""
+    if not own.is_file() or own.stat().st_size > MAX_BYTES:
+        return set()
+    if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
-        return set(load_config(own.read_text(), str(own)).secrets)
+        return {one.text for one in load_config(own.read_text(), str(own)).effects}
     except (OSError, UnicodeDecodeError, MisaskedError):
         return set()
 
 
-def _ask(file: Path, what: str, lines: Iterable[str], act: str, begun_with: Path | None = None) -> None:
-    say(f"{file} lies in a run directory, and would have {what}:\n" + "\n".join(f"  {line}" for line in lines))
-    if sys.stdin.isatty() and click.confirm(f"{act} them?", err=True):
+def _ask(file: Path, wanted: list[str], begun_with: Path | None = None) -> None:
+    if not wanted:
+        return
+    lines = [line for text in wanted for line in ("  " + text.replace("\n", "\n       ")).splitlines()]
+    say(f"{file} lies in a run directory, and would:\n" + "\n".join(lines))
+    if sys.stdin is not None and sys.stdin.isatty() and click.confirm("let it?", err=True):
         return
     way_out = "read it, then copy it to a file of your own and name that"
     if begun_with is not None:
         way_out = f"if the run is yours, go where its config {begun_with} is, or answer at a terminal"
-    raise MisaskedError(f"nobody agreed that {file} may {act} them", way_out)
+    raise MisaskedError(f"nobody agreed to what {file} would do", way_out)

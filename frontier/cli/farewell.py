@@ -19,10 +19,12 @@ def farewell(
     """Run the config's on_finish, if it has one. Whatever goes wrong is said and changes nothing."""
     if config.on_finish is None:
         return
+    from frontier.backend import secrets_of
     from frontier.sweep.farewell import say_farewell
 
     secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
-    wrong = say_farewell(config.on_finish, _facts(path, end, code, decisions, reason), os.environ, secrets)
+    facts = _facts(path, end, code, decisions, reason)
+    wrong = say_farewell(config.on_finish, facts, os.environ, secrets, secrets_of(config, os.environ))
     if wrong is not None:
         say(f"warning: {wrong}")
 

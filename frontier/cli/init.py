@@ -3,6 +3,7 @@
 import click
 
 from frontier.cli.common import answer
+from frontier.config.values import SIMULATOR
 
 
 @click.command("init")
@@ -16,9 +17,9 @@ def command(url: str, model: str | None) -> None:
       frontier init http://localhost:8000/v1 > sweep.yaml
       frontier init simulator > sim.yaml
     """
-    from frontier.errors import MisaskedError
+    from frontier.measure.target import require_address
     from frontier.template import commented_config
 
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        raise MisaskedError("the address holds credentials", "remove them; the config names the key's variable")
+    if url != SIMULATOR:
+        require_address(url)
     answer(commented_config(url, model).rstrip("\n"))

@@ -43,7 +43,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     trees = []
     for name, target in _targets(url, model, api_key_env).items():
         found = run(probe(target, wait=patience))
-        checks = [dataclasses.replace(check, detail=target.redact(check.detail)) for check in found]
+        checks = [dataclasses.replace(check, detail=target.secrets.redact(check.detail)) for check in found]
         usable = all(check.state != "fail" for check in checks)
         trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
         if not as_json:
@@ -65,10 +65,12 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     file = Path(where)
     if not file.is_file():
         raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
+    from frontier.cli.consent import consent_to_reach
     from frontier.config import load_config
     from frontier.measure.keyfile import read_key_file
 
     config = load_config(file.read_text(encoding="utf-8"), where)
+    consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
         raise MisaskedError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
@@ -111,9 +113,9 @@ def read_key(name: str | None) -> str | None:
     """The key in the environment variable `name`. MisaskedError when it is not set."""
     if name is None:
         return None
-    if not os.environ.get(name):
-        raise MisaskedError(f"the environment variable {name} is not set", f"export {name}=...")
-    return os.environ[name]
+    from frontier.config.deployment import from_environment
+
+    return from_environment(name, os.environ)
 
 
 def seconds(text: str | None) -> float:

@@ -104,8 +104,8 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
     try:
         found = run(preflight(target, pick=True))
     except MeasurementError as error:
-        raise MeasurementError(target.redact(error.what), error.way_out) from None
-    say(f"model   {found.target.model} on {found.identity}")
+        raise MeasurementError(target.secrets.redact(error.what), error.way_out) from None
+    say(f"model   {target.said(found.target.model or '')} on {found.identity}")
     return found
 
 

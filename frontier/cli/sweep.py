@@ -53,7 +53,7 @@ def command(
       frontier sweep sweep.yaml --add-concurrency 48,96
     """
     from frontier.cli.asked import read_asked
-    from frontier.cli.consent import consent
+    from frontier.cli.consent import consent_to_sweep
     from frontier.plan import make_plan
 
     asked = read_asked(config_file, output, settings, until, add, only, prometheus)
@@ -64,7 +64,7 @@ def command(
         from frontier.cli.planning import dry_run as tell
 
         return tell(asked.config, plan, asked.run, as_json)
-    consent(config_file, asked.config)
+    consent_to_sweep(config_file, asked.config)
     return _sweep(asked, plan, config_file, output, prometheus, as_json)
 
 

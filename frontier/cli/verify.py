@@ -52,7 +52,7 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
       frontier verify runs/llama8b --load 80%
     """
     from frontier.analyze import sla as solver
-    from frontier.cli.consent import consent_to_secrets
+    from frontier.cli.consent import consent_to_reach
     from frontier.config import parse_sla
     from frontier.present.tables import decision_table
     from frontier.present.verified import verified_json, verified_text
@@ -67,7 +67,9 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
         answer_json(verified_json([])) if as_json else answer(decision_table(decisions))
         return solver.exit_code(decisions)
     begun_with = found.manifest.get("config_file")
-    consent_to_secrets(found.path / "config.yaml", found.config, None if begun_with is None else Path(begun_with))
+    consent_to_reach(
+        found.path / "config.yaml", found.config, Path(begun_with) if isinstance(begun_with, str) else None
+    )
     done = _measure(found, wanted)
     answer_json(verified_json(done)) if as_json else answer(verified_text(done))
     if len(done) < len(wanted):

@@ -9,7 +9,20 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, mod
 from frontier.config import quantities, values
 from frontier.config.faults import Fault, Faults, fault, shown
 from frontier.config.hardware import HardwareConfig, named_hardware
-from frontier.config.kinds import Name, Strict, Text, Truth, Wait, duration_in, one_of
+from frontier.config.kinds import (
+    Command,
+    Name,
+    SentFile,
+    Strict,
+    Text,
+    TlsFile,
+    Truth,
+    Variable,
+    Wait,
+    duration_in,
+    one_of,
+)
+from frontier.config.uses import ASK, PLAIN, PROXY, SEND_NAMED, VARIABLE
 from frontier.config.values import SIMULATOR
 from frontier.engine.light import Light
 from frontier.engine.pool_light import light_of
@@ -18,7 +31,7 @@ from frontier.errors import MisaskedError
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.keyfile import usable_key
 from frontier.measure.target import Target, Timeouts
-from frontier.redaction import is_secret_name
+from frontier.redaction import is_secret_name, secret_texts
 
 _PATIENCE = Timeouts()
 
@@ -36,9 +49,9 @@ class TlsConfig(Strict):
     """How an https endpoint is trusted, and the certificate shown to it (paths of PEM files)."""
 
     verify: Truth = True
-    ca: Text | None = None
-    cert: Text | None = None
-    key: Text | None = None
+    ca: TlsFile | None = None
+    cert: TlsFile | None = None
+    key: TlsFile | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -52,14 +65,14 @@ class TlsConfig(Strict):
 class ReadyConfig(Strict):
     """When a started server is ready: `command` ends with 0 (without one: when it answers), `within` seconds."""
 
-    command: Annotated[str, PlainValidator(values.command)] | None = None
+    command: Command | None = None
     within: Wait = 900.0
 
 
 class StopConfig(Strict):
     """How a started server is ended: by `command` first, if any; `within` seconds before it is killed."""
 
-    command: Annotated[str, PlainValidator(values.command)] | None = None
+    command: Command | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
 
@@ -67,7 +80,6 @@ def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
 
 
-_VARIABLE_VALUE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
 _OWN_BODY = {
     "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
@@ -90,7 +102,7 @@ def _headers(value: Any) -> dict[str, str]:
             faults.append(Fault(f"{shown(key)} is not the name of a header", None, (key,), at_key=True))
         elif key.lower() in _OWN_HEADERS:
             faults.append(Fault(f"the header {key} is set by the measurement", "remove it", (key,), at_key=True))
-        elif is_secret_name(key) and not _VARIABLE_VALUE.fullmatch(text):
+        elif is_secret_name(key) and not VARIABLE.fullmatch(text):
             way_out = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
             faults.append(Fault(f"the header {key} holds a secret; secrets come from the environment", way_out, (key,)))
     if faults:
@@ -119,10 +131,12 @@ def _extra_body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise fault("{key} is a mapping sent with every request", "write {temperature: 0}")
     own = [key for key in value if key in _OWN_BODY]
-    if own:
-        raise Faults(
-            *(Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own)
-        )
+    faults = [Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own]
+    if secret_texts(value):
+        what = "{key} holds a secret; secrets come from the environment"
+        faults.append(Fault(what, "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"))
+    if faults:
+        raise Faults(*faults)
     return value
 
 
@@ -164,24 +178,24 @@ class DeploymentConfig(Strict):
     """Where load is sent, and what the numbers are divided by. `price` is dollars per hour for the whole deployment."""
 
     name: Name = "default"
-    endpoint: Annotated[str, PlainValidator(values.endpoint)]
+    endpoint: Annotated[str, PlainValidator(values.endpoint), PLAIN]
     model: Text | None = None
-    api: Annotated[Api, one_of("auto", "completions", "chat")] = "auto"
-    dialect: Annotated[str, one_of("auto", *DIALECTS)] = "auto"
-    api_key_env: Annotated[str, PlainValidator(values.variable)] | None = None
-    api_key_file: Text | None = None
-    headers: Annotated[Mapping[str, str], PlainValidator(_headers)] = Field(default_factory=dict)
-    extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body)] = Field(default_factory=dict)
-    metrics: Annotated[tuple[str, ...], PlainValidator(_metrics)] = ()
+    api: Annotated[Api, one_of("auto", "completions", "chat"), PLAIN] = "auto"
+    dialect: Annotated[str, one_of("auto", *DIALECTS), PLAIN] = "auto"
+    api_key_env: Variable | None = None
+    api_key_file: SentFile | None = None
+    headers: Annotated[Mapping[str, str], PlainValidator(_headers), SEND_NAMED] = Field(default_factory=dict)
+    extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body), PLAIN] = Field(default_factory=dict)
+    metrics: Annotated[tuple[str, ...], PlainValidator(_metrics), ASK] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
-    proxy: Annotated[Literal["none", "env"], one_of("none", "env")] = "none"
+    proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
     gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
     price: Annotated[float | None, PlainValidator(_price)] = None
     quality: Annotated[float, PlainValidator(lambda v: values.number(v, -1e9, 1e9))] | None = None
-    simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator)] | None = None
-    start: Annotated[str, PlainValidator(values.command)] | None = None
+    simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator), PLAIN] | None = None
+    start: Command | None = None
     ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
     stop: Annotated[StopConfig, BeforeValidator(_as_command)] = StopConfig()
 
@@ -215,15 +229,15 @@ class DeploymentConfig(Strict):
             raise Faults(*faults)
         return self
 
-    @property
-    def commands(self) -> tuple[str, ...]:
-        """The commands that a sweep of it would run on this machine."""
-        return tuple(c for c in (self.start, self.ready.command, self.stop.command) if c is not None)
-
     def secret_variables(self) -> list[str]:
         """The environment variables it names, whose values are secrets."""
-        named = [found[1] for value in self.headers.values() if (found := _VARIABLE_VALUE.fullmatch(value))]
+        named = [found[1] for value in self.headers.values() if (found := VARIABLE.fullmatch(value))]
         return [*([self.api_key_env] if self.api_key_env else []), *named]
+
+    def hidden(self, environ: Mapping[str, str], key: str | None = None) -> tuple[str, ...]:
+        """The secrets it names, as far as they are set; `key` is what `api_key_file` holds."""
+        named = [environ.get(name, "").strip() for name in self.secret_variables()]
+        return tuple(value for value in (*named, key) if value)
 
     @property
     def is_simulator(self) -> bool:
@@ -275,7 +289,7 @@ class DeploymentConfig(Strict):
             url or self.base_url,
             model=self.model,
             api=self.api,
-            api_key=key if self.api_key_env is None else _from_environment(self.api_key_env, environ),
+            api_key=key if self.api_key_env is None else from_environment(self.api_key_env, environ),
             headers={key: _header(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
             timeouts=Timeouts(**self.timeouts.model_dump()),
@@ -287,6 +301,7 @@ class DeploymentConfig(Strict):
             dialect=None if self.dialect == "auto" else self.dialect,
             ignore_eos=ignore_eos,
             metrics_urls=self.metrics,
+            hidden=self.hidden(environ, key),
         )
 
     def canonical(self) -> dict[str, Any]:
@@ -296,7 +311,8 @@ class DeploymentConfig(Strict):
         return {key: item for key, item in found.items() if item not in (None, {})}
 
 
-def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
+def from_environment(variable: str, environ: Mapping[str, str]) -> str:
+    """The secret in a variable. MisaskedError when it is not set, or could not be sent."""
     value = environ.get(variable, "").strip()
     if not value:
         raise MisaskedError(f"the environment variable {variable} is not set", f"export {variable}=...")
@@ -304,5 +320,5 @@ def _from_environment(variable: str, environ: Mapping[str, str]) -> str:
 
 
 def _header(value: str, environ: Mapping[str, str]) -> str:
-    found = _VARIABLE_VALUE.fullmatch(value)
-    return value if found is None else _from_environment(found[1], environ)
+    found = VARIABLE.fullmatch(value)
+    return value if found is None else from_environment(found[1], environ)

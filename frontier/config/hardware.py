@@ -8,6 +8,7 @@ from pydantic import PlainValidator
 from frontier.config import quantities, values
 from frontier.config.faults import fault
 from frontier.config.kinds import Strict, Text, one_of, whole_in
+from frontier.config.uses import PLAIN
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware
 from frontier.engine.light import Carded, Light, Stated
@@ -69,14 +70,14 @@ class HardwareConfig(Strict):
     tflops_fp8: Tera | None = None
     tflops_fp4: Tera | None = None
     link: Annotated[float, PlainValidator(quantities.bandwidth)] | None = None
-    model: Annotated[ModelCard, PlainValidator(_card)] | None = None
-    precision: Annotated[str, one_of(*WEIGHT_BYTES)] | None = None
-    kv_precision: Annotated[str, one_of(*KV_BYTES)] | None = None
+    model: Annotated[ModelCard, PlainValidator(_card), PLAIN] | None = None
+    precision: Annotated[str, one_of(*WEIGHT_BYTES), PLAIN] | None = None
+    kv_precision: Annotated[str, one_of(*KV_BYTES), PLAIN] | None = None
     max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
     weights: Annotated[float, PlainValidator(quantities.size)] | None = None
     kv_per_token: Annotated[float, PlainValidator(quantities.small_size)] | None = None
-    speculation: Annotated[Speculation, PlainValidator(_speculation)] | None = None
-    power: Annotated[quantities.Watts, PlainValidator(quantities.power)] | None = None
+    speculation: Annotated[Speculation, PlainValidator(_speculation), PLAIN] | None = None
+    power: Annotated[quantities.Watts, PlainValidator(quantities.power), PLAIN] | None = None
 
     def gpu(self) -> Hardware | None:
         """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""

@@ -13,9 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 from frontier.config import settings, values
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.faults import Fault, Faults, fault
-from frontier.config.kinds import Dollars, Name, Strict, Text, Truth, duration_in, whole_in
+from frontier.config.kinds import Command, Dollars, Name, SentFile, Strict, Truth, duration_in, whole_in
 from frontier.config.quantities import MONTH, duration, long, moment
 from frontier.config.slatext import NEEDS_LIMITS, Tiers, known_metric, read_tiers
+from frontier.config.uses import PLAIN, POST, Effect, effects
 from frontier.errors import Complaint
 from frontier.metrics import ENERGY, metric
 from frontier.model import Limit, Shape
@@ -39,7 +40,7 @@ class BudgetConfig(Strict):
     requests: Annotated[int, whole_in(1, 10**9)] | None = None
     tokens: Annotated[int, whole_in(1, 10**12)] | None = None
     cost: Dollars | None = None
-    until: Annotated[str, PlainValidator(moment)] | None = None
+    until: Annotated[str, PlainValidator(moment), PLAIN] | None = None
 
     @property
     def limited(self) -> bool:
@@ -50,8 +51,8 @@ class BudgetConfig(Strict):
 class FinishConfig(Strict):
     """Who is told when the sweep has ended: a command, or a webhook at `url`; `within` seconds."""
 
-    command: Annotated[str, PlainValidator(values.command)] | None = None
-    url: Annotated[str, PlainValidator(values.webhook)] | None = None
+    command: Command | None = None
+    url: Annotated[str, PlainValidator(values.webhook), POST] | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
     @model_validator(mode="after")
@@ -63,6 +64,10 @@ class FinishConfig(Strict):
     def variables(self) -> set[str]:
         """The environment variable that holds the address, if one does."""
         return {self.url[2:-1]} if self.url is not None and self.url.startswith("${") else set()
+
+    def hidden(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The address, where it comes from the environment: most are secrets."""
+        return tuple(value for name in self.variables() if (value := environ.get(name, "").strip()))
 
     def address(self, environ: Mapping[str, str]) -> str | None:
         """The webhook's address; None when its variable is not set."""
@@ -138,10 +143,13 @@ class Config(Strict):
         tuple[Annotated[Shape, PlainValidator(settings.shape)], ...],
         BeforeValidator(_one_or_many),
         AfterValidator(_shapes),
+        PLAIN,
     ]
     concurrency: Annotated[tuple[int, ...], PlainValidator(settings.concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
-    tiers: Annotated[Tiers, PlainValidator(read_tiers)] = Field(default=(), alias="sla")
-    given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives)] | None = Field(None, alias="objectives")
+    tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
+    given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
+        None, alias="objectives"
+    )
     requests: Annotated[int, whole_in(1, 1_000_000)] = 300
     repeats: Annotated[int, whole_in(1, 100)] = 3
     warmup: Annotated[float, PlainValidator(_warmup)] = WARMUP_AUTO
@@ -150,7 +158,7 @@ class Config(Strict):
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] = 3
     on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
-    prompts: Text = "random"
+    prompts: SentFile = "random"
     ignore_eos: Truth = True
     seed: Annotated[int, whole_in(0, 2**53)] = 1
     marginal_gain: Truth = True
@@ -183,18 +191,12 @@ class Config(Strict):
         return self._warnings
 
     @property
-    def commands(self) -> tuple[str, ...]:
-        """The commands that a sweep would run on this machine."""
-        own = self.on_finish.command if self.on_finish is not None else None
-        listed = [c for d in self.deployments for c in d.commands]
-        return tuple(dict.fromkeys([*listed, *([own] if own is not None else [])]))
-
-    @property
-    def secrets(self) -> tuple[tuple[str, str], ...]:
-        """Where each secret would be sent: the name of its variable or file, and the endpoint."""
-        named = [(f"${name}", d.endpoint) for d in self.deployments for name in d.secret_variables()]
-        files = [(d.api_key_file, d.endpoint) for d in self.deployments if d.api_key_file is not None]
-        return tuple(dict.fromkeys([*named, *files]))
+    def effects(self) -> tuple[Effect, ...]:
+        """All that it makes a command run, read and send, beside the load itself."""
+        reached = [d for d in self.deployments if not d.is_simulator]
+        everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
+        own = [one for one in effects(self, everywhere) if reached or one.by == "sweep"]
+        return tuple(dict.fromkeys([*(one for d in self.deployments for one in effects(d, d.endpoint)), *own]))
 
     def window_requests(self, concurrency: int) -> int:
         """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""

@@ -6,8 +6,8 @@ message stands for the key it is found under, which only the caller knows.
 
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
+from frontier.address import read_address
 from frontier.config.faults import fault, is_number, nearest, shown
 from frontier.redaction import looks_like_a_key, looks_random
 
@@ -65,13 +65,10 @@ def webhook(value: Any) -> str:
     if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
         return text
     try:
-        parts = urlsplit(text)
-        host, user = parts.hostname, parts.username or parts.password
-    except ValueError:
-        raise fault("{key} is not an address", way_out) from None
-    if not host or not re.fullmatch(r"https?://[\x21-\x7e]{1,500}", text):
-        raise fault("{key} is not an address", way_out)
-    if user is not None or parts.query or looks_like_a_key(text) or looks_random(parts.path):
+        parts = read_address(text, credentials=True)
+    except ValueError as error:
+        raise fault(f"{{key}} {error}", way_out) from None
+    if "@" in parts.netloc or parts.query or looks_like_a_key(text) or looks_random(parts.path):
         raise fault("{key} holds what looks like a secret", way_out)
     return text
 
@@ -120,6 +117,16 @@ def variable(value: Any) -> str:
     raise fault(what, "put the key into the environment and its variable's name here:  {key}: OPENAI_API_KEY")
 
 
+def _address_hint(text: str, wrong: str, example: str) -> str:
+    if wrong == "holds credentials":
+        return "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY"
+    if not wrong.startswith("does not start"):
+        return example
+    plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
+    hint = nearest(text, (SIMULATOR,)) if "." not in text and ":" not in text else ""
+    return hint if hint.startswith("did") else f"write http://{text}" if plain and len(text) < 200 else example
+
+
 def endpoint(value: Any) -> str:
     """'simulator', or an http(s) address without credentials, query or route, without its trailing slash."""
     example = "write it as http://localhost:8000/v1"
@@ -129,19 +136,11 @@ def endpoint(value: Any) -> str:
         raise fault(f"{{key}} is an address; this is {shown(value)}", example)
     text = value.strip()
     try:
-        parts = urlsplit(text)
-        port, host, user = parts.port, parts.hostname, parts.username or parts.password
-    except ValueError:
-        raise fault("{key} is not an address", example) from None
-    if user is not None or "@" in parts.netloc:
-        raise fault("{key} holds credentials", "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY")
-    if parts.scheme not in ("http", "https"):
-        plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
-        hint = nearest(text, (SIMULATOR,)) if "." not in text and ":" not in text else ""
-        way_out = hint if hint.startswith("did") else f"write http://{text}" if plain and len(text) < 200 else example
-        raise fault(f"{{key}}: {shown(text)} does not start with http:// or https://", way_out)
-    if not host or port == 0 or not re.fullmatch(r"[\x21-\x7e]+", text) or len(text) > 500:
-        raise fault(f"{{key}}: {shown(text)} is not an address", example)
+        parts = read_address(text)
+    except ValueError as error:
+        # What cannot be read may hold a password: it is not repeated.
+        named = "{key}" if "credentials" in str(error) or "read" in str(error) else f"{{key}}: {shown(text)}"
+        raise fault(f"{named} {error}", _address_hint(text, str(error), example)) from None
     if parts.query or parts.fragment:
         raise fault("{key} has a query or fragment", example)
     for route in ("/chat/completions", "/completions", "/models", "/responses"):

@@ -19,9 +19,11 @@ from yarl import URL
 
 from frontier.errors import MisaskedError
 from frontier.measure.direct import Direct, Lane
+from frontier.measure.proxy import Proxies
 from frontier.measure.target import Target, Timeouts
 from frontier.measure.wire import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies, tracing
 from frontier.model import Outcome
+from frontier.redaction import NO_SECRETS, Secrets
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
@@ -50,6 +52,11 @@ class Exchange:
     task: "asyncio.Task[Any] | None" = None
     tape: Tape | None = None
     cut: tuple[Outcome, str] | None = None
+    secrets: Secrets = NO_SECRETS
+
+    def said(self, text: str, longest: int = 300) -> str:
+        """What the server says, safe to repeat and to keep."""
+        return self.secrets.said(text, longest)
 
     def overdue(self, now: float, limits: Timeouts) -> str | None:
         """Which limit has passed, in words; None while all is well."""
@@ -80,6 +87,9 @@ class Client:
         self.opened = 0
         self.resent = 0
         self._headers = target.request_headers()
+        self._proxies = Proxies.of_environment() if target.trust_env else Proxies()
+        self._proxies.options(URL(target.base_url))
+        self._secrets = target.secrets | self._proxies.secrets
         self._taping = taping
         self._lines: set[asyncio.Transport] = set()
         self._session: aiohttp.ClientSession | None = None
@@ -119,7 +129,6 @@ class Client:
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
-            trust_env=self.target.trust_env,
             timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -144,7 +153,7 @@ class Client:
 
     async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
         assert self._session is not None, "use the client as a context manager"
-        flight = Exchange(self.clock(), task=asyncio.current_task())
+        flight = Exchange(self.clock(), task=asyncio.current_task(), secrets=self._secrets)
         self.flights.add(flight)
         timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._late, flight, limit)
         try:
@@ -223,7 +232,8 @@ class Client:
         LINE.set(line)
         data = None if body is None else TimedBody(body, line, self.clock)
         try:
-            async with session.request(method, url, data=data, allow_redirects=False) as response:
+            way = self._proxies.options(URL(url))
+            async with session.request(method, url, data=data, allow_redirects=False, **way) as response:
                 flight.status, flight.headers = response.status, response.headers
                 if line.tape is not None and line.tape.used:
                     await _until_end(flight, line.tape, response.content)
@@ -290,7 +300,7 @@ async def _until_end(flight: Exchange, tape: Tape, content: aiohttp.StreamReader
             try:
                 tape.unpack()
             except FramingError as error:
-                flight.cut = Outcome.PROTOCOL, str(error)
+                flight.cut = Outcome.PROTOCOL, flight.said(str(error))
 
 
 def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
@@ -316,7 +326,7 @@ def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
 
 def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
     """Which of the outcomes an exception of the HTTP stack is, and a sentence about it."""
-    text = str(error) or type(error).__name__
+    text = flight.said(str(error)) or type(error).__name__
     if getattr(error, "errno", None) in _OURS or getattr(error.__cause__, "errno", None) in _OURS:
         return Outcome.CLIENT, f"this machine ran out of something: {text}"
     match error:
@@ -325,7 +335,7 @@ def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
         case aiohttp.ClientProxyConnectionError():
             return Outcome.CONNECT, f"the proxy {error.host}:{error.port} cannot be reached"
         case aiohttp.ClientHttpProxyError():
-            return Outcome.CONNECT, f"the proxy refuses: HTTP {error.status} {error.message[:100]}"
+            return Outcome.CONNECT, f"the proxy refuses: HTTP {error.status} {flight.said(error.message, 100)}"
         case aiohttp.ClientConnectorError():
             return Outcome.CONNECT, text
         case TimeoutError():
@@ -341,5 +351,5 @@ def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
             when = "before the first byte" if flight.status is None else "while streaming"
             return Outcome.STREAM_ERROR, f"the connection was closed {when}"
         case aiohttp.ClientResponseError() | aiohttp.ClientPayloadError():
-            return Outcome.PROTOCOL, f"not a proper HTTP answer: {text[:200]}"
+            return Outcome.PROTOCOL, f"not a proper HTTP answer: {text}"
     return Outcome.CONNECT, text

@@ -18,6 +18,11 @@ _OWNERS = {
 _PREFIXES = {b"vllm:": "vllm", b"sglang:": "sglang", b"llamacpp:": "llamacpp", b"tgi_": "tgi", b"trtllm_": "trtllm"}
 
 
+LONGEST_MODEL = 400
+"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is not asked for."""
+LONGEST_VERSION = 120
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who the server says it is; two trials on different identities are not one server."""
@@ -49,17 +54,24 @@ async def detect(client: Client, models: Any = None) -> Identity:
     version = answer(await client.get("/version"))
     version_text = str(version["version"]) if isinstance(version, dict) and version.get("version") else None
     name = owner(models) or await _by_routes(client, version_text is not None)
-    said = version_text or (await _version_elsewhere(client, name))
+    said = client.target.said(version_text or (await _version_elsewhere(client, name)) or "", LONGEST_VERSION)
     return Identity(name, f"{name} {said}" if said else name)
+
+
+def listed_models(listed: Any) -> list[dict[str, Any]]:
+    """The rows of an answer of /v1/models that name a model."""
+    return [row for row in _rows(listed, "data") if isinstance(row.get("id"), str) and len(row["id"]) <= LONGEST_MODEL]
 
 
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
     """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
+    listed = set(models)
     if dialect == "ollama":
         rows = _rows(answer(await client.get("/api/ps")), "models")
-        return tuple(str(row.get("model")) for row in rows if row.get("model") in models)[:1]
-    rows = _rows(answer(await client.get("/v1/models")), "data")
-    return tuple(str(row.get("id")) for row in rows if row.get("parent") is None and row.get("id") in models)
+        names = [row["model"] for row in rows if isinstance(row.get("model"), str)]
+        return tuple(name for name in names if name in listed)[:1]
+    rows = listed_models(answer(await client.get("/v1/models")))
+    return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
 
 
 def _rows(said: Any, key: str) -> list[dict[str, Any]]:

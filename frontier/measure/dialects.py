@@ -13,10 +13,13 @@ from typing import Any, Literal
 import orjson
 
 from frontier.model import FINISHED
+from frontier.redaction import MOST
 
 Content = str | list[int]
 NOTHING, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
+_SEEN = 2 * MOST
+"""Bytes of an event that is not understood. More than of its words is looked at: they are cut only when redacted."""
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ def _json(tally: Tally, data: bytes) -> dict[str, Any] | None:
         event = None
     if isinstance(event, dict):
         return event
-    tally.malformed = f"an event is not a JSON object: {data[:80].decode(errors='replace')}"
+    tally.malformed = f"an event is not a JSON object: {data[:_SEEN].decode(errors='replace')}"
     return None
 
 
@@ -145,7 +148,7 @@ def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | No
     event = _json(tally, data)
     if event is None:
         if kind == b"error":
-            tally.malformed, tally.error = None, data[:300].decode(errors="replace")
+            tally.malformed, tally.error = None, data[:_SEEN].decode(errors="replace")
         return None
     error = event.get("error")
     if error or kind == b"error" or event.get("object") == "error":

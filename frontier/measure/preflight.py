@@ -14,10 +14,10 @@ from typing import Any, Literal, cast
 
 from frontier.errors import MeasurementError
 from frontier.measure.client import Client, Exchange
-from frontier.measure.detect import answer, detect, loaded_models
+from frontier.measure.detect import LONGEST_MODEL, LONGEST_VERSION, answer, detect, listed_models, loaded_models
 from frontier.measure.dialects import DIALECTS, Ask, Content, Dialect
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
-from frontier.measure.reading import clean, error_message, read_all, retry_after, to_record
+from frontier.measure.reading import error_message, read_all, retry_after, to_record
 from frontier.measure.refusal import Tried, unanswered, unnamed, unreachable, way_out
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import local_ports, raise_fd_limit
@@ -87,7 +87,7 @@ async def changed(found: Preflight) -> str | None:
         version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
-        return f"it served {clean(str(model))} and now serves {_names(models)}"
+        return f"it served {found.target.said(str(model))} and now serves {_names(found.target, models)}"
     if version is not None and found.version is not None and version != found.version:
         return f"it was version {found.version} and is {version} now"
     return None
@@ -142,10 +142,10 @@ class _Flight:
         self.pick = pick
 
     def note(self, name: str, good: bool, detail: str) -> None:
-        self.checks.append(Check(name, "ok" if good else "warn", clean(detail)))
+        self.checks.append(Check(name, "ok" if good else "warn", self.target.said(detail)))
 
     def remark(self, name: str, detail: str) -> None:
-        self.checks.append(Check(name, "note", clean(detail)))
+        self.checks.append(Check(name, "note", self.target.said(detail)))
 
     @property
     def _dialect(self) -> Dialect:
@@ -177,7 +177,7 @@ class _Flight:
             self.target = dataclasses.replace(self.target, dialect=found.dialect)
             identity = found.text
         server = exchange.headers.get("server")
-        identity = clean(identity if not server or server in identity else f"{identity} ({server})")
+        identity = self.target.said(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
         version = await _version(client)
@@ -227,11 +227,12 @@ class _Flight:
             if self.pick and len(models) > 1:
                 loaded = await loaded_models(client, self._dialect.name, models)
             if len(loaded) != 1:
-                raise unnamed(_names(models), self.target.url("/v1/models"), listing)
+                raise unnamed(_names(self.target, models), self.target.url("/v1/models"), listing)
             self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
-                f"the server does not serve {wanted!r}; it serves {_names(models)}", "copy the name as it is listed"
+                f"the server does not serve {wanted!r}; it serves {_names(self.target, models)}",
+                "copy the name as it is listed",
             )
         others = f", one of {len(models)}" if len(models) > 1 else ""
         context = f", context of {max_len:,} tokens" if max_len else ""
@@ -324,7 +325,11 @@ async def swept(client: Client) -> AsyncIterator[None]:
 
 async def _version(client: Client) -> str | None:
     said = answer(await client.get("/version"))
-    return clean(str(said["version"])) if isinstance(said, dict) and said.get("version") else None
+    return (
+        client.target.said(str(said["version"]), LONGEST_VERSION)
+        if isinstance(said, dict) and said.get("version")
+        else None
+    )
 
 
 async def _time_of(client: Client) -> float:
@@ -333,11 +338,11 @@ async def _time_of(client: Client) -> float:
 
 
 def _models(listed: Any) -> tuple[tuple[str, ...], int | None]:
-    data = listed.get("data") if isinstance(listed, dict) else None
-    rows = [row for row in data if isinstance(row, dict) and isinstance(row.get("id"), str)] if data else []
+    rows = listed_models(listed)
     lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
     return tuple(row["id"] for row in rows), min(lengths, default=None)
 
 
-def _names(models: tuple[str, ...]) -> str:
-    return ", ".join(map(clean, models[:5])) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+def _names(target: Target, models: tuple[str, ...]) -> str:
+    named = ", ".join(target.said(model, LONGEST_MODEL) for model in models[:5])
+    return named + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")

@@ -37,6 +37,7 @@ _SOON = 14 * 86400.0
 
 async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a 'fail'."""
+    Client(target)  # what is wrong with the target itself is the user's mistake, and no finding
     checks = [*await _tls(target)]
     try:
         found = await preflight(target, wait=wait, pick=True, checks=checks)

@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import random
+import stat
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,13 +133,18 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
     return prompt
 
 
+_LARGEST = 4 * 2**30
 _EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
 
 
 def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
     """The prompts of a file, each with the output length it asks for, if any. MisaskedError when there are none."""
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            kind = "over 4 GiB" if stat.S_ISREG(about.st_mode) else "not a file"
+            raise MisaskedError(f"cannot read prompts from {path}: it is {kind}", _EXAMPLE)
+        return _read(path, about.st_mtime_ns)
     except OSError as error:
         raise MisaskedError(
             f"cannot read prompts from {path}: {error.strerror}", "write its path as seen from this directory"

@@ -18,20 +18,12 @@ from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
 from frontier.model import MAX_TOKENS, Outcome, Record
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
-_MAX_MESSAGE = 300
+_TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
 _MAX_REASON = 60
 _LESSONS, _PATIENCE = 16, 8
 """At most so many stencils are cut per answer, a new one after so many events that the last one did not fit."""
 _NO_STENCIL: Stencil = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
-
-
-def clean(text: str) -> str:
-    """A server's words, safe to print: one line, no control characters, bounded."""
-    text = _CONTROL.sub(" ", text).strip()
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
 
 
 class Reading:
@@ -144,16 +136,17 @@ class Reading:
                 return exchange.failure
             return Outcome.HTTP_ERROR, error_message(exchange)
         if tally.error is not None:
-            return Outcome.STREAM_ERROR, clean(tally.error)
+            return Outcome.STREAM_ERROR, exchange.said(tally.error)
         if exchange.headers.get("content-encoding", "identity") != "identity":
-            return Outcome.PROTOCOL, f"compressed ({exchange.headers['content-encoding']}) though identity was asked"
+            coding = exchange.said(exchange.headers["content-encoding"], 40)
+            return Outcome.PROTOCOL, f"compressed ({coding}) though identity was asked"
         if tally.malformed is not None:
-            return Outcome.PROTOCOL, clean(tally.malformed)
+            return Outcome.PROTOCOL, exchange.said(tally.malformed)
         if exchange.failure is not None and not tally.done:
-            return exchange.failure[0], clean(exchange.failure[1])
+            return exchange.failure
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _STREAM_TYPES[self._dialect.framing]:
-            return Outcome.PROTOCOL, f"the answer is {clean(kind) or 'of no content type'}, not a stream"
+            return Outcome.PROTOCOL, f"the answer is {exchange.said(kind, 80) or 'of no content type'}, not a stream"
         if self.events == 0:
             return Outcome.EMPTY, "the stream ended without a token"
         if not tally.terminal:
@@ -168,17 +161,28 @@ def error_message(exchange: Exchange) -> str:
         said: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
         said = body.decode(errors="replace")
-        if said.lstrip().startswith("<") and (title := _TITLE.search(said)):
-            said = html.unescape(title[1])  # a proxy's page: its title says all
+        if said.lstrip().startswith("<"):
+            said = _title(said) or said  # a proxy's page: its title says all
     if isinstance(said, dict) and "error" in said:
         said = said["error"]
-    text = clean(message_of(said)).removeprefix(f"{exchange.status} ") if said else ""
+    text = exchange.said(message_of(said)).removeprefix(f"{exchange.status} ") if said else ""
     wait = exchange.headers.get("retry-after")
     where = exchange.headers.get("location")
     extra = (
-        f" (Retry-After: {clean(wait)})" if wait else f" (redirect to {clean(where)}, not followed)" if where else ""
+        f" (Retry-After: {exchange.said(wait)})"
+        if wait
+        else f" (redirect to {exchange.said(where)}, not followed)"
+        if where
+        else ""
     )
     return f"HTTP {exchange.status}{': ' + text if text else ''}{extra}"
+
+
+def _title(page: str) -> str | None:
+    """The title of an HTML page. One pattern for all of it would take a time that grows with the page's square."""
+    start = _TITLE.search(page)
+    end = _TITLE_END.search(page, start.end()) if start else None
+    return html.unescape(page[start.end() : end.start()]) if start and end else None
 
 
 def retry_after(exchange: Exchange) -> float | None:
@@ -237,7 +241,7 @@ def to_record(
         reads=len(exchange.reads),
         text_bytes=tally.text_bytes,
         text_chars=tally.text_chars,
-        finish_reason=None if tally.finish_reason is None else clean(tally.finish_reason)[:_MAX_REASON],
+        finish_reason=None if tally.finish_reason is None else exchange.said(tally.finish_reason, _MAX_REASON),
         status=exchange.status,
         error=error,
         scheduled=scheduled,

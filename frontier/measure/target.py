@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
+from frontier.address import read_address
 from frontier.errors import MisaskedError
+from frontier.redaction import Secrets, is_secret_name
 
 Api = Literal["auto", "completions", "chat"]
 
@@ -24,13 +25,27 @@ class Timeouts:
     total: float = 1800.0
 
 
+def require_address(url: str) -> None:
+    """MisaskedError, with the way out and no secret in it, when `url` is not the address of a server."""
+    example = "write it as http://host:port/v1 or https://host/v1"
+    try:
+        parts = read_address(url)
+    except ValueError as error:
+        credentials = "remove them; name the key's variable with  --api-key-env NAME"
+        way_out = credentials if str(error) == "holds credentials" else example
+        raise MisaskedError(f"the URL {error}", way_out) from None
+    if parts.query or parts.fragment:
+        raise MisaskedError("the URL has a query or fragment", example)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
     `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when empty. `salted` lets
-    prompts that bring a cache salt send it, where the dialect knows one.
+    prompts that bring a cache salt send it, where the dialect knows one. `hidden` are secrets beside the key and the
+    headers that tell by their name, as those of other headers.
     """
 
     base_url: str
@@ -49,17 +64,10 @@ class Target:
     ignore_eos: bool = True
     metrics_urls: tuple[str, ...] = ()
     salted: bool = True
+    hidden: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
-        if "@" in parts.netloc:
-            raise MisaskedError(
-                "the address holds credentials", "remove them; name the key's variable with  --api-key-env NAME"
-            )
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise MisaskedError(
-                f"{self.base_url!r} is not an address of a server", "write it as http://host:port/v1 or https://host/v1"
-            )
+        require_address(self.base_url)
 
     @property
     def root(self) -> str:
@@ -77,9 +85,12 @@ class Target:
             headers["Authorization"] = f"Bearer {self.api_key}"
         return headers | dict(self.headers)
 
-    def redact(self, text: str) -> str:
-        """`text` without the key and the header values, which a server may say back in an error."""
-        for secret in (self.api_key, *self.headers.values()):
-            if secret is not None and len(secret) >= 4:
-                text = text.replace(secret, "***")
-        return text
+    @property
+    def secrets(self) -> Secrets:
+        """What it is sent, or sent with, that a server may say back and nobody may read."""
+        named = [value for name, value in self.headers.items() if is_secret_name(name)]
+        return Secrets.of([self.api_key, *named, *self.hidden], self.headers.values())
+
+    def said(self, text: str, longest: int = 300) -> str:
+        """Its words, safe to repeat and to keep."""
+        return self.secrets.said(text, longest)

@@ -102,7 +102,7 @@ class Unchunker:
         elif self._state == self._SIZE:
             digits = line.partition(b";")[0].strip()
             if not digits or digits.strip(b"0123456789abcdefABCDEF"):
-                self.broken = f"not a chunk size: {line[:40]!r}"
+                self.broken = f"not a chunk size: {line!r}"
                 return
             self._left = int(digits, 16)
             self._state = self._DATA if self._left else self._TRAILER

@@ -2,12 +2,12 @@
 
 import itertools
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.metrics import RATES, Unit, metric, per_gpu
 from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
+from frontier.text import clean as clean
 from frontier.units import format_number, format_seconds, format_share, roughly
 
 SHORT = 24
@@ -27,16 +27,6 @@ class Provenance:
     created: str | None = None
     remark: str | None = None
     notes: tuple[str, ...] = ()
-
-
-def clean(text: str, longest: int = 160) -> str:
-    """Outside text made harmless to a terminal, XML and a layout: no control or format characters, one line, cut.
-
-    Escape sequences, bidirectional overrides, surrogates and unassigned code points all are category C and go.
-    """
-    kept = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or unicodedata.category(ch)[0] != "C")
-    line = " ".join(kept.split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def clean_name(text: str, longest: int = 40) -> str:

@@ -14,23 +14,27 @@ from contextlib import suppress
 from typing import Any
 
 from frontier.config import FinishConfig
-from frontier.redaction import redact
+from frontier.redaction import MOST, NO_SECRETS, Secrets
 from frontier.units import format_elapsed
 
 _SAID = 300
 
 
 def say_farewell(
-    finish: FinishConfig, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str] = ()
-) -> str | None:
+    finish: FinishConfig, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str] = (),
+    hidden: Secrets = NO_SECRETS,
+) -> str | None:  # fmt: skip
     """Tell it. What went wrong, without any secret, or None.
 
     The command gets the facts as JSON on standard input and the most important ones as FRONTIER_* variables; the
-    variables in `secrets` are not handed on to it. The webhook gets the JSON, as a POST that follows no redirect.
+    variables in `secrets` are not handed on to it, nor are these or `hidden` repeated when it says them. The webhook
+    gets the JSON, as a POST that follows no redirect.
     """
     try:
         if finish.command is not None:
-            return _run(finish.command, finish.within, facts, environ, secrets)
+            kept = {name: value for name, value in environ.items() if name not in secrets}
+            known = Secrets.of([environ.get(name) for name in secrets]) | hidden
+            return _run(finish.command, finish.within, facts, kept, known)
         url = finish.address(environ)
         return "on_finish: the variable of its address is not set" if url is None else _post(url, finish.within, facts)
     except OSError as error:
@@ -38,15 +42,19 @@ def say_farewell(
 
 
 def _run(
-    command: str, within: float, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str]
+    command: str, within: float, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Secrets
 ) -> str | None:
-    kept = {name: value for name, value in environ.items() if name not in secrets}
     told = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
         given.write(json.dumps(facts).encode())
         given.seek(0)
         child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
-            ["/bin/sh", "-c", command], stdin=given, stdout=said, stderr=said, env=kept | told, start_new_session=True
+            ["/bin/sh", "-c", command],
+            stdin=given,
+            stdout=said,
+            stderr=said,
+            env={**environ, **told},
+            start_new_session=True,
         )
         try:
             status = child.wait(within)
@@ -57,12 +65,9 @@ def _run(
             return f"on_finish: its command did not end within {format_elapsed(within)}"
         if status == 0:
             return None
-        said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID))
+        said.seek(max(0, said.seek(0, os.SEEK_END) - 2 * MOST))
         words = said.read().decode(errors="replace")
-    for name in secrets:
-        if value := environ.get(name):
-            words = words.replace(value, "***")
-    return f"on_finish: its command ended with status {status}: {redact(words).strip()}".rstrip(": ")
+    return f"on_finish: its command ended with status {status}: {secrets.last_said(words, _SAID)}".rstrip(": ")
 
 
 def _post(url: str, within: float, facts: Mapping[str, Any]) -> str | None:

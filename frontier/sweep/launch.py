@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError
+from frontier.redaction import Secrets
 from frontier.sweep.waiting import sleep_or_stop, unless_stopped
 from frontier.units import format_elapsed
 
@@ -28,13 +29,16 @@ _OWN_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # asked
 
 
 class Launched:
-    """One start of one deployment's server. `log` gets what it says; `stop` is the user's wish to end the sweep."""
+    """One start of one deployment's server. `log` gets what it says, without `secrets`; `stop` is the user's wish to
+    end the sweep.
+    """
 
     def __init__(
         self, deployment: DeploymentConfig, log: Path, stop: asyncio.Event, clock: Callable[[], float],
-        note: Callable[[str], None],
+        note: Callable[[str], None], secrets: Secrets,
     ) -> None:  # fmt: skip
         assert deployment.start is not None
+        self._secrets = secrets
         self.deployment, self.log = deployment, log
         self._stop, self._clock, self._note = stop, clock, note
         self._warden: asyncio.subprocess.Process | None = None
@@ -114,7 +118,9 @@ class Launched:
             "log": str(self.log.absolute()),
             "stop": self.deployment.stop.command,
             "within": self.deployment.stop.within,
-            "secrets": self.deployment.secret_variables(),
+            # Through a pipe, and on no command line.
+            "secrets": sorted(self._secrets.values),
+            "whole": sorted(self._secrets.whole),
         }
         self.log.parent.mkdir(exist_ok=True)
         # A session of its own: Ctrl-C in the terminal is ours to answer.

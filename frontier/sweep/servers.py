@@ -52,7 +52,10 @@ class Servers:
 
     async def _launch(self, deployment: DeploymentConfig) -> None:
         await self.down(deployment.name)
-        server = Launched(deployment, self.run.log_file(deployment.name), self.stop, self.clock, self.progress.note)
+        server = Launched(
+            deployment, self.run.log_file(deployment.name), self.stop, self.clock, self.progress.note,
+            self.backend.secrets(),
+        )  # fmt: skip
         self.launched[deployment.name] = server
         self.run.journal("starting", deployment=deployment.name)
 

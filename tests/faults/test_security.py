@@ -1,15 +1,21 @@
 """Keys stay where they belong, and a hostile server's words harm nobody: every byte that is produced is searched."""
 
+import base64
+import html
+import itertools
 import json
+import random
 import re
+import string
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote, unquote
 
 import psutil
 import pytest
@@ -18,6 +24,7 @@ from aiohttp import web
 from frontier.config import load_config
 from frontier.errors import ConfigError, MisaskedError
 from frontier.measure.keyfile import read_key_file
+from frontier.redaction import MOST, Secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 
@@ -88,6 +95,92 @@ def everything(tmp_path: Path, said: list[Said]) -> bytes:
     return b"\n".join([*found, *((s.out + s.err).encode() for s in said)])
 
 
+LONG = "tok." + "".join(random.Random(11).choices(string.ascii_letters + string.digits + "-_.~+/=&<", k=820))
+"""As long as an identity provider's token, with characters that encodings change."""
+SHORT = "Zq7/x"
+
+
+def hexed(text: str) -> str:
+    return text.encode().hex()
+
+
+DRESSES: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "prefix": lambda key: key[: max(9, len(key) // 3)],
+    "middle": lambda key: key[1:-1] if len(key) > 9 else key,
+    "url": lambda key: quote(key, safe=""),
+    "url in lower case": lambda key: quote(key, safe="").lower() if len(key) > 9 else key,
+    "url, every byte": lambda key: "".join(f"%{byte:02x}" for byte in key.encode()),
+    "url in part": lambda key: key[:3] + quote(key[3:], safe=""),
+    "url, twice": lambda key: quote(quote(key, safe=""), safe=""),
+    "json": lambda key: json.dumps(key).replace("/", "\\/"),
+    "json in json": lambda key: json.dumps(json.dumps({"key": key})),
+    "json, every character": lambda key: "".join(f"\\u{ord(ch):04X}" for ch in key),
+    "html": html.escape,
+    "html, decimal": lambda key: "".join(f"&#{ord(ch)};" for ch in key),
+    "html, hexadecimal": lambda key: "".join(f"&#x{ord(ch):X};" for ch in key),
+    "hexadecimal": hexed,
+    "hexadecimal in upper case": lambda key: hexed(key).upper(),
+    "python": lambda key: repr(f"Bearer {key}".encode()),
+    "unseen between": "\u200b".join,
+    "unassigned between": "\ue000".join,
+    "basic": lambda key: f"Basic {base64.b64encode(f'user:{key}'.encode()).decode()}",
+    "wrapped": lambda key: base64.encodebytes(key.encode() * 3).decode(),
+    **{
+        f"base64 after {n}, {name}": lambda key, n=n, code=code: code(b"q" * n + key.encode()).decode().rstrip("=")
+        for n in range(3)
+        for name, code in (("standard", base64.b64encode), ("url", base64.urlsafe_b64encode))
+    },
+}
+
+
+def betrays(text: str, key: str) -> str | None:
+    """What of a key a text holds: eight characters (or all of it), in any of the encodings it may be said back in."""
+    size = min(8, len(key))
+    plain = text
+    for _ in range(4):  # undone one after another, and apart from the code that is tested
+        plain = html.unescape(unquote(plain))
+        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), plain)
+        plain = re.sub(r'\\([/"\\])', r"\1", plain)
+    dense = "".join(ch for ch in plain if ch.isprintable() and ch != " ")
+    coded = [text, plain, dense]
+    for run in re.findall(r"[A-Za-z0-9+/]{5,}", dense.replace("-", "+").replace("_", "/")):
+        coded += [base64.b64decode(run[at:] + "A" * (-len(run[at:]) % 4)).decode("latin-1") for at in range(4)]
+    for run in re.findall(r"[0-9a-f]{8,}", dense.lower()):
+        coded += [bytes.fromhex(run[at : at + (len(run) - at) // 2 * 2]).decode("latin-1") for at in range(2)]
+    parts = {key[i : i + size] for i in range(len(key) - size + 1)}
+    return next((one[i : i + size] for one in coded for i in range(len(one)) if one[i : i + size] in parts), None)
+
+
+@pytest.mark.parametrize("key", [LONG, SHORT, KEY], ids=["long", "short", "usual"])
+@pytest.mark.parametrize("dress", DRESSES)
+def test_a_secret_is_found_in_any_dress_wherever_a_cut_falls(dress: str, key: str) -> None:
+    secrets = Secrets.of([key])
+    worn = DRESSES[dress](key)
+    assert betrays(worn, key) or dress in ("prefix", "middle"), "the search of this test finds what is not masked"
+    for before in (0, 45, 53, 59, 285, 292, 299, MOST - 130, MOST - 5):
+        for longest in (60, 300):
+            said = secrets.said("." * before + worn + " behind it", longest)
+            assert len(said) <= longest
+            assert betrays(said, key) is None
+    assert secrets.redact(f"see {worn}").startswith("see ")
+
+
+def test_a_line_without_end_is_cut_where_no_secret_lies() -> None:
+    rng, secrets = random.Random(7), Secrets.of([LONG, "twelve-chars"])
+    for _ in range(40):
+        text = "." * rng.randrange(300) + "".join(
+            rng.choice([LONG, "twelve-chars", " hf_" + "a" * 30, "word "]) for _ in range(20)
+        )
+        rest, said = text[: rng.randrange(1, len(text))], ""
+        more = text[len(rest) :]
+        done, rest = secrets.split(rest)
+        said = done + secrets.redact(rest + more)
+        assert betrays(said, LONG) is None
+        assert "twelve" not in said.replace("twelve-chars", "")
+        assert "aaaaaaaaaaaa" not in said
+
+
 QUICK = (
     ("show",), ("solve", "--json"), ("status",), ("report", "-o", "page.html"), ("report", "-o", "page.md"),
     ("plot", "-o", "picture.svg"), ("export", "--csv"),
@@ -127,6 +220,89 @@ def test_no_byte_that_is_produced_holds_a_key_or_harms_a_reader(fail: int | None
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / name).read_text())
     prose = re.sub(r"```.*?```", "", (tmp_path / "page.md").read_text(), flags=re.DOTALL)
     assert "<script>alert" not in prose
+
+
+class Mimic(Parrot):
+    """Says the keys back in every dress, one after another, across every cut, wherever a server can put words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = itertools.count()
+
+    def words(self, request: web.Request) -> str:
+        self.seen.append(request.headers.get("Authorization", ""))
+        key, other = request.headers.get("Authorization", "").removeprefix("Bearer "), request.headers.get("X-Who", "")
+        turn = next(self.turn)
+        dress = list(DRESSES.values())[turn % len(DRESSES)]
+        return (
+            "." * (0, 290, 40, 57, 296)[turn % 5] + (dress(key) if key else "") + " " + (dress(other) if other else "")
+        )
+
+    def line(self, request: web.Request) -> str:
+        return re.sub(r"[^ -~]", "", self.words(request))
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        rows = [{"id": "sim", "object": "model", "max_model_len": 8192, "owned_by": self.words(request)}]
+        rows += [{"id": self.words(request)} for _ in DRESSES]
+        return web.json_response({"object": "list", "data": rows}, headers={"Server": self.line(request)})
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        body, turn = await request.json(), next(self.turn)
+        if body["max_tokens"] == 4 and turn % 3 and len(self.seen) > 8:
+            return await self.fail_somehow(request, turn // 3 % 8)
+        return await super().complete(request)
+
+    async def version(self, request: web.Request) -> web.StreamResponse:
+        self.turn, turn = itertools.count(), self.turn  # always the same, or it would be taken for another server
+        said = await super().version(request)
+        self.turn = turn
+        return said
+
+    async def fail_somehow(self, request: web.Request, how: int) -> web.StreamResponse:
+        said, line = self.words(request), self.line(request)
+        if how == 0:
+            return web.json_response({"error": {"message": said}}, status=500, headers={"Retry-After": line})
+        if how == 1:
+            return web.Response(text=f"<html><title>{said}</title>", status=502)
+        if how == 2:
+            return web.json_response({"detail": [{"msg": said[:200]}, {"msg": said[200:]}]}, status=422)
+        if how == 3:
+            return web.Response(status=307, headers={"Location": f"http://127.0.0.1:1/{line}"})
+        if how == 4:
+            return web.Response(text="x", headers={"Content-Type": "text/event-stream", "Content-Encoding": line})
+        if how == 5:
+            return web.Response(text="x", headers={"Content-Type": line})
+        event = json.dumps({"error": said}) if how == 6 else said
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        data = f"event: error\ndata: {event}\n\n".encode()
+        for i in range(0, len(data), 97):  # the key lies across reads
+            await response.write(data[i : i + 97])
+        return response
+
+
+def test_no_part_of_a_long_key_is_kept_or_said_in_any_dress(tmp_path: Path) -> None:
+    environ = {"MY_KEY": LONG, "MY_HEADER": SHORT}
+    mimic = Mimic()
+    more = 'model: sim\napi_key_env: MY_KEY\napi: completions\ndialect: vllm\nheaders: {X-Who: "${MY_HEADER}"}'
+    with servers.serving(mimic.routes()) as url:
+        text = CONFIG.format(url=url, more=more).replace("requests: 5", "requests: 60").replace("[1, 2]", "[2]")
+        (tmp_path / "sweep.yaml").write_text(text)
+        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)]
+        said += [frontier("probe", "sweep.yaml", cwd=tmp_path, **environ)]
+        said += [
+            frontier("probe", url, "--model", "x", "--api-key-env", "MY_KEY", cwd=tmp_path, **environ) for _ in range(4)
+        ]
+    assert f"Bearer {LONG}" in mimic.seen, said[0].err
+    assert {2, 5} & {s.code for s in said[2:]}
+    said += look_from_all_sides(tmp_path, [one for one in QUICK if one != ("status",)], **environ)
+    produced = everything(tmp_path, said).decode(errors="replace")
+    assert '"outcome":"http_error"' in produced, "the server failed as it should"
+    assert produced.count("***") > 60
+    for line in set(re.split(r"\\n|[\n>]", produced)):
+        assert betrays(line, LONG) is None, line
+        assert SHORT not in html.unescape(unquote(line)), line
+    assert all("Traceback" not in s.err for s in said)
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ FAILURES = [
     ("role_only", Outcome.EMPTY, "without a token"),
     ("empty", Outcome.EMPTY, "without a token"),
     ("no_terminal", Outcome.TRUNCATED, "without a finish reason"),
-    ("error_object", Outcome.STREAM_ERROR, "out of  memory"),
+    ("error_object", Outcome.STREAM_ERROR, "out of memory"),
     ("error_string", Outcome.STREAM_ERROR, "out of memory"),
     ("error_event", Outcome.STREAM_ERROR, "out of memory"),
     ("error_flat", Outcome.STREAM_ERROR, "out of memory"),
@@ -138,7 +138,7 @@ FAILURES = [
     ("not_ready", Outcome.HTTP_ERROR, "HTTP 503: Loading model"),
     ("bad_gateway", Outcome.HTTP_ERROR, "HTTP 502: Bad Gateway"),
     ("invalid", Outcome.HTTP_ERROR, "HTTP 422: extra field ignore_eos"),
-    ("chatty_error", Outcome.HTTP_ERROR, "HTTP 500: [31mTraceback [0m x"),
+    ("chatty_error", Outcome.HTTP_ERROR, "HTTP 500: [31mTraceback[0m x"),
     ("redirect", Outcome.HTTP_ERROR, "not followed"),
     ("no_such_thing", Outcome.HTTP_ERROR, "HTTP 404: Not Found"),
 ]

@@ -1,0 +1,79 @@
+"""What a config makes a command do beyond this process: the commands it runs, the files it reads, what it sends where.
+
+Every key that holds a text is marked with its use, so that whoever is asked for consent is shown all of it; a test
+finds a key without a mark.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The use of a key. `text` tells it with {value} and {endpoint} in place; '' when it is none. Of a value in `idle`
+    there is none either. `by`: only a sweep makes it, or every command that reaches the server.
+    """
+
+    text: str
+    by: str = "all"
+    idle: frozenset[str] = frozenset()
+
+
+PLAIN = Use("")
+"""A name, a choice, or a text that is sent as it stands in the config."""
+RUN = Use("run  {value}", by="sweep")
+POST = Use("post  how it ended, the run's path and this machine's name to {value}", by="sweep")
+READ = Use("read  {value}, for TLS with {endpoint}")
+SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=frozenset({"random"}))
+SEND_VARIABLE = Use("send  ${value} to {endpoint}")
+SEND_NAMED = Use("send  {value} to {endpoint}")
+"""Of a mapping: the variables among its values."""
+ASK = Use("ask  {value}, with the keys and headers for {endpoint}")
+PROXY = Use("use  the proxies of the environment, with their passwords, for {endpoint}", idle=frozenset({"none"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One use of one value, in words."""
+
+    text: str
+    by: str
+
+
+def effects(model: BaseModel, endpoint: str) -> Iterator[Effect]:
+    """What a part of the config makes a command do; `endpoint` is what it talks to."""
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from effects(value, endpoint)
+        for use in marks(field.annotation, field.metadata):
+            for text in _texts(value):
+                if use.text and text not in use.idle:
+                    yield Effect(use.text.format(value=text, endpoint=endpoint), use.by)
+
+
+def marks(annotation: Any, metadata: Any = ()) -> list[Use]:
+    """The marks of a field, also inside an optional type."""
+    found = [mark for mark in (*metadata, *getattr(annotation, "__metadata__", ())) if isinstance(mark, Use)]
+    return found + [mark for inner in get_args(annotation) for mark in marks(inner)]
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a value, variables as $NAME. Of a mapping only these: the rest is sent as it stands."""
+    if isinstance(value, str):
+        variable = VARIABLE.fullmatch(value)
+        return [f"${variable[1]}" if variable else value]
+    if isinstance(value, Mapping):
+        return [
+            text
+            for item in value.values()
+            if isinstance(item, str) and VARIABLE.fullmatch(item)
+            for text in _texts(item)
+        ]
+    return [text for item in value for text in _texts(item)] if isinstance(value, tuple) else []
