@@ -3,13 +3,16 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from frontier.exchange.documents import ForeignFileError
-from frontier.exchange.found import LONGEST, Result, Trace
+from frontier.exchange.figures import LONGEST
+from frontier.exchange.found import IDENTITY, Result, Trace
 from frontier.exchange.steady import concurrency_of, window_of
+from frontier.metrics import metric
 from frontier.model import MAX_TOKENS, Measurement, Outcome, Phase, Record, Shape, Trial
 
 MOST_CONCURRENCY = 1_000_000
@@ -24,6 +27,10 @@ def settled(file: str, what: Result | Trace) -> Result | Trace:
     """
     if isinstance(what, Trace):
         _check_records(file, what.records)
+        if said := differences(what.figures, what):
+            raise ForeignFileError(
+                file, f"{what.place}: {said}".removeprefix(": "), "see whether the summary is of these requests"
+            )
     what = _observed(what)
     if isinstance(what, Result):
         _check_concurrency(file, what.concurrency)
@@ -35,6 +42,32 @@ def settled(file: str, what: Result | Trace) -> Result | Trace:
         return what
     why = "it is too short to have a steady part" if closed else "it is an open loop"
     return summed(what, f"the requests were summed up, not analysed: {why}")
+
+
+def differences(figures: Mapping[str, float], trace: Trace) -> str:
+    """Where a summary says something else of TTFT and E2E than the requests themselves; empty where it does not.
+
+    Means may differ by IDENTITY. Every way to interpolate a percentile lies between the requests around it.
+    """
+    ok = [r for r in trace.records if r.outcome is Outcome.OK and r.first is not None and r.last is not None]
+    said = []
+    for quantity, end in (("ttft", "first"), ("e2e", "last")):
+        values = sorted(getattr(r, end) - r.sent for r in ok)
+        for name, told in figures.items():
+            of = metric(name)
+            if of.quantity != quantity or not values:
+                continue
+            mean = float(np.mean(values))
+            low, high = (mean, mean) if of.p is None else _around(values, of.p)
+            if not low * (1 - IDENTITY) <= told <= high * (1 + IDENTITY):
+                said.append(f"{of.label} is {of.format(told)} in the summary, {of.format(low)} over its requests")
+    return "; ".join(said[:2])
+
+
+def _around(ordered: Sequence[float], p: float) -> tuple[float, float]:
+    """The values two ranks below and above a percentile."""
+    rank = p * len(ordered)
+    return ordered[max(0, math.floor(rank) - 2)], ordered[min(len(ordered) - 1, math.ceil(rank) + 1)]
 
 
 def _check_concurrency(file: str, concurrency: int) -> None:
@@ -105,6 +138,7 @@ def summed(trace: Trace, note: str) -> Result:
     return Result(
         trace.concurrency, figures, len(ok), failed, trace.isl, trace.osl, trace.stated, facts=trace.facts,
         model=trace.model, gpus=trace.gpus, rate=trace.rate, notes=(*trace.notes, note),
+        place=trace.place,
     )  # fmt: skip
 
 
