@@ -18,7 +18,7 @@ from frontier.exchange.naming import Named, facts_of, named
 from frontier.exchange.points import point_of
 from frontier.exchange.traces import differences, settled, trials
 from frontier.metrics import metric
-from frontier.model import Measurement, Point, Record, Shape
+from frontier.model import Flag, Measurement, Point, Record, Shape
 
 MOST_JOINED = 5
 """Settings of several results that are named."""
@@ -117,14 +117,17 @@ def _points(placed: Sequence[_Placed]) -> tuple[tuple[Point, ...], tuple[str, ..
 
 
 def _without(point: Point, axes: Sequence[str], placed: Sequence[_Placed]) -> Point:
-    """The point with a note on each axis of the frontier that its files do not give."""
+    """The point, flagged where its files do not give an axis of the frontier."""
     missing = [metric(name).label for name in axes if name not in point.metrics]
     if not missing:
         return point
     sources = list(dict.fromkeys(p.source for p in placed))
     more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
-    note = f"no {' and no '.join(missing)} in {', '.join(sources[:3])}{more}: not on the frontier"
-    return dataclasses.replace(point, notes=(*point.notes, note))
+    flag = Flag(
+        "missing_metric", f"no {' and no '.join(missing)} in {', '.join(sources[:3])}{more}", "",
+        "it is not on the frontier: import a file that gives it, or name other axes with --objectives", fatal=False,
+    )  # fmt: skip
+    return dataclasses.replace(point, flags=(*point.flags, flag))
 
 
 def _objectives(points: Sequence[Point], traced: bool) -> tuple[str, str]:

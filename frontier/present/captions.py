@@ -17,6 +17,7 @@ from frontier.present.wording import (
     clean_name,
     decision_sentence,
     flag_kinds,
+    left_out,
     limits_text,
     middle_cut,
     setting,
@@ -149,7 +150,7 @@ def view_sentence(view: View, *, brief: bool = False) -> str:
 
 def key_line(views: Sequence[View]) -> str:
     """The subtitle: what the signs mean, only those that occur."""
-    roles = {role_of(p, v.frontier) for v in views for p in v.mine}
+    roles = {role_of(p, v.frontier) for v in views for p in v.mine if all(name in p.metrics for name in v.axes)}
     estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
     parts = list(filter(None, [_deployment(views[0])])) if len({v.frontier.deployment for v in views}) == 1 else []
     parts += [_shape_words(views[0])] if len({v.frontier.shape for v in views}) == 1 else []
@@ -214,23 +215,17 @@ def notes_of(view: View, head: str) -> list[str]:
     """Under the panel: why points are flagged, and which could not be drawn. `head` says of which panel."""
     across = view.axes[0]
     told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
-    flagged = [p for p in view.mine if role_of(p, view.frontier) is Role.FLAGGED]
-    excluded = view.frontier.excluded
-    reasons: dict[str, list[str]] = {}
-    for p in flagged:
-        if p.valid and all(name in p.metrics for name in view.axes):  # the others are named as not drawn
-            reasons.setdefault(clean(excluded[p.concurrency], 80), []).append(setting(p.concurrency))
-    told += [f"{reason}: {', '.join(names)}" for reason, names in reasons.items()]
     found = [f"{head}○  " + f"{NBSP}{SEPARATOR}{NBSP}".join(told)] if told else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:
         names = ", ".join(setting(p.concurrency) for p in infinite)
         found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
-    absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
-    if absent:
-        missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
-        names = ", ".join(setting(p.concurrency) for p in absent)
-        found.append(f"{head}not drawn, no {' and '.join(missing)}: {names}")
+    rest = [p for p in view.mine if p not in infinite]
+    drawn, absent = (
+        [p for p in rest if all(name in p.metrics for name in view.axes) is known] for known in (True, False)
+    )
+    found += [f"{head}○  {line}" for line in left_out(drawn, view.frontier)]
+    found += [f"{head}not drawn, {line}" for line in left_out(absent, view.frontier)]
     return found
 
 

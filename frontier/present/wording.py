@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.metrics import RATES, Unit, metric, per_gpu
-from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Verdict
 from frontier.units import format_number, format_seconds, format_share, roughly
 
 SHORT = 24
@@ -162,6 +162,31 @@ def _display_scale(name: str, value: float, gpus: int | None) -> float:
 def setting(concurrency: int) -> str:
     """How a table or note names a setting."""
     return f"c={concurrency}"
+
+
+MISSING = "missing_metric"
+"""The flag of an imported point whose file does not give a metric on the frontier's axes."""
+
+
+def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = True) -> list[str]:
+    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16', with the file where it is
+    known. Without `flagged`, only those that no flag says it of.
+    """
+    reasons: dict[str, list[str]] = {}
+    for point in sorted(points, key=lambda p: p.concurrency):
+        if not point.valid or point.concurrency not in frontier.excluded:
+            continue
+        missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
+        said = [f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)]
+        if missing and said and not flagged:
+            continue
+        known = said[0] if said else f"no {' and no '.join(missing)}"
+        why = known if missing else frontier.excluded[point.concurrency]
+        reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
+    shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
+    return (
+        shown if len(shown) <= MANY else [*shown[:MANY], f"and {len(shown) - MANY} more without a metric of these axes"]
+    )
 
 
 MANY = 4

@@ -252,8 +252,10 @@ def test_a_point_without_an_axis_says_which_and_where_from(tmp_path: Path) -> No
     (tmp_path / "t.csv").write_text("\n".join([f"{HEAD},p99_ttft", *rows]))
     run = import_files([tmp_path / "t.csv"], tmp_path / "run")
     whole, without = load(run.path).points()
-    assert "no p99 TTFT in t.csv line 3: not on the frontier" in without.notes
-    assert not any("not on the frontier" in note for note in whole.notes)
+    assert [("missing_metric", "no p99 TTFT in t.csv line 3", False)] == [
+        (f.name, f.measured, f.fatal) for f in without.flags
+    ]
+    assert not whole.flags
 
 
 def test_guidellms_benchmarks_are_named_by_their_place() -> None:
