@@ -218,10 +218,11 @@ def _row(
     absent = point.valid and point.concurrency in frontier.excluded
     flagged = not point.valid or absent
     on_it = point.concurrency in frontier.members
+    sign = "★" if chosen else "–" if absent else "○" if flagged else "●" if on_it else "✕"
     cells = [_cell(name, point.metrics.get(name), gpus) for name in names]
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
-        point.concurrency, "★" if chosen else "–" if absent else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
+        point.concurrency, sign, on_it and not flagged, flagged,
         (Cell(f"{point.concurrency}", key=point.concurrency),
          Cell(f"{point.n:,}" if point.n else "–", key=point.n or None), *cells,
          Cell(errors.value, key=errors.key), *(_lit(point) if lit else ())),
@@ -293,10 +294,8 @@ def _health(points: Sequence[Point], checks: str) -> list[str]:
     for (deployment, shape), group in groups.items():
         for kind in flag_kinds(group):
             head = f"{_name(deployment, shape)}: " if several else ""
-            absent = kind.name == MISSING.replace("_", " ")
-            effect = (
-                "flagged, never chosen" if kind.fatal else "not on the frontier" if absent else "noted, still counts"
-            )
+            noted = "not on these axes" if kind.name == MISSING.replace("_", " ") else "noted, still counts"
+            effect = "flagged, never chosen" if kind.fatal else noted
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
