@@ -226,7 +226,18 @@ def notes_of(view: View, head: str) -> list[str]:
     )
     found += [f"{head}○  {line}" for line in left_out(drawn, view.frontier)]
     found += [f"{head}not drawn, {line}" for line in left_out(absent, view.frontier)]
-    return found
+    return [*found, *(f"{head}{line}" for line in unstarred(view))]
+
+
+def unstarred(view: View) -> list[str]:
+    """The note where the operating point cannot be drawn on these axes."""
+    chosen = view.decision.concurrency if view.decision else None
+    point = next((p for p in view.mine if p.concurrency == chosen), None)
+    missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
+    if chosen is None or not (point is None or missing):
+        return []
+    why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
+    return [f"★  the operating point {setting(chosen)} is not on these axes: {why}"]
 
 
 def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:

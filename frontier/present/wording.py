@@ -1,5 +1,6 @@
 """The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
 
+import hashlib
 import itertools
 import math
 import unicodedata
@@ -54,6 +55,23 @@ def middle_cut(text: str, longest: int) -> str:
         return text
     tail = (longest - 1) // 2
     return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
+def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash tells them apart,
+    and the same name again is numbered.
+    """
+    cut = [clean_name(name, longest) for name in names]
+    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
+    found: list[str] = []
+    for name, short in zip(names, cut, strict=True):
+        label = short
+        if short in several:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            label = f"{middle_cut(short, longest - 7)}~{digest}"
+        again = sum(other == name for other in names[: len(found)])
+        found.append(f"{label} ({again + 1})" if again else label)
+    return found
 
 
 def apart(names: Sequence[str]) -> list[str]:
@@ -184,9 +202,8 @@ def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = Tru
         why = known if missing else frontier.excluded[point.concurrency]
         reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
-    return (
-        shown if len(shown) <= MANY else [*shown[:MANY], f"and {len(shown) - MANY} more without a metric of these axes"]
-    )
+    more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
+    return [*shown[:MANY], *more]
 
 
 MANY = 4
