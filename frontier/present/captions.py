@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frontier.analyze import energy
 from frontier.metrics import ENERGY, metric
-from frontier.model import Decision, Frontier, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
 from frontier.present.drawn import Role
 from frontier.present.wording import (
     Provenance,
@@ -48,7 +48,8 @@ class View:
     """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally.
 
     `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
-    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed.
+    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed, their
+    intervals being the bands of the prediction.
     """
 
     points: Sequence[Point]
@@ -59,7 +60,7 @@ class View:
     gpus: int | None = None
     x: str | None = None
     band: Sequence[tuple[float, float, float]] = ()
-    expected: Sequence[tuple[float, float, float]] = ()
+    expected: Sequence[tuple[float, Estimate, Estimate]] = ()
 
     @property
     def mine(self) -> list[Point]:
@@ -175,6 +176,7 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("○ = flagged, never chosen")
     if any(v.expected for v in views):
         parts.append("◇ dashed = predicted, not measured")
+        parts.append("thin bars hold 95 of 100 predictions")
     return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
 
 
