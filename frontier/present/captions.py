@@ -122,12 +122,12 @@ def headline(views: Sequence[View]) -> str:
     met = sum(d.verdict is Verdict.MEETS for d in decided)
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
-    if met == len(decided):
+    if met == len(views):
         return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
     some = (
-        f"None of the {len(decided)} {what} is"
+        f"None of the {len(views)} {what} is"
         if met == 0
-        else f"{met} of {len(decided)} {what} {'is' if met == 1 else 'are'}"
+        else f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
     )
     return f"{some} proven to keep {promise}"
 
