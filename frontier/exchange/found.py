@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
+from frontier.exchange.documents import ForeignFileError
 from frontier.metrics import metric
 from frontier.model import Flag, Record
 
@@ -73,6 +74,11 @@ class Found:
     results: tuple[Result, ...] = ()
     traces: tuple[Trace, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def wrong(file: str, what: Result | Trace, complaint: str, way_out: str) -> ForeignFileError:
+    """The complaint about one result of a file, with its place in it."""
+    return ForeignFileError(file, f"{what.place}: {complaint}".removeprefix(": "), way_out)
 
 
 def steps(gaps: Sequence[float], scale: float) -> tuple[int, ...]:

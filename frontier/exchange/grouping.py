@@ -3,8 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 
-from frontier.exchange.documents import ForeignFileError
-from frontier.exchange.found import Result, Trace
+from frontier.exchange.found import Result, Trace, wrong
 from frontier.model import MAX_TOKENS, Shape
 
 ALIKE = 0.05
@@ -16,10 +15,10 @@ Lengths = tuple[float, float]
 def lengths_of(file: str, what: Result | Trace) -> Lengths:
     """Input and output tokens. ForeignFileError where the file does not say them, or they cannot be."""
     if not what.isl or not what.osl:
-        raise _wrong(file, what, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256")
+        raise wrong(file, what, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256")
     longest = max(what.isl, what.osl)
     if longest > MAX_TOKENS:
-        raise _wrong(file, what, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole")
+        raise wrong(file, what, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole")
     return what.isl, what.osl
 
 
@@ -33,16 +32,12 @@ def replaced(items: Sequence[tuple[str, Result | Trace]], asked: Shape) -> str |
     for (_, _, first), (file, what, other) in itertools.product(told[:1], told):
         if not _alike(first, other):
             said = f"--shape {asked.label}, and of the results some have {_said(first)} tokens, this one {_said(other)}"
-            raise _wrong(file, what, said, "leave --shape out, or import the workloads one by one")
+            raise wrong(file, what, said, "leave --shape out, or import the workloads one by one")
     return f"--shape {asked.label} replaces the lengths in the files, {_said(others[0][2])}" if others else None
 
 
 def _said(lengths: Lengths) -> str:
     return f"{lengths[0]:.6g}/{lengths[1]:.6g}"
-
-
-def _wrong(file: str, what: Result | Trace, complaint: str, way_out: str) -> ForeignFileError:
-    return ForeignFileError(file, f"{what.place}: {complaint}".removeprefix(": "), way_out)
 
 
 def shapes(asked: Mapping[int, Lengths], observed: Mapping[int, Lengths]) -> dict[int, Shape]:
