@@ -3,8 +3,10 @@
 Time is in seconds, sizes in bytes, shares 0..1. Missing is None, never 0; a failed request's latency is +inf.
 """
 
+import hashlib
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +14,20 @@ from typing import Literal
 
 MAX_TOKENS = 4_194_304
 """The longest input or output that a config or a file may name."""
+
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._~-]{1,80}")
+
+
+def file_label(name: str) -> str:
+    """A name as part of a file name: as it is where it is short and safe, else its safe part and a hash.
+
+    Replacing characters alone would give two names one file: 'a/b' and 'axb', or two that agree where they are cut.
+    """
+    if _SAFE_NAME.fullmatch(name) and name.strip("."):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9._~-]+', '_', name)[:40].lstrip('.')}-{digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,13 @@ class Shape:
         """What tables and pictures call it: its name, or '1024/256'."""
         return self.name or f"{self.isl}/{self.osl}"
 
+    @property
+    def file_label(self) -> str:
+        """The label as part of a file name: '1024x256'."""
+        if self.name is not None:
+            return file_label(self.name)
+        return f"{self.isl}x{self.osl}".replace("+", "_")
+
 
 class Phase(StrEnum):
     """Why a trial is run. Only `grid` and `confirm` trials support a claim; the search explains itself by these."""
@@ -104,8 +127,8 @@ class Trial:
     @property
     def key(self) -> str:
         """Unique in a sweep and safe as a file name."""
-        label = "".join(ch if ch.isalnum() or ch in "-~." else "x" if ch == "/" else "_" for ch in self.shape.label)
-        return f"{self.deployment}-{label}-c{self.concurrency:04d}-{self.phase.value}-r{self.repeat}"
+        where = f"{file_label(self.deployment)}-{self.shape.file_label}"
+        return f"{where}-c{self.concurrency:04d}-{self.phase.value}-r{self.repeat}"
 
 
 class Outcome(StrEnum):

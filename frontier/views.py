@@ -14,9 +14,10 @@ from frontier.present.captions import View, panel_name
 from frontier.present.chart import Sheet
 from frontier.present.companions import FROM_POINTS
 from frontier.present.distributions import FROM_SAMPLES
-from frontier.present.overlay import ROLES, Group
+from frontier.present.overlay import ROLES
 from frontier.present.timeline import timeline_sheet
-from frontier.present.wording import clean, clean_name, count
+from frontier.present.winner import Group
+from frontier.present.wording import clean, clean_name, count, told_apart
 from frontier.results import Run, Setting
 from frontier.store import RunDirectory
 
@@ -157,13 +158,20 @@ def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) ->
 def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
     """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
     several = len(runs) > 1
+    whole: list[str] = []
+    panels: list[tuple[str, str]] = []
+    run_names = told_apart([run for run, _ in runs], 200)
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
+        for deployment in deployments:
+            panels.append((run, deployment))
+            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
+            whole.append(alone if several else deployment)
+    called = dict(zip(panels, told_apart(whole), strict=True))
     found: dict[Shape, list[tuple[str, View]]] = {}
-    for run, views in runs:
-        deployments = {view.frontier.deployment for view in views}
+    for run, (_, views) in zip(run_names, runs, strict=True):
         for view in views:
-            deployment = view.frontier.deployment
-            name = run if several and len(deployments) == 1 else f"{run} · {deployment}" if several else deployment
-            found.setdefault(view.frontier.shape, []).append((clean_name(name, 60), view))
+            found.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
     return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in found.values()]
 
 

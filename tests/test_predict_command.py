@@ -14,6 +14,7 @@ from frontier.engine.virtual import closed_loop_arrays
 from frontier.forecast import not_faster, of_config, of_run
 from frontier.model import Estimate, Shape
 from frontier.results import load
+from frontier.units import format_seconds
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
 
@@ -169,6 +170,37 @@ def test_predictions_are_drawn_dashed_and_named_and_decide_nothing(cwd: Path) ->
     assert "dashed = predicted, not measured".replace(" ", "\u00a0") in picture
     assert "stroke-dasharray" in picture
     assert "run at" not in picture.lower()
+
+
+def test_every_number_in_the_table_stands_beside_its_band_or_says_where_that_is(cwd: Path) -> None:
+    (here,) = answer(cwd, "runs/night", "--concurrency", "8")
+    ends = here["predictions"][0]["metrics"]["mean_ttft"]
+    wide = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="120")
+    band = f"[{format_seconds(ends['low'])}, {format_seconds(ends['high'])}]"
+    assert band in wide.out
+    assert 3 == wide.out.count("95% band")
+    assert "no room" not in wide.out
+    narrow = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="60")
+    assert band in narrow.out, "of all bands that of TTFT is the widest, and goes last"
+    assert "no room for that of TPOT: see --json" in " ".join(narrow.out.split())
+    bare = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="120")
+    assert 2 == bare.out.count("95% band"), "an assumed TTFT has no upper end, and is marked so"
+
+
+def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_bands(cwd: Path) -> None:
+    sweep_in_virtual_time(cwd / "decided", SWEPT.replace("150", "1500") + "sla: {p99_ttft: 2s, p99_tpot: 12ms}\n")
+    said = frontier("predict", "decided", "-o", "decided.svg", "--concurrency", "8,32", "--shape", "99/9", cwd=cwd)
+    assert 0 == said.code, said.err
+    picture = (cwd / "decided.svg").read_text().replace("\u00a0", " ")
+    (decision,) = load(cwd / "decided").solve()
+    assert decision.concurrency is not None
+    assert f'id="mark-0-{decision.concurrency}-star"' in picture
+    assert f"Run at concurrency {decision.concurrency}" in picture
+    assert "p99 TTFT ≤ 2 s" in picture
+    assert 'id="mark-0-64-strike"' in picture, "64 breaks the limit on p99 TPOT, which is not on these axes"
+    assert "thin bars hold 95 of 100 predictions" in picture
+    assert "drawn over mean TTFT, as predictions are of means" in said.err
+    assert "not drawn, as nothing was measured there: 99/9" in said.err
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from frontier.analyze import pareto, uncertainty
 from frontier.analyze.sample import Floats, Sample
 from frontier.analyze.uncertainty import DRAWS, INDIFFERENCE, Replicates, replicates
 from frontier.errors import ExitCode
-from frontier.metrics import RATES, metric, per_gpu
+from frontier.metrics import RATES, Metric, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Shape
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
@@ -128,7 +128,7 @@ def compare(
         ratio=ratio,
         gains=gains,
         verdict=_verdict(ratio, within),
-        notes=_notes(ratio, gains, other.format(better[1] * worst), kept, sides),
+        notes=(*_notes(ratio, gains, other.format(better[1] * worst), kept, sides), *_excluded(a, b, (one, other))),
         gpus=gpus,
     )
 
@@ -278,6 +278,20 @@ def _notes(
     return tuple(notes)
 
 
+def _excluded(a: Sequence[Point], b: Sequence[Point], objectives: tuple[Metric, Metric]) -> list[str]:
+    """What of each side takes no part, being excluded or without an axis."""
+    notes = []
+    for side, points in (("A", a), ("B", b)):
+        reasons: dict[str, list[str]] = {}
+        for p in sorted(points, key=lambda p: p.concurrency):
+            if (why := pareto.exclusion(p, objectives)) is not None:
+                reasons.setdefault(why, []).append(f"c={p.concurrency}")
+        if reasons:
+            said = "; ".join(f"{', '.join(at)} ({why})" for why, at in reasons.items())
+            notes.append(f"Of {side} takes no part: {said}.")
+    return notes
+
+
 def compare_all(
     a: Sequence[Point],
     b: Sequence[Point],
@@ -299,6 +313,7 @@ def compare_all(
     `a_gpus` and `b_gpus` say how many GPUs each deployment has.
     """
     left, right = _groups(a), _groups(b)
+    axes = metric(objectives[0]), metric(objectives[1])
     single = len({d for d, _ in left}) == 1 and len({d for d, _ in right}) == 1
     found = []
     for (deployment, shape), points in left.items():
@@ -328,7 +343,7 @@ def compare_all(
             why = f"{error}."
             one = Comparison(
                 shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid",
-                (why[0].upper() + why[1:],), gpus,
+                (why[0].upper() + why[1:], *_excluded(points, right[partner], axes)), gpus,
             )  # fmt: skip
         found.append(one)
     return tuple(found)

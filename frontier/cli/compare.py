@@ -83,7 +83,8 @@ def command(
     names = None if a.name == b.name else (a.name, b.name)
     compared = {(c.a, c.shape) for c in found}, {(c.b, c.shape) for c in found}
     for run, known in zip(runs, compared, strict=True):
-        alone = [f"{at[0]} {at[1].label}" for at in run.histories if at not in known]
+        settings_of = dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)])
+        alone = [f"{at[0]} {at[1].label}" for at in settings_of if at not in known]
         if alone:
             say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
     if output:

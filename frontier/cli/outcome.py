@@ -27,7 +27,7 @@ from frontier.present.report import (
     skipped_lines,
 )
 from frontier.present.tables import decision_table, points_table
-from frontier.present.wording import Provenance
+from frontier.present.wording import Provenance, limits_text
 from frontier.results import Run, load
 from frontier.store import RunDirectory
 from frontier.views import check_axes, check_panels, grouped, samples_of, sheets
@@ -200,12 +200,23 @@ def draw_together(
     axes = objectives or found[0].config.objectives
     reports = [page_report(run, limits, axes) for run in found]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
-    drawn = together(groups, footer=reports[0].provenance if len(found) == 1 else None)
+    drawn = together(
+        groups, footer=reports[0].provenance if len(found) == 1 else None, more=_other_limits(found, limits)
+    )
     run = RunDirectory.read(found[0].path)
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:
         save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
     return wanted
+
+
+def _other_limits(found: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
+    """The note on runs whose own SLA is another one than that which all are drawn and judged by."""
+    others = [run for run in found if run.limits() and tuple(run.limits()) != tuple(limits)]
+    if not others or not limits:
+        return []
+    said = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
+    return [f"all are judged by {limits_text(limits)}; {said}"]
 
 
 def draw_comparisons(
@@ -221,7 +232,8 @@ def draw_comparisons(
     ]
     written = []
     for i, found in enumerate(comparisons, 1):
-        drawn = overlay(views[0][found.a, found.shape], views[1][found.b, found.shape], found, names=names)
+        pair = views[0][found.a, found.shape], views[1][found.b, found.shape]
+        drawn = overlay(*pair, found, names=names, more=_other_limits(runs, limits))
         for file in files:
             path = file if len(comparisons) == 1 else file.with_stem(f"{file.stem}-{i}")
             save(drawn, path, cache=picture_cache())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontier.engine.predict import Forecast, Prediction
-    from frontier.model import Shape
+    from frontier.model import Estimate, Shape
     from frontier.results import Run
 
 
@@ -104,7 +104,7 @@ def _of_run(
 
 
 def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
-    """Write the frontier on means, with the predictions dashed: they are means too, and no percentile's."""
+    """Write the frontier on means, with its SLA and operating point, and the predictions, of means too, dashed."""
     from dataclasses import replace
 
     from frontier.cli.common import picture_cache
@@ -115,21 +115,32 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
-    report = page_report(run, (), ("output_throughput", name))
+    axes = ("output_throughput", name)
+    report = page_report(run, run.limits(), axes)
     said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
     save(small_multiples(views, footer=report.provenance), file, cache=picture_cache())
+    if axes != run.config.objectives:
+        own = " and ".join(metric(objective).label for objective in run.config.objectives)
+        say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
+    if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
+        say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
 
 
-def _expected(forecast: "Forecast", across: str) -> tuple[tuple[float, float, float], ...]:
-    """The predictions as (concurrency, latency, throughput)."""
+def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
+    """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by Little's law."""
+    from frontier.model import Estimate
+
     osl = forecast.shape.osl.mean
-    latency: dict[str, Callable[[Prediction], float]] = {
-        "mean_ttft": lambda p: p.ttft.value,
-        "mean_tpot": lambda p: p.tpot.value,
-        "mean_e2e": lambda p: p.ttft.value + (osl - 1) * p.tpot.value,
-    }
-    return tuple((p.concurrency, latency[across](p), p.throughput.value) for p in forecast.predictions)
+
+    def e2e(p: "Prediction") -> Estimate:
+        rate, value = p.throughput, p.ttft.value + (osl - 1) * p.tpot.value
+        return Estimate(value, value * rate.value / rate.high, value * rate.value / rate.low, rate.n)
+
+    latency: dict[str, Callable[[Prediction], Estimate]] = {
+        "mean_ttft": lambda p: p.ttft, "mean_tpot": lambda p: p.tpot, "mean_e2e": e2e,
+    }  # fmt: skip
+    return tuple((p.concurrency, latency[across](p), p.throughput) for p in forecast.predictions)
 
 
 def _concurrencies(text: str | None) -> tuple[int, ...]:

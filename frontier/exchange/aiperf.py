@@ -6,6 +6,7 @@ Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its reques
 from typing import Any
 
 from frontier.exchange.documents import Document, Node
+from frontier.exchange.figures import agreed, statements, statistics
 from frontier.exchange.found import (
     IDENTITY,
     Found,
@@ -14,7 +15,6 @@ from frontier.exchange.found import (
     identity_flags,
     in_flight,
     open_loop_notes,
-    statistics,
     steps,
 )
 from frontier.model import Flag, Outcome, Record
@@ -62,9 +62,10 @@ def _result(top: Node) -> Result:
     for quantity, name in _LATENCIES.items():
         for key in (name, f"adj_{name}"):
             node = top.at(key)
-            figures |= statistics(node, quantity, _scale(node)) if node.tree else {}
-            if key == name and (mean := node.number("avg")):
-                figures[f"mean_{quantity}"] = mean * _scale(node)
+            if node.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
+                said = statistics(node, quantity, _scale(node))
+                said += statements(node, "avg", f"mean_{quantity}", _scale(node)) if key == name else []
+                figures |= agreed(node, said)
     for ours, theirs in (
         ("output_throughput", "output_token_throughput"),
         ("total_throughput", "total_token_throughput"),
@@ -112,7 +113,7 @@ def _scale(node: Node) -> float:
 
 def _model(top: Node) -> str | None:
     items = top.at("input_config", "models").items("items")
-    return items[0].words("name") if items else None
+    return items[0].fact("name") if items else None
 
 
 def _facts(top: Node) -> dict[str, str]:
@@ -132,12 +133,12 @@ def _asked(top: Node) -> tuple[float | None, float | None]:
 def _load(top: Node, figures: dict[str, float]) -> tuple[int, float | None, tuple[str, ...]]:
     phases = top.at("input_config").items("phases")
     profiling = [p for p in phases if p.words("kind") == "profiling"] or phases
-    if profiling and (concurrency := profiling[0].count("concurrency")):
-        return concurrency, None, ()
     values = top.at("run_info", "variation_values")
-    for key in values.tree:
-        if str(key).split(".")[-1] == "concurrency" and (concurrency := values.count(key)):
-            return concurrency, None, ()
+    told = [(node, "concurrency") for node in profiling[:1]]
+    told += [(values, str(key)) for key in values.tree if str(key).split(".")[-1] == "concurrency"]
+    said = [one for node, key in told if node.count(key) for one in statements(node, key, "concurrency")]
+    if said:
+        return round(agreed(top, said)["concurrency"]), None, ()
     mean = in_flight(figures.get("request_throughput"), figures.get("mean_e2e"))
     if mean is None:
         raise top.wrong("the concurrency is not in input_config.phases", "run it with --concurrency")

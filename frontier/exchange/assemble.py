@@ -4,18 +4,24 @@ An aggregate becomes a Point whose intervals are endless; requests with their ti
 statistic, flag and interval of ours applies to it.
 """
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import MisaskedError
+from frontier.exchange.documents import text
 from frontier.exchange.found import Found, Result, Trace
-from frontier.exchange.grouping import lengths_of, shapes
+from frontier.exchange.grouping import lengths_of, replaced, shapes
 from frontier.exchange.naming import Named, facts_of, named
 from frontier.exchange.points import point_of
-from frontier.exchange.traces import settled, trials
-from frontier.model import Measurement, Point, Record, Shape
+from frontier.exchange.traces import differences, settled, trials
+from frontier.metrics import metric
+from frontier.model import Flag, Measurement, Point, Record, Shape
+
+MOST_JOINED = 5
+"""Settings of several results that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,13 @@ class _Placed:
     deployment: str
     shape: Shape
     what: Result | Trace
+    file: str
+
+    @property
+    def source(self) -> str:
+        """The file, and where in it."""
+        name = text(self.file.rstrip("/").rpartition("/")[2], 60)
+        return f"{name} {self.what.place}".rstrip()
 
     @property
     def setting(self) -> tuple[str, Shape, int]:
@@ -55,6 +68,8 @@ def assemble(founds: Sequence[Found], *, deployment: str | None = None, shape: S
     placed = _placed(items, [called[facts_of(what)].name for _, what in items], shape)
     whole = [(p.deployment, p.shape, p.what) for p in placed if isinstance(p.what, Trace)]
     points, notes = _points(placed)
+    if shape is not None and (note := replaced(items, shape)):
+        notes = (note, *notes)
     made = tuple(trials(whole))
     deployments = tuple(dict.fromkeys(called.values()))
     return Assembled(points, made, deployments, _objectives(points, bool(made)), notes)
@@ -63,7 +78,7 @@ def assemble(founds: Sequence[Found], *, deployment: str | None = None, shape: S
 def _placed(items: Sequence[tuple[str, Result | Trace]], names: Sequence[str], asked: Shape | None) -> list[_Placed]:
     """Each item with its shape: as asked for, as stated, or grouped by the lengths that were observed."""
     if asked is not None:
-        return [_Placed(name, asked, what) for name, (_, what) in zip(names, items, strict=True)]
+        return [_Placed(name, asked, what, file) for name, (file, what) in zip(names, items, strict=True)]
     lengths = [lengths_of(file, what) for file, what in items]
     found: dict[int, Shape] = {}
     for name in dict.fromkeys(names):
@@ -71,26 +86,48 @@ def _placed(items: Sequence[tuple[str, Result | Trace]], names: Sequence[str], a
         found |= shapes(
             {i: lengths[i] for i in mine if items[i][1].stated}, {i: lengths[i] for i in mine if not items[i][1].stated}
         )
-    return [_Placed(name, found[i], what) for i, (name, (_, what)) in enumerate(zip(names, items, strict=True))]
+    return [
+        _Placed(name, found[i], what, file) for i, (name, (file, what)) in enumerate(zip(names, items, strict=True))
+    ]
 
 
 def _points(placed: Sequence[_Placed]) -> tuple[tuple[Point, ...], tuple[str, ...]]:
     """The aggregates as points, in order, and what is to be said of it."""
-    traced = {p.setting for p in placed if isinstance(p.what, Trace)}
-    stated: dict[tuple[str, Shape, int], list[Result]] = {}
-    covered = 0
+    traced = {p.setting: p.what for p in placed if isinstance(p.what, Trace)}
+    stated: dict[tuple[str, Shape, int], list[_Placed]] = {}
+    covered, differ = 0, []
     for p in placed:
         if isinstance(p.what, Result):
             if p.setting in traced:
                 covered += 1
+                if said := differences(p.what.figures, traced[p.setting]):
+                    differ.append(f"{p.source} is not of the requests at c={p.what.concurrency}: {said}")
             else:
-                stated.setdefault(p.setting, []).append(p.what)
+                stated.setdefault(p.setting, []).append(p)
     order = list(dict.fromkeys(p.deployment for p in placed))
     keys = sorted(stated, key=lambda k: (order.index(k[0]), k[1].isl.mean, k[1].osl.mean, k[2]))
     notes = [f"{covered} aggregates are left out: the requests of the same settings are there"] if covered else []
-    notes += [f"{len(results)} results at c={key[2]} ({key[1].label}): of each figure the middle one is shown"
-              for key, results in stated.items() if len(results) > 1][:5]  # fmt: skip
-    return tuple(point_of(*key, stated[key]) for key in keys), tuple(notes)
+    joined = [f"{len(results)} results at c={key[2]} ({key[1].label}): of each figure the middle one is shown"
+              for key, results in stated.items() if len(results) > 1]  # fmt: skip
+    more = [f"and {len(joined) - MOST_JOINED} more settings with several results"] if len(joined) > MOST_JOINED else []
+    points = [point_of(*key, [p.what for p in stated[key] if isinstance(p.what, Result)]) for key in keys]
+    axes = _objectives(points, bool(traced))
+    said_of = [_without(point, axes, stated[key]) for key, point in zip(keys, points, strict=True)]
+    return tuple(said_of), (*notes, *differ, *joined[:MOST_JOINED], *more)
+
+
+def _without(point: Point, axes: Sequence[str], placed: Sequence[_Placed]) -> Point:
+    """The point, flagged where its files do not give an axis of the frontier."""
+    missing = [metric(name).label for name in axes if name not in point.metrics]
+    if not missing:
+        return point
+    sources = list(dict.fromkeys(p.source for p in placed))
+    more = f" and {len(sources) - 3} more" if len(sources) > 3 else ""
+    flag = Flag(
+        "missing_metric", f"no {' and no '.join(missing)} in {', '.join(sources[:3])}{more}", "",
+        "it is not on the frontier: import a file that gives it, or name other axes with --objectives", fatal=False,
+    )  # fmt: skip
+    return dataclasses.replace(point, flags=(*point.flags, flag))
 
 
 def _objectives(points: Sequence[Point], traced: bool) -> tuple[str, str]:

@@ -4,7 +4,9 @@ What other tools wrote is hostile until looked at: numbers may be text, negative
 """
 
 import csv
+import hashlib
 import io
+import itertools
 import json
 import math
 import re
@@ -37,13 +39,14 @@ class ForeignFileError(MisaskedError):
 class Document:
     """One file, read. `tree` is the JSON value, or None; `rows` the objects of JSON lines, YAML documents or a table.
 
-    `kind` says which: 'json', 'lines', 'table' or 'yaml'.
+    `kind` says which: 'json', 'lines', 'table' or 'yaml'. `lines` are the rows' line numbers, where they have any.
     """
 
     file: str
     kind: str
     tree: Any = None
     rows: Sequence[Mapping[str, Any]] = ()
+    lines: Sequence[int] = ()
 
     @property
     def top(self) -> "Node":
@@ -54,7 +57,7 @@ class Document:
         """The rows, or the objects of a JSON list, to look into."""
         listed = self.rows if self.kind != "json" else self.tree if isinstance(self.tree, list) else ()
         what = {"json": "item", "yaml": "document"}.get(self.kind, "line")
-        for number, row in enumerate(listed, 1):
+        for number, row in zip(self.lines or itertools.count(1), listed, strict=bool(self.lines)):
             if isinstance(row, Mapping):
                 yield Node(self.file, f"{what} {number}", row)
 
@@ -72,14 +75,14 @@ class Node:
         found: Any = self.tree
         for key in keys:
             found = found.get(key) if isinstance(found, Mapping) else None
-        return Node(self.file, self._place(*keys), found if isinstance(found, Mapping) else {})
+        return Node(self.file, self.place(*keys), found if isinstance(found, Mapping) else {})
 
     def items(self, key: str) -> list["Node"]:
         """The objects of a list below; none where there is no list."""
         listed = self.tree.get(key)
         if not isinstance(listed, list):
             return []
-        place = self._place(key)
+        place = self.place(key)
         return [Node(self.file, f"{place}[{i}]", item) for i, item in enumerate(listed) if isinstance(item, Mapping)]
 
     def number(self, key: str) -> float | None:
@@ -96,7 +99,7 @@ class Node:
         if math.isinf(value):
             return None
         if not 0 <= value <= LARGEST:
-            raise self.wrong(f"{self._place(key)} is {_shown(value)}, which cannot be", "see whether the file is whole")
+            raise self.wrong(f"{self.place(key)} is {_shown(value)}, which cannot be", "see whether the file is whole")
         return float(value)
 
     def count(self, key: str) -> int | None:
@@ -104,7 +107,7 @@ class Node:
         value = self.number(key)
         if value is not None and value != int(value):
             raise self.wrong(
-                f"{self._place(key)} is {_shown(value)}, not a whole number", "see whether the file is whole"
+                f"{self.place(key)} is {_shown(value)}, not a whole number", "see whether the file is whole"
             )
         return None if value is None else int(value)
 
@@ -114,6 +117,14 @@ class Node:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return None
         return text(str(value)[: 10 * longest], longest) or None
+
+    def fact(self, key: str, longest: int = 80) -> str | None:
+        """Text that tells one thing from another: as `words`, but what is cut off stays in a short hash."""
+        value = self.tree.get(key)
+        found = self.words(key, longest)
+        if found is None or len(str(value)) <= longest:
+            return found
+        return f"{found[: longest - 9].rstrip('…')}~{short_hash(str(value))}"
 
     def numbers(self, key: str) -> list[float]:
         """A list of finite numbers; empty where there is none or where one item is no number."""
@@ -126,7 +137,8 @@ class Node:
         """The complaint about this place."""
         return ForeignFileError(self.file, what, way_out)
 
-    def _place(self, *keys: str) -> str:
+    def place(self, *keys: str) -> str:
+        """Where that is in the file, as 'line 3.p99_ttft_ms'."""
         return ".".join([part for part in (self.where, *keys) if part])
 
 
@@ -143,6 +155,11 @@ def text(value: str, longest: int = 80) -> str:
     kept = "".join(" " if ch.isspace() else ch for ch in value if ch.isspace() or unicodedata.category(ch)[0] != "C")
     line = redact(" ".join(kept.split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def short_hash(value: str) -> str:
+    """Eight digits that tell long texts apart which begin alike."""
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def read_document(file: str, data: bytes) -> Document:
@@ -181,37 +198,69 @@ def _json(file: str, data: bytes) -> Document:
     body = data[_end(data) :]
     try:
         return Document(file, "json", _loads(body))
+    except RepeatedKeyError as error:
+        raise ForeignFileError(file, str(error), "remove one of the two") from None
     except ValueError as error:
-        lines = [line for line in body.split(b"\n") if line.strip()]
-        if len(lines) < 2 or not lines[0].rstrip().endswith(b"}"):
+        before = data[: len(data) - len(body)].count(b"\n")
+        lines = [(number, line) for number, line in enumerate(body.split(b"\n"), before + 1) if line.strip()]
+        if len(lines) < 2 or not lines[0][1].rstrip().endswith(b"}"):
             raise _damaged(file, error) from None
-    rows: list[Mapping[str, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if number > MOST_ROWS:
-            raise ForeignFileError(file, f"more than {MOST_ROWS:,} lines", "import the tool's summary instead")
-        try:
-            row = _loads(line)
-        except ValueError as error:
-            torn = ", the last: it was torn off" if number == len(lines) else ""
-            raise ForeignFileError(
-                file,
-                f"line {number} is not JSON ({text(str(error), 80)}){torn}",
-                "remove that line, or write the file anew",
-            ) from None
-        if not isinstance(row, dict):
-            raise ForeignFileError(file, f"line {number} is not a JSON object", "see whether this is the right file")
-        rows.append(row)
-    return Document(file, "lines", rows=rows)
+    if len(lines) > MOST_ROWS:
+        raise ForeignFileError(file, f"more than {MOST_ROWS:,} lines", "import the tool's summary instead")
+    rows = [_line(file, number, line, last=number == lines[-1][0]) for number, line in lines]
+    return Document(file, "lines", rows=rows, lines=[number for number, _ in lines])
+
+
+def _line(file: str, number: int, line: bytes, *, last: bool) -> Mapping[str, Any]:
+    """One line of JSON lines: an object."""
+    try:
+        row = _loads(line)
+    except RepeatedKeyError as error:
+        raise ForeignFileError(file, f"line {number}: {error}", "remove one of the two") from None
+    except ValueError as error:
+        torn = ", the last: it was torn off" if last else ""
+        raise ForeignFileError(
+            file,
+            f"line {number} is not JSON ({text(str(error), 80)}){torn}",
+            "remove that line, or write the file anew",
+        ) from None
+    if not isinstance(row, dict):
+        raise ForeignFileError(file, f"line {number} is not a JSON object", "see whether this is the right file")
+    return row
+
+
+class RepeatedKeyError(ValueError):
+    """An object that gives one key twice: a reader keeps the last and says nothing."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {text(key)!r} is given twice in one object")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise RepeatedKeyError(key)
+        seen.add(key)
 
 
 def _loads(data: bytes) -> Any:
-    """Strict JSON, or the dialect with Infinity and NaN that Python writes. ValueError otherwise."""
+    """Strict JSON, or the dialect with Infinity and NaN that Python writes. ValueError otherwise.
+
+    Read a second time only for its keys: orjson keeps the last of two equal ones silently.
+    """
     try:
-        return orjson.loads(data)
+        tree = orjson.loads(data)
+        json.loads(data, object_pairs_hook=_once, parse_int=float)
     except orjson.JSONDecodeError:
         if b"Infinity" not in data and b"NaN" not in data:
             raise
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    else:
+        return tree
     try:
+        json.loads(data, object_pairs_hook=_once, parse_int=float)
         return json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -228,19 +277,41 @@ def _yaml(file: str, decoded: str) -> Document:
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(decoded, yaml.SafeLoader)):
             raise ForeignFileError(file, "YAML aliases are not read", "write the report without anchors and aliases")
+        for node in yaml.compose_all(decoded, yaml.SafeLoader):
+            _once_in_yaml(file, node)
         found = [tree for tree in yaml.safe_load_all(decoded) if tree is not None]
         return Document(file, "yaml", rows=[tree for tree in found if isinstance(tree, dict)])
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise ForeignFileError(file, f"not YAML: {text(str(error), 120)}", "see whether the file is whole") from None
 
 
+def _once_in_yaml(file: str, top: Any) -> None:
+    """ForeignFileError for a mapping that gives one key twice."""
+    import yaml
+
+    todo = [top]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, yaml.SequenceNode):
+            todo += node.value
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    where = f"line {key.start_mark.line + 1}"
+                    raise ForeignFileError(file, f"{where}: {text(key.value)!r} is given twice", "remove one of them")
+                seen.add(str(key.value))
+                todo += [key, value]
+
+
 def _table(file: str, decoded: str) -> Document:
     """Comma-separated values with a header; lines that begin with # before it are comments."""
     lines = decoded.splitlines(keepends=True)
-    while lines and (lines[0].lstrip().startswith("#") or not lines[0].strip()):
-        lines.pop(0)
+    before = 0
+    while before < len(lines) and (lines[before].lstrip().startswith("#") or not lines[before].strip()):
+        before += 1
     try:
-        reader = csv.reader(io.StringIO("".join(lines)), strict=True)
+        reader = csv.reader(io.StringIO("".join(lines[before:])), strict=True)
         header = [name.strip() for name in next(reader, [])]
         if len(header) < 2 or len(header) > MOST_COLUMNS:
             raise ForeignFileError(
@@ -250,16 +321,18 @@ def _table(file: str, decoded: str) -> Document:
         if twice is not None:
             raise ForeignFileError(file, f"two columns are called {text(twice)!r}", "rename one")
         rows: list[Mapping[str, Any]] = []
+        numbers: list[int] = []
         for cells in reader:
             if len(rows) >= MOST_ROWS:
                 raise ForeignFileError(file, f"more than {MOST_ROWS:,} rows", "import a part of it")
             if any(cell.strip() for cell in cells):
-                if len(cells) > len(header):
+                if len(cells) != len(header):
                     raise ForeignFileError(
-                        file, f"line {reader.line_num} of the table has {len(cells)} cells under {len(header)} heads",
-                        "quote cells that hold commas",
+                        file, f"line {before + reader.line_num} has {len(cells)} cells under {len(header)} heads",
+                        "quote cells that hold commas" if len(cells) > len(header) else "see whether the file is whole",
                     )  # fmt: skip
-                rows.append(dict(zip(header, cells, strict=False)))
+                rows.append(dict(zip(header, cells, strict=True)))
+                numbers.append(before + reader.line_num)
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {text(str(error), 100)}", "see whether it is whole") from None
-    return Document(file, "table", rows=rows)
+    return Document(file, "table", rows=rows, lines=numbers)

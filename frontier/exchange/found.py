@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from frontier.exchange.documents import Node
+from frontier.exchange.documents import ForeignFileError
 from frontier.metrics import metric
 from frontier.model import Flag, Record
 
@@ -13,10 +13,6 @@ IDENTITY = 0.05
 """E2E may differ by this share from TTFT + (tokens - 1) x TPOT, all as means."""
 UNDER_RATE = 0.05
 """An open loop that achieved this much less than the rate it asked for did not make its load."""
-LONGEST = 1e7
-"""Seconds; no latency is above this."""
-STATISTICS = ("mean", "median", "p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")
-"""Those of a latency that are taken over; a median is our p50."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +22,7 @@ class Result:
     `isl` and `osl` are the lengths asked for where `stated`, else the means that were observed, None where the file
     says neither. `tokens` is the observed mean output length. `failed` is None where the file does not say. `facts`
     tell deployments apart (model, hardware, precision...). `rate` is what an open loop asked for, in requests/s.
-    `flags` and `notes` are the importer's own.
+    `flags` and `notes` are the importer's own. `place` is where in the file it stands, empty for the whole file.
     """
 
     concurrency: int
@@ -43,13 +39,15 @@ class Result:
     rate: float | None = None
     flags: tuple[Flag, ...] = ()
     notes: tuple[str, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The requests of one operating point, with their times: what full statistics need.
 
-    Records count from the first send; `epoch` is that moment as unix time, 0 where the tool did not keep it.
+    Records count from the first send; `epoch` is that moment as unix time, 0 where the tool did not keep it. `figures`
+    are what the same file's summary says of these requests.
     """
 
     concurrency: int
@@ -63,6 +61,8 @@ class Trace:
     gpus: int | None = None
     rate: float | None = None
     notes: tuple[str, ...] = ()
+    place: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,9 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def statistics(node: Node, quantity: str, scale: float, name: str = "{}") -> dict[str, float]:
-    """The statistics of one latency below `node`, in seconds: `name` makes their keys, as '{}_ttft_ms'.
-
-    A latency of exactly 0 is a peer's word for "not measured" and left out.
-    """
-    found: dict[str, float] = {}
-    for statistic in STATISTICS:
-        value = node.number(name.format(statistic))
-        if value is None or value == 0:
-            continue
-        if value * scale > LONGEST:
-            raise node.wrong(f"{name.format(statistic)} is {value * scale:.3g} s", "see whether the unit is right")
-        found[f"{'p50' if statistic == 'median' else statistic}_{quantity}"] = value * scale
-    return found
+def wrong(file: str, what: Result | Trace, complaint: str, way_out: str) -> ForeignFileError:
+    """The complaint about one result of a file, with its place in it."""
+    return ForeignFileError(file, f"{what.place}: {complaint}".removeprefix(": "), way_out)
 
 
 def steps(gaps: Sequence[float], scale: float) -> tuple[int, ...]:

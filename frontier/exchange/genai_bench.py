@@ -3,7 +3,8 @@
 import re
 
 from frontier.exchange.documents import Document, Node
-from frontier.exchange.found import Found, Result, identity_flags, statistics
+from frontier.exchange.figures import agreed, statements, statistics
+from frontier.exchange.found import Found, Result, identity_flags
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
 DIFFERENT = (
@@ -34,17 +35,16 @@ def read(document: Document) -> Found:
         raise top.wrong("aggregated_metrics.num_concurrency is missing", "see whether the file is whole")
     ok, failed = of.count("num_completed_requests") or 0, of.count("num_error_requests")
     scale = 1.0 if unit == "s" else 1e-3
-    figures: dict[str, float] = {}
-    for quantity, name in _LATENCIES.items():
-        figures |= statistics(of.at("stats", name), quantity, scale)
-    per_minute = of.number("requests_per_minute")
-    rates = {
-        "output_throughput": of.number("mean_output_throughput_tokens_per_s"),
-        "input_throughput": of.number("mean_input_throughput_tokens_per_s"),
-        "total_throughput": of.number("mean_total_tokens_throughput_tokens_per_s"),
-        "request_throughput": of.number("requests_per_second") or (per_minute / 60 if per_minute else None),
-    }
-    figures |= {name: value for name, value in rates.items() if value is not None}
+    said = [one for quantity, name in _LATENCIES.items() for one in statistics(of.at("stats", name), quantity, scale)]
+    for name, key, share in (
+        ("output_throughput", "mean_output_throughput_tokens_per_s", 1.0),
+        ("input_throughput", "mean_input_throughput_tokens_per_s", 1.0),
+        ("total_throughput", "mean_total_tokens_throughput_tokens_per_s", 1.0),
+        ("request_throughput", "requests_per_second", 1.0),
+        ("request_throughput", "requests_per_minute", 1 / 60),
+    ):
+        said += statements(of, key, name, share)
+    figures = agreed(top, said)
     tokens = of.at("stats", "num_output_tokens").number("mean")
     prompt = of.at("stats", "num_input_tokens").number("mean")
     asked = _asked(of)

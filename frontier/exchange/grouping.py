@@ -1,9 +1,9 @@
 """Which results of foreign files are of one workload: lengths that were asked for, or observed ones that are alike."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
-from frontier.exchange.documents import ForeignFileError
-from frontier.exchange.found import Result, Trace
+from frontier.exchange.found import Result, Trace, wrong
 from frontier.model import MAX_TOKENS, Shape
 
 ALIKE = 0.05
@@ -15,11 +15,29 @@ Lengths = tuple[float, float]
 def lengths_of(file: str, what: Result | Trace) -> Lengths:
     """Input and output tokens. ForeignFileError where the file does not say them, or they cannot be."""
     if not what.isl or not what.osl:
-        raise ForeignFileError(file, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256")
+        raise wrong(file, what, "it does not say how long inputs and outputs are", "say it with  --shape 1024/256")
     longest = max(what.isl, what.osl)
     if longest > MAX_TOKENS:
-        raise ForeignFileError(file, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole")
+        raise wrong(file, what, f"a length of {longest:,.0f} tokens cannot be", "see whether the file is whole")
     return what.isl, what.osl
+
+
+def replaced(items: Sequence[tuple[str, Result | Trace]], asked: Shape) -> str | None:
+    """What to know where the files say other lengths than the shape they are to be of.
+
+    ForeignFileError where they say several: results of different workloads would become one setting.
+    """
+    told = [(file, what, (what.isl, what.osl)) for file, what in items if what.isl and what.osl]
+    others = [(file, what, of) for file, what, of in told if not _alike(of, (asked.isl.mean, asked.osl.mean))]
+    for (_, _, first), (file, what, other) in itertools.product(told[:1], told):
+        if not _alike(first, other):
+            said = f"--shape {asked.label}, and of the results some have {_said(first)} tokens, this one {_said(other)}"
+            raise wrong(file, what, said, "leave --shape out, or import the workloads one by one")
+    return f"--shape {asked.label} replaces the lengths in the files, {_said(others[0][2])}" if others else None
+
+
+def _said(lengths: Lengths) -> str:
+    return f"{lengths[0]:.6g}/{lengths[1]:.6g}"
 
 
 def shapes(asked: Mapping[int, Lengths], observed: Mapping[int, Lengths]) -> dict[int, Shape]:
@@ -48,7 +66,11 @@ def _rounded(lengths: Lengths) -> Shape:
 
 
 def _alike(a: Lengths, b: Lengths) -> bool:
-    return all(abs(x - y) <= max(1.0, ALIKE * max(x, y)) for x, y in zip(a, b, strict=True))
+    return all(_near(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _near(x: float, y: float) -> bool:
+    return abs(x - y) <= max(1.0, ALIKE * max(x, y))
 
 
 def _middle(values: Sequence[float]) -> float:

@@ -4,6 +4,7 @@ Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_late
 """
 
 from frontier.exchange.documents import Document, Node
+from frontier.exchange.figures import agreed, statistics
 from frontier.exchange.found import (
     Found,
     Result,
@@ -12,7 +13,6 @@ from frontier.exchange.found import (
     in_flight,
     open_loop_notes,
     rate_flags,
-    statistics,
 )
 from frontier.model import Outcome, Record
 
@@ -40,7 +40,7 @@ def read(document: Document) -> Found:
     """Every benchmark of the file: as a trace when all of its requests are in it, else as a result."""
     top = document.top
     backend = top.at("config", "spec", "backend")
-    model = backend.words("model") or top.at("args").words("model")
+    model = backend.fact("model") or top.at("args").fact("model")
     asked = _asked(top)
     results, traces = [], []
     for node in top.items("benchmarks"):
@@ -69,8 +69,7 @@ def _result(node: Node, model: str | None, asked: tuple[float, float] | None) ->
     figures: dict[str, float] = {}
     for quantity, (name, scale) in _LATENCIES.items():
         of = metrics.at(name, "successful")
-        figures |= statistics(of, quantity, scale)
-        figures.pop(f"p50_{quantity}", None)  # the median beside it is another rule's
+        figures |= agreed(of, (one for one in statistics(of, quantity, scale) if one.name != f"p50_{quantity}"))
         figures |= {
             f"p{_share(key)}_{quantity}": value * scale
             for key in ("p50", "p75", "p90", "p95", "p99", "p999")
@@ -94,6 +93,7 @@ def _result(node: Node, model: str | None, asked: tuple[float, float] | None) ->
         concurrency, figures, ok, failed, isl, osl, asked is not None, tokens,
         facts={"model": model} if model else {}, model=model, rate=rate,
         flags=(*identity_flags(figures, tokens), *rate_flags(rate, achieved)), notes=notes,
+        place=node.where,
     )  # fmt: skip
 
 
@@ -150,6 +150,7 @@ def _trace(node: Node, result: Result) -> Trace | None:
     return Trace(
         result.concurrency, records, zero, result.isl, result.osl, result.stated, result.facts, result.model,
         rate=result.rate, notes=(*result.notes, "gaps between chunks are not kept: there is no ITL"),
+        place=node.where, figures=result.figures,
     )  # fmt: skip
 
 

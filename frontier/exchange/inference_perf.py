@@ -1,6 +1,7 @@
 """inference-perf: stage_N_lifecycle_metrics.json, one operating point each; usually an open loop at a rate."""
 
 from frontier.exchange.documents import Document, Node
+from frontier.exchange.figures import agreed, statistics
 from frontier.exchange.found import (
     Found,
     Result,
@@ -8,7 +9,6 @@ from frontier.exchange.found import (
     in_flight,
     open_loop_notes,
     rate_flags,
-    statistics,
 )
 
 _LATENCIES = {
@@ -39,9 +39,8 @@ def read(document: Document) -> Found:
     if ok is None:
         raise top.wrong("successes.count is missing", "see whether the stage ended")
     failed = top.at("failures").count("count")
-    figures: dict[str, float] = {}
-    for quantity, name in _LATENCIES.items():
-        figures |= statistics(of.at("latency", name), quantity, 1.0)
+    latency = of.at("latency")
+    figures = agreed(top, [s for q, name in _LATENCIES.items() for s in statistics(latency.at(name), q, 1.0)])
     rates = {
         "output_throughput": "output_tokens_per_sec",
         "input_throughput": "input_tokens_per_sec",

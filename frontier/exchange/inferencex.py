@@ -3,7 +3,8 @@
 import re
 
 from frontier.exchange.documents import Document, Node
-from frontier.exchange.found import Found, Result, statistics
+from frontier.exchange.figures import Stated, agreed, statements, statistics
+from frontier.exchange.found import Found, Result
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "ttlt")}
 _FACTS = ("model", "hw", "framework", "precision", "spec_decoding", "tp", "pp", "ep", "dp_attention", "disagg",
@@ -48,15 +49,16 @@ def read(document: Document) -> Found:
 
 
 def _result(node: Node) -> Result:
-    concurrency = node.count("conc") or node.count("users")
+    loads = [one for key in ("conc", "users") if node.count(key) for one in statements(node, key, "concurrency")]
+    concurrency = round(agreed(node, loads).get("concurrency", 0))
     if not concurrency:
         raise node.wrong("conc is missing", "see whether the file is whole")
-    figures: dict[str, float] = {}
+    said = []
     for quantity, names in _LATENCIES.items():
         for name in names:
-            figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
+            said += statistics(node, quantity, 1.0, f"{{}}_{name}")
     gpus, rates = _rates(node)
-    figures |= rates
+    figures = agreed(node, [*said, *rates])
     ok, sent = node.count("num_requests_successful"), node.count("num_requests_total")
     failed = sent - ok if ok is not None and sent is not None and sent >= ok else None
     isl, osl = node.number("isl"), node.number("osl")
@@ -65,13 +67,14 @@ def _result(node: Node) -> Result:
         concurrency, figures, ok or 0, failed,
         isl if stated else node.number("mean_input_tokens"),
         osl if stated else node.number("mean_output_tokens_actual"),
-        stated, facts={key: value for key in _FACTS if (value := node.words(key)) is not None},
-        model=node.words("model"), gpus=gpus,
+        stated, facts={key: value for key in _FACTS if (value := node.fact(key)) is not None},
+        model=node.fact("model"), gpus=gpus,
         notes=() if ok is not None else ("the number of requests is not in the file",),
+        place=node.where,
     )  # fmt: skip
 
 
-def _rates(node: Node) -> tuple[int | None, dict[str, float]]:
+def _rates(node: Node) -> tuple[int | None, list[Stated]]:
     """GPUs, and the throughput of the whole deployment. Disaggregated, output is per decode GPU, input per prefill."""
     prefill, decode = node.count("num_prefill_gpu"), node.count("num_decode_gpu")
     if prefill and decode and (node.tree.get("is_multinode") is True or node.tree.get("disagg") is True):
@@ -81,17 +84,14 @@ def _rates(node: Node) -> tuple[int | None, dict[str, float]]:
         tp = node.count("tp")
         gpus = tp * (node.count("pp") or 1) if tp and node.tree.get("is_multinode") is not True else None
         split = dict.fromkeys(("output", "input", "total"), gpus or 0)
-    rates = {}
+    rates = []
     for side, total, each in (
         ("output", "output_tput_tps", "output_tput_per_gpu"),
         ("input", "input_tput_tps", "input_tput_per_gpu"),
         ("total", "total_tput_tps", "tput_per_gpu"),
     ):
-        value = node.number(total)
-        if value is None and (per := node.number(each)) is not None and split[side]:
-            value = per * split[side]
-        if value is not None:
-            rates[f"{side}_throughput"] = value
+        name = f"{side}_throughput"
+        rates += statements(node, total, name) or (statements(node, each, name, split[side]) if split[side] else [])
     return gpus, rates
 
 
@@ -145,7 +145,8 @@ def _silicon(node: Node, concurrency: int, ttft: float, tpot: float, isl: float,
     tp, pp, dp = (node.count(f"{key}_size") for key in ("tp", "pp", "attention_dp"))
     return Result(
         concurrency, figures, 0, None, isl, osl, stated=True,
-        facts={key: value for key in _SILICON_FACTS if (value := node.words(key)) is not None},
-        model=node.words("model_path"), gpus=tp * (pp or 1) * (dp or 1) if tp else None,
+        facts={key: value for key in _SILICON_FACTS if (value := node.fact(key)) is not None},
+        model=node.fact("model_path"), gpus=tp * (pp or 1) * (dp or 1) if tp else None,
         notes=("E2E and throughput are computed from TTFT and TPOT",),
+        place=node.where,
     )  # fmt: skip

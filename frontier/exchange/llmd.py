@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frontier.exchange.documents import Document, Node
+from frontier.exchange.figures import agreed, statistics
 from frontier.exchange.found import (
     Found,
     Result,
@@ -17,9 +18,8 @@ from frontier.exchange.found import (
     in_flight,
     open_loop_notes,
     rate_flags,
-    statistics,
 )
-from frontier.model import Lengths, Point
+from frontier.model import Lengths, Point, file_label
 
 VERSION = "0.2"
 _LATENCIES = {
@@ -60,7 +60,7 @@ def documents(
 
 
 def _document(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
-    name = f"{p.deployment}-{p.shape.label.replace('/', 'x')}-c{p.concurrency:04d}"
+    name = f"{file_label(p.deployment)}-{p.shape.file_label}-c{p.concurrency:04d}"
     latency = {theirs: s for q, (theirs, unit) in _LATENCIES.items() if (s := _latency(p, q, unit))}
     throughput = {
         theirs: {"units": unit, "mean": p.metrics[ours].value}
@@ -184,6 +184,7 @@ def _result(node: Node) -> Result:
         concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl), tokens,
         facts=facts, model=_model(node), rate=rate,
         flags=(*identity_flags(figures, tokens), *rate_flags(rate, figures.get("request_throughput"))), notes=notes,
+        place=node.where,
     )  # fmt: skip
 
 
@@ -194,13 +195,13 @@ def _statistics(node: Node, quantity: str) -> dict[str, float]:
     if unit not in _SCALES:
         raise node.wrong(f"{node.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
     renamed = {ours: node.tree[theirs] for ours, theirs in _STATISTICS.items() if theirs in node.tree}
-    return statistics(Node(node.file, node.where, renamed), quantity, _SCALES[unit])
+    return agreed(node, statistics(Node(node.file, node.where, renamed), quantity, _SCALES[unit]))
 
 
 def _deployment(node: Node) -> str | None:
-    return node.at("scenario", "load", "native", "config").words("deployment")
+    return node.at("scenario", "load", "native", "config").fact("deployment")
 
 
 def _model(node: Node) -> str | None:
     stack = node.at("scenario").items("stack")
-    return next((name for part in stack if (name := part.at("standardized", "model").words("name"))), None)
+    return next((name for part in stack if (name := part.at("standardized", "model").fact("name"))), None)

@@ -1,7 +1,8 @@
 """LLMPerf's *_summary.json: one operating point. Its requests have no time stamps, so its other file adds nothing."""
 
 from frontier.exchange.documents import Document
-from frontier.exchange.found import Found, Result, statistics
+from frontier.exchange.figures import agreed, statistics
+from frontier.exchange.found import Found, Result
 
 _LATENCIES = {"ttft": "results_ttft_s", "e2e": "results_end_to_end_latency_s"}
 DIFFERENT = (
@@ -23,15 +24,16 @@ def read(document: Document) -> Found:
         raise top.wrong(
             "num_concurrent_requests or results_num_completed_requests is missing", "see whether the run ended"
         )
-    figures: dict[str, float] = {}
+    said = []
     for quantity, name in _LATENCIES.items():
-        figures |= statistics(top, quantity, 1.0, f"{name}_{{}}")
-        figures |= statistics(top, quantity, 1.0, f"{name}_quantiles_{{}}")
+        said += statistics(top, quantity, 1.0, f"{name}_{{}}")
+        said += statistics(top, quantity, 1.0, f"{name}_quantiles_{{}}")
+    figures = agreed(top, said)
     if (per_minute := top.number("results_num_completed_requests_per_min")) is not None:
         figures["request_throughput"] = per_minute / 60
     if (rate := top.number("results_mean_output_throughput_token_per_s")) is not None:
         figures["output_throughput"] = rate
-    model = top.words("model")
+    model = top.fact("model")
     result = Result(
         concurrency, figures, ok, top.count("results_number_errors"), top.number("mean_input_tokens"),
         top.number("mean_output_tokens"), stated=True, tokens=top.number("results_number_output_tokens_mean"),

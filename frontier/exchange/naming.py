@@ -5,9 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import MisaskedError
+from frontier.exchange.documents import short_hash
 from frontier.exchange.found import Result, Trace
 
 MOST_DEPLOYMENTS = 1_000
+LONGEST = 60
+"""Characters of a name that a config takes."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 UNNAMED = "default"
 """What a deployment is called of which nothing is said."""
@@ -84,7 +87,7 @@ def _unused(name: str, others: Iterable[str]) -> str:
     taken = {other.lower() for other in others}
     found, number = name, 2
     while found.lower() in taken:
-        found, number = f"{name[:55]}-{number}", number + 1
+        found, number = f"{name[: LONGEST - 5]}-{number}", number + 1
     return found
 
 
@@ -98,5 +101,6 @@ def _part(key: str, value: str) -> str:
 
 
 def _slug(name: str) -> str:
-    """A name a config takes: letters, digits, dot, dash, underscore."""
-    return _NO_NAME.sub("-", name).strip("-._")[:60].rstrip("-._")
+    """A name a config takes: letters, digits, dot, dash, underscore. What is cut off stays in a short hash."""
+    found = _NO_NAME.sub("-", name).strip("-._")
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 9].rstrip('-._')}-{short_hash(name)}"

@@ -3,13 +3,15 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from frontier.exchange.documents import ForeignFileError
-from frontier.exchange.found import LONGEST, Result, Trace
+from frontier.exchange.figures import LONGEST
+from frontier.exchange.found import IDENTITY, Result, Trace, wrong
 from frontier.exchange.steady import concurrency_of, window_of
+from frontier.metrics import metric
 from frontier.model import MAX_TOKENS, Measurement, Outcome, Phase, Record, Shape, Trial
 
 MOST_CONCURRENCY = 1_000_000
@@ -23,13 +25,15 @@ def settled(file: str, what: Result | Trace) -> Result | Trace:
     ForeignFileError where a concurrency, a time or a token count cannot be.
     """
     if isinstance(what, Trace):
-        _check_records(file, what.records)
+        _check_records(file, what)
+        if said := differences(what.figures, what):
+            raise wrong(file, what, said, "see whether the summary is of these requests")
     what = _observed(what)
     if isinstance(what, Result):
-        _check_concurrency(file, what.concurrency)
+        _check_concurrency(file, what, what.concurrency)
         return what
     held, closed = (what.concurrency, what.rate is None) if what.concurrency else concurrency_of(what.records)
-    _check_concurrency(file, held)
+    _check_concurrency(file, what, held)
     what = dataclasses.replace(what, concurrency=held)
     if closed and window_of(what.records, held) is not None:
         return what
@@ -37,14 +41,40 @@ def settled(file: str, what: Result | Trace) -> Result | Trace:
     return summed(what, f"the requests were summed up, not analysed: {why}")
 
 
-def _check_concurrency(file: str, concurrency: int) -> None:
+def differences(figures: Mapping[str, float], trace: Trace) -> str:
+    """Where a summary says something else of TTFT and E2E than the requests themselves; empty where it does not.
+
+    Means may differ by IDENTITY. Every way to interpolate a percentile lies between the requests around it.
+    """
+    ok = [r for r in trace.records if r.outcome is Outcome.OK and r.first is not None and r.last is not None]
+    said = []
+    for quantity, end in (("ttft", "first"), ("e2e", "last")):
+        values = sorted(getattr(r, end) - r.sent for r in ok)
+        for name, told in figures.items():
+            of = metric(name)
+            if of.quantity != quantity or not values:
+                continue
+            mean = float(np.mean(values))
+            low, high = (mean, mean) if of.p is None else _around(values, of.p)
+            if not low * (1 - IDENTITY) <= told <= high * (1 + IDENTITY):
+                said.append(f"{of.label} is {of.format(told)} in the summary, {of.format(low)} over its requests")
+    return "; ".join(said[:2])
+
+
+def _around(ordered: Sequence[float], p: float) -> tuple[float, float]:
+    """The values two ranks below and above a percentile."""
+    rank = p * len(ordered)
+    return ordered[max(0, math.floor(rank) - 2)], ordered[min(len(ordered) - 1, math.ceil(rank) + 1)]
+
+
+def _check_concurrency(file: str, what: Result | Trace, concurrency: int) -> None:
     if not 1 <= concurrency <= MOST_CONCURRENCY:
-        raise ForeignFileError(file, f"a concurrency of {concurrency:,} cannot be", "see whether the file is whole")
+        raise wrong(file, what, f"a concurrency of {concurrency:,} cannot be", "see whether the file is whole")
 
 
-def _check_records(file: str, records: Sequence[Record]) -> None:
+def _check_records(file: str, trace: Trace) -> None:
     """Every request was sent, answered and ended in this order, in finite time, with tokens there can be."""
-    for number, r in enumerate(records, 1):
+    for number, r in enumerate(trace.records, 1):
         first = r.sent if r.first is None else r.first
         last = first if r.last is None else r.last
         in_order = 0 <= r.sent <= first <= last <= LONGEST and r.sent <= r.end <= LONGEST
@@ -52,7 +82,7 @@ def _check_records(file: str, records: Sequence[Record]) -> None:
         tokens = all(0 <= n <= MAX_TOKENS for n in (r.prompt_tokens, r.completion_tokens) if n is not None)
         if not (in_order and gaps and tokens):
             what = "tokens" if in_order and gaps else "times"
-            raise ForeignFileError(file, f"request {number} has {what} that cannot be", "see whether the file is whole")
+            raise wrong(file, trace, f"request {number} has {what} that cannot be", "see whether the file is whole")
 
 
 def _observed(what: Result | Trace) -> Result | Trace:
@@ -105,6 +135,7 @@ def summed(trace: Trace, note: str) -> Result:
     return Result(
         trace.concurrency, figures, len(ok), failed, trace.isl, trace.osl, trace.stated, facts=trace.facts,
         model=trace.model, gpus=trace.gpus, rate=trace.rate, notes=(*trace.notes, note),
+        place=trace.place,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ With --save-detailed (SGLang: --output-details) the file holds every request; on
 import re
 
 from frontier.exchange.documents import Document, Node, text
+from frontier.exchange.figures import agreed, statements, statistics
 from frontier.exchange.found import (
     Found,
     Result,
@@ -15,7 +16,6 @@ from frontier.exchange.found import (
     in_flight,
     open_loop_notes,
     rate_flags,
-    statistics,
     steps,
 )
 from frontier.model import Outcome, Record
@@ -75,25 +75,25 @@ def _result(node: Node) -> Result:
         concurrency, figures, completed, failed, isl, osl, stated is not None, tokens,
         facts=_facts(node), model=_model(node), rate=rate,
         flags=(*identity_flags(figures, tokens), *rate_flags(rate, node.number("request_throughput"))), notes=notes,
+        place=node.where,
     )  # fmt: skip
 
 
 def _figures(node: Node) -> dict[str, float]:
-    figures: dict[str, float] = {}
+    said = []
     for quantity, names in _LATENCIES.items():
         for name in names:
-            found = statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
-            figures |= found or statistics(node, quantity, 1.0, f"{{}}_{name}")
+            said += statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+            said += statistics(node, quantity, 1.0, f"{{}}_{name}")
     for ours, theirs in (
         ("output_throughput", ("output_throughput",)),
         ("input_throughput", ("input_throughput",)),
         ("total_throughput", ("total_token_throughput", "total_throughput")),
         ("request_throughput", ("request_throughput",)),
     ):
-        known = [value for key in theirs if (value := node.number(key)) is not None]
-        if known:
-            figures[ours] = known[0]
-    return figures
+        for key in theirs:
+            said += statements(node, key, ours)
+    return agreed(node, said)
 
 
 def _load(node: Node, figures: dict[str, float], completed: int) -> tuple[int, float | None, tuple[str, ...]]:
@@ -134,11 +134,11 @@ _CACHED = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
 def _model(node: Node) -> str | None:
     """The model's name; of a path into Hugging Face's cache the name it stands for."""
     cached = _CACHED.search(node.words("model_id", 400) or "")
-    return f"{cached[1]}/{cached[2]}" if cached else node.words("model_id")
+    return f"{cached[1]}/{cached[2]}" if cached else node.fact("model_id")
 
 
 def _facts(node: Node) -> dict[str, str]:
-    known = {"model": _model(node), "label": node.words("label"), "tag": node.words("tag")}
+    known = {"model": _model(node), "label": node.fact("label"), "tag": node.fact("tag")}
     return {key: value for key, value in known.items() if value}
 
 
@@ -175,7 +175,7 @@ def _trace(node: Node) -> Trace | None:
     isl, osl = stated or (_mean([r.prompt_tokens or 0 for r in ok]), _mean([r.completion_tokens or 0 for r in ok]))
     return Trace(
         concurrency, records, isl=isl, osl=osl, stated=stated is not None, facts=_facts(node),
-        model=_model(node), rate=rate, notes=notes,
+        model=_model(node), rate=rate, notes=notes, place=node.where, figures=figures,
     )  # fmt: skip
 
 

@@ -117,7 +117,12 @@ def _occupied(panel: Panel) -> Canvas:
     for path in panel.paths:
         _draw_all(canvas, panel, path, 1)
     _draw_all(canvas, panel, panel.light, 8)
-    _draw_all(canvas, panel, [(x, y) for _, x, y in panel.expected], 4)
+    _draw_all(canvas, panel, [(p.x, p.y) for p in panel.expected], 4)
+    for said in panel.expected:
+        if said.x_bar:
+            _draw_all(canvas, panel, [(said.x_bar.low, said.y), (said.x_bar.high, said.y)], 2)
+        if said.y_bar:
+            _draw_all(canvas, panel, [(said.x, said.y_bar.low), (said.x, said.y_bar.high)], 2)
     box = panel.box
     for rule in panel.rules:
         if rule.axis == "x":
@@ -245,10 +250,10 @@ def _light_label(
 def _expected_labels(panel: Panel, canvas: Canvas, size: float) -> list[Label]:
     """The concurrency of each prediction, where there is room."""
     found = []
-    for i, (concurrency, at_x, at_y) in enumerate(panel.expected):
-        text = f"{concurrency:g} predicted" if i == len(panel.expected) - 1 else f"{concurrency:g}"
+    for i, said in enumerate(panel.expected):
+        text = f"{said.concurrency:g} predicted" if i == len(panel.expected) - 1 else f"{said.concurrency:g}"
         width, height = _size((text,), size)
-        x, y = panel.at(at_x, at_y)
+        x, y = panel.at(said.x, said.y)
         places = [Rect(x + 6, y + 4, x + 6 + width, y + 4 + height), Rect(x - 6 - width, y + 4, x - 6, y + 4 + height),
                   Rect(x + 6, y - 4 - height, x + 6 + width, y - 4)]  # fmt: skip
         if (placed := place_first(canvas, places)) is not None:

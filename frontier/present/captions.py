@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from frontier.analyze import energy
 from frontier.metrics import ENERGY, metric
-from frontier.model import Decision, Frontier, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
 from frontier.present.drawn import Role
 from frontier.present.wording import (
     Provenance,
@@ -17,6 +17,7 @@ from frontier.present.wording import (
     clean_name,
     decision_sentence,
     flag_kinds,
+    left_out,
     limits_text,
     middle_cut,
     setting,
@@ -47,7 +48,8 @@ class View:
     """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally.
 
     `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
-    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed.
+    the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed, their
+    intervals being the bands of the prediction.
     """
 
     points: Sequence[Point]
@@ -58,7 +60,7 @@ class View:
     gpus: int | None = None
     x: str | None = None
     band: Sequence[tuple[float, float, float]] = ()
-    expected: Sequence[tuple[float, float, float]] = ()
+    expected: Sequence[tuple[float, Estimate, Estimate]] = ()
 
     @property
     def mine(self) -> list[Point]:
@@ -120,12 +122,12 @@ def headline(views: Sequence[View]) -> str:
     met = sum(d.verdict is Verdict.MEETS for d in decided)
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
-    if met == len(decided):
+    if met == len(views):
         return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
     some = (
-        f"None of the {len(decided)} {what} is"
+        f"None of the {len(views)} {what} is"
         if met == 0
-        else f"{met} of {len(decided)} {what} {'is' if met == 1 else 'are'}"
+        else f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
     )
     return f"{some} proven to keep {promise}"
 
@@ -149,7 +151,7 @@ def view_sentence(view: View, *, brief: bool = False) -> str:
 
 def key_line(views: Sequence[View]) -> str:
     """The subtitle: what the signs mean, only those that occur."""
-    roles = {role_of(p, v.frontier) for v in views for p in v.mine}
+    roles = {role_of(p, v.frontier) for v in views for p in v.mine if all(name in p.metrics for name in v.axes)}
     estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
     parts = list(filter(None, [_deployment(views[0])])) if len({v.frontier.deployment for v in views}) == 1 else []
     parts += [_shape_words(views[0])] if len({v.frontier.shape for v in views}) == 1 else []
@@ -174,6 +176,7 @@ def key_line(views: Sequence[View]) -> str:
         parts.append("○ = flagged, never chosen")
     if any(v.expected for v in views):
         parts.append("◇ dashed = predicted, not measured")
+        parts.append("thin bars hold 95 of 100 predictions")
     return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
 
 
@@ -214,24 +217,29 @@ def notes_of(view: View, head: str) -> list[str]:
     """Under the panel: why points are flagged, and which could not be drawn. `head` says of which panel."""
     across = view.axes[0]
     told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
-    flagged = [p for p in view.mine if role_of(p, view.frontier) is Role.FLAGGED]
-    excluded = view.frontier.excluded
-    reasons: dict[str, list[str]] = {}
-    for p in flagged:
-        if p.valid and all(name in p.metrics for name in view.axes):  # the others are named as not drawn
-            reasons.setdefault(clean(excluded[p.concurrency], 80), []).append(setting(p.concurrency))
-    told += [f"{reason}: {', '.join(names)}" for reason, names in reasons.items()]
     found = [f"{head}○  " + f"{NBSP}{SEPARATOR}{NBSP}".join(told)] if told else []
     infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
     if infinite:
         names = ", ".join(setting(p.concurrency) for p in infinite)
         found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
-    absent = [p for p in view.mine if any(name not in p.metrics for name in view.axes)]
-    if absent:
-        missing = sorted({metric(n).label for p in absent for n in view.axes if n not in p.metrics})
-        names = ", ".join(setting(p.concurrency) for p in absent)
-        found.append(f"{head}not drawn, no {' and '.join(missing)}: {names}")
-    return found
+    rest = [p for p in view.mine if p not in infinite]
+    drawn, absent = (
+        [p for p in rest if all(name in p.metrics for name in view.axes) is known] for known in (True, False)
+    )
+    found += [f"{head}○  {line}" for line in left_out(drawn, view.frontier)]
+    found += [f"{head}not drawn, {line}" for line in left_out(absent, view.frontier)]
+    return [*found, *(f"{head}{line}" for line in unstarred(view))]
+
+
+def unstarred(view: View) -> list[str]:
+    """The note where the operating point cannot be drawn on these axes."""
+    chosen = view.decision.concurrency if view.decision else None
+    point = next((p for p in view.mine if p.concurrency == chosen), None)
+    missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
+    if chosen is None or not (point is None or missing):
+        return []
+    why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
+    return [f"★  the operating point {setting(chosen)} is not on these axes: {why}"]
 
 
 def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:

@@ -35,11 +35,20 @@ class Scale:
             return self.low * math.exp(fraction * math.log(self.high / self.low))
         return self.low + fraction * (self.high - self.low)
 
+    def off(self, value: float) -> int:
+        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on a logarithm)."""
+        return 1 if value == math.inf else -1 if self.log and value <= 0 else 0
+
+    def shown(self, value: float) -> float:
+        """The value, or the edge where it is `off`."""
+        return {1: self.high, -1: self.low, 0: value}[self.off(value)]
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One series in display units. `ink` numbers its colour; marker and stroke say the same without colour.
 
+    A value that is infinite, or 0 on a logarithmic axis, is drawn at the edge as an open triangle, never left out.
     `bars` are intervals in y, None where nothing is known. A `fit` is a model, not a measurement: dashed, unmarked.
     """
 
@@ -106,8 +115,9 @@ class Sheet:
 
 
 def span_scale(label: str, values: Sequence[float], *, log: bool, across: bool = False) -> Scale:
-    """A scale over these finite values with some room; a logarithmic one needs them positive. `across`: the x axis."""
-    low, high = min(values), max(values)
+    """A scale over these values with some room; infinite ones, and 0 on a logarithm, lie beyond. `across`: x."""
+    held = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+    low, high = min(held), max(held)
     if log:
         pad = (high / low) ** PADDING if high > low else 1.3
         low, high = low / max(pad, 1.08), high * max(pad, 1.08)

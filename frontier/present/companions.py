@@ -1,7 +1,7 @@
 """The companions of the picture that are made from points: everything against concurrency, for one (deployment, shape).
 
-Flagged points are left out of the lines, as they are never chosen, and named below. One setting makes no line: there is
-no such chart of it.
+Flagged points are left out of the lines, as they are never chosen, and named below. A value that no axis holds is drawn
+at its edge and named below, as is what is not known. One setting makes no line: there is no such chart of it.
 """
 
 import math
@@ -30,9 +30,37 @@ def left_out(view: View) -> list[str]:
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
-    """(concurrency, estimate) where the metric is a positive number."""
+    """(concurrency, estimate) where the metric is known: also where it is 0, or infinite because of failures."""
     found = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
-    return [(c, e) for c, e in found if math.isfinite(e.value) and e.value > 0]
+    return [(c, e) for c, e in found if not math.isnan(e.value)]
+
+
+def off_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = False) -> list[str]:
+    """Where metrics that are drawn are infinite, 0 on a logarithmic axis, or not known: none of it is left unsaid."""
+    infinite: list[str] = []
+    zero: list[str] = []
+    unknown: list[str] = []
+    for name in names:
+        values = {c: e.value for c, e in known(points, name)}
+        if not values:
+            continue
+        label = metric(name).label.partition(" (")[0]
+        for places, where in (
+            (infinite, [c for c, v in values.items() if math.isinf(v)]),
+            (zero, [c for c, v in values.items() if log and v == 0]),
+            (unknown, [p.concurrency for p in points if p.concurrency not in values]),
+        ):
+            if where:
+                places.append(f"{label} at {', '.join(map(setting, where))}")
+    return [
+        f"{head}: {'; '.join(places)}."
+        for head, places in (
+            ("△ at the top edge: infinite, as too many requests failed", infinite),
+            ("▽ at the lower edge: 0, which a logarithmic axis does not hold", zero),
+            ("Not known, and the line passes over it", unknown),
+        )
+        if places
+    ]
 
 
 def chosen_mark(view: View) -> tuple[Mark, ...]:
@@ -61,6 +89,7 @@ def latency_sheet(view: View) -> Sheet | None:
         return None
     bars = [bar for chart in charts for line in chart.lines for bar in line.bars if bar is not None]
     notes = ["Between the settings nothing was measured: the dotted lines only join them."]
+    notes += off_notes(valid_points(view), [f"{s}_{q}" for q in LATENCIES for s, *_ in STATISTICS], log=True)
     if bars:
         notes.insert(0, "Bars: 95% intervals.")
     if any(math.isinf(end) for bar in bars for end in bar):
@@ -74,9 +103,9 @@ def latency_sheet(view: View) -> Sheet | None:
 def _latency_chart(view: View, quantity: str, words: str, limits: Sequence[Limit]) -> Chart | None:
     points = valid_points(view)
     series = {s: known(points, f"{s}_{quantity}") for s, *_ in STATISTICS}
-    values = [e.value for found in series.values() for _, e in found]
+    values = [e.value for found in series.values() for _, e in found if math.isfinite(e.value) and e.value > 0]
     settings = [c for found in series.values() for c, _ in found]
-    if len(set(settings)) < 2:
+    if len(set(settings)) < 2 or not values:
         return None
     near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
     scale, unit = (1.0, "s") if min(values) >= 1 else (1e3, "ms")
@@ -99,7 +128,7 @@ def throughput_sheet(view: View) -> Sheet | None:
     points = valid_points(view)
     name = "output_throughput"
     values = known(points, name)
-    if len(values) < 2:
+    if len(values) < 2 or not any(e.value for _, e in values):
         return None
     share = 1 / per_gpu(name, view.gpus)
     found = capacity(points)
@@ -122,13 +151,13 @@ def throughput_sheet(view: View) -> Sheet | None:
     speed = Chart("output throughput", concurrency_scale([c for c, _ in values]),
                   from_zero(unit_text(name, view.gpus), tops), tuple(lines), tuple(marks))  # fmt: skip
     charts = [speed]
-    first, alone = values[0][0], values[0][1].value / values[0][0]
+    first, alone = next((c, e.value / c) for c, e in values if e.value)
     kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
     charts.append(
         Chart(f"speed each stream keeps (100% = at c={first})", concurrency_scale([c for c, _ in values]),
               from_zero("%", [y for _, y in kept]), (Line("measured", kept, 0, "o"),), chosen_mark(view))
     )  # fmt: skip
-    notes += left_out(view)
+    notes += [*off_notes(points, [name]), *left_out(view)]
     return Sheet("throughput", f"{panel_name(view)}: throughput and efficiency", tuple(charts), tuple(notes))
 
 
@@ -152,12 +181,13 @@ def goodput_sheet(view: View) -> Sheet | None:
         from_zero(unit_text("goodput", view.gpus), [y for line in lines for _, y in line.points]), lines,
         chosen_mark(view),
     )  # fmt: skip
-    said = value_text("goodput", best[1].value, view.gpus)
+    said = f"Most goodput: {value_text('goodput', best[1].value, view.gpus)} at {setting(best[0])}."
+    said = said if best[1].value else "No request kept every limit, at any setting."
     limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
     return Sheet(
         "goodput", f"{panel_name(view)}: goodput against concurrency", (chart,),
-        (f"Most goodput: {said} at {setting(best[0])}. A request counts as good when it alone keeps {limits}.",
-         *left_out(view)),
+        (f"{said} A request counts as good when it alone keeps {limits}.",
+         *off_notes(points, ["goodput", "request_throughput"]), *left_out(view)),
         columns=1,
     )  # fmt: skip
 
@@ -168,13 +198,19 @@ def inflation_sheet(view: View) -> Sheet | None:
     if len(points) < 2:
         return None
     first = points[0].concurrency
-    charts = []
+    charts: list[Chart] = []
+    drawn: list[str] = []
+    baseless: list[str] = []
     for quantity in ("ttft", "tpot"):
         lines = []
         for statistic, marker, ink in STATISTICS:
             values = known(points, f"{statistic}_{quantity}")
-            if len(values) > 1 and values[0][0] == first:
-                base = values[0][1].value
+            base = values[0][1].value if values and values[0][0] == first else None
+            if base is not None and not 0 < base < math.inf:
+                said = "infinite" if base else "0"
+                baseless.append(f"{metric(f'{statistic}_{quantity}').label} is {said}")
+            elif base is not None and len(values) > 1:
+                drawn.append(f"{statistic}_{quantity}")
                 lines.append(Line(statistic, tuple((float(c), e.value / base) for c, e in values), ink, marker))
         if lines:
             ys = [y for line in lines for _, y in line.points]
@@ -186,8 +222,10 @@ def inflation_sheet(view: View) -> Sheet | None:
             )  # fmt: skip
     if not charts:
         return None
+    notes = off_notes(points, drawn, log=True)
+    notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
     return Sheet("inflation", f"{panel_name(view)}: latency as a multiple of what it is at c={first}", tuple(charts),
-                 tuple(left_out(view)))  # fmt: skip
+                 (*notes, *left_out(view)))  # fmt: skip
 
 
 def limit_marks(view: View, quantity: str, scale: float) -> tuple[Mark, ...]:

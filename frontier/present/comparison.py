@@ -14,7 +14,7 @@ from frontier.metrics import RATES, metric
 from frontier.model import Estimate
 from frontier.present.jsonout import estimate_tree, number
 from frontier.present.tables import to_text
-from frontier.present.wording import clean, clean_name, count, limit_value_text
+from frontier.present.wording import clean, clean_name, count, limit_value_text, told_apart
 
 COMPARE_SCHEMA = "frontier.compare/1"
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
@@ -24,8 +24,12 @@ Names = tuple[str, str]
 def names_of(comparison: Comparison, names: Names | None = None) -> Names:
     """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
     if names is not None:
-        return clean(names[0], 40), clean(names[1], 40)
-    return ("A", "B") if comparison.a == comparison.b else (clean(comparison.a, 40), clean(comparison.b, 40))
+        a, b = told_apart(names, 40)
+    elif comparison.a == comparison.b:
+        a, b = "A", "B"
+    else:
+        a, b = told_apart((comparison.a, comparison.b), 40)
+    return a, b
 
 
 def ratio_text(ratio: Estimate) -> str:

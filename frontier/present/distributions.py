@@ -45,6 +45,15 @@ def settings_shown(view: View, samples: Samples) -> list[int]:
     return sorted(found)
 
 
+def not_shown(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
+    """The notes on settings without a curve: those left out for room, and those that are flagged."""
+    valid = {p.concurrency for p in view.mine if p.valid}
+    more = sorted(c for c in samples if c in valid and c not in shown)
+    found = [f"{len(shown)} of {len(shown) + len(more)} settings are shown."] if more else []
+    flagged = sorted(c for c in samples if c not in valid)
+    return found + ([f"Flagged, and so not shown: {', '.join(map(setting, flagged))}."] if flagged else [])
+
+
 def keys(shown: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """What the inks stand for."""
     return tuple((setting(c), i) for i, c in enumerate(shown))
@@ -54,9 +63,11 @@ def tails_sheet(view: View, samples: Samples) -> Sheet | None:
     """Cumulative distributions above, and below them the tail: the share of requests slower than x, both log."""
     shown = settings_shown(view, samples)
     bodies, tails, lost = [], [], 0
+    empty: list[str] = []
     for quantity in ("ttft", "tpot", "e2e"):
         values = {c: _measured(samples[c], quantity) for c in shown}
-        finite = [v for vs in values.values() for v in (vs[np.isfinite(vs)],) if len(v)]
+        finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
+        empty += [f"{quantity.upper()} at {setting(c)}" for c in shown if not np.isfinite(values[c]).any()]
         if not finite:
             continue
         low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
@@ -64,13 +75,18 @@ def tails_sheet(view: View, samples: Samples) -> Sheet | None:
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = span_scale(f"{unit}, log scale", [low * scale, high * scale], log=True, across=True)
         marks = tuple(m for m in limit_marks(view, quantity, scale) if x.low < m.at < x.high)
-        curves = [(c, _curve(values[c], scale)) for c in shown if np.isfinite(values[c]).any()]
-        body = [Line(setting(c), tuple((v, p * 100) for v, p in curve), i, kind="steps") for i, (c, curve) in
-                enumerate(curves)]  # fmt: skip
+        curves = {
+            i: [(max(v, x.low), p) for v, p in _curve(values[c], scale)]
+            for i, c in enumerate(shown) if np.isfinite(values[c]).any()
+        }  # fmt: skip
+        body = [
+            Line(setting(shown[i]), tuple((v, p * 100) for v, p in curve), i, kind="steps")
+            for i, curve in curves.items()
+        ]
         floor = 0.5 / max(len(v) for v in values.values())
         tail = [
-            Line(setting(c), tuple((v, max(floor, 1 - p) * 100) for v, p in curve), i, kind="steps")
-            for i, (c, curve) in enumerate(curves)
+            Line(setting(shown[i]), tuple((v, max(floor, 1 - p) * 100) for v, p in curve), i, kind="steps")
+            for i, curve in curves.items()
         ]
         bodies.append(Chart(LATENCIES[quantity], x, _percent("% of requests at most"), tuple(body), marks,
                             keyed=True))  # fmt: skip
@@ -81,6 +97,9 @@ def tails_sheet(view: View, samples: Samples) -> Sheet | None:
     notes = ["Every request of the windows counts. A tail that ends in a step says no more than its last request."]
     if lost:
         notes.append("A failed request never ends: its curve stays below 100%, and its tail above the floor.")
+    if empty:
+        notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
+    notes += not_shown(view, samples, shown)
     charts = (*bodies, *tails)
     return Sheet("tails", f"{panel_name(view)}: how latency is distributed", charts, tuple(notes), len(bodies), 230,
                  keys(shown))  # fmt: skip
@@ -111,9 +130,11 @@ def _share_scale(floor: float) -> Scale:
 def jitter_sheet(view: View, samples: Samples) -> Sheet | None:
     """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every one."""
     histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
-    shown = [c for c in settings_shown(view, samples) if histograms[c].count > 1]
+    chosen = settings_shown(view, samples)
+    shown = [c for c in chosen if histograms[c].count > 1]
     if not shown:
         return None
+    gapless = [setting(c) for c in chosen if c not in shown]
     ends = [max(1e-6, histograms[c].quantile(p)) for c in shown for p in (0.001, 1.0)]
     scale, unit = (1.0, "s") if min(ends) >= 1 else (1e3, "ms")
     floor = 0.5 / max(histograms[c].count for c in shown)
@@ -140,6 +161,9 @@ def jitter_sheet(view: View, samples: Samples) -> Sheet | None:
         notes.append(
             f"A chunk carried up to {max(per_chunk):.2g} tokens on average: these are not gaps between tokens."
         )
+    if gapless:
+        notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
+    notes += not_shown(view, samples, chosen)
     return Sheet(
         "jitter", f"{panel_name(view)}: how steadily tokens arrive", tuple(charts), tuple(notes), key=keys(shown)
     )
@@ -161,20 +185,27 @@ def lengths_sheet(view: View, samples: Samples) -> Sheet | None:
     shown = settings_shown(view, samples)
     shown = [shown[0], shown[-1]] if len(shown) > 1 else shown
     charts = []
+    few: list[str] = []
     for quantity, words in (("ttft", "input tokens"), ("tpot", "context tokens (input + half of the output)")):
         pairs = {c: _pairs(samples[c], quantity) for c in shown}
+        few += [f"{quantity.upper()} at {setting(c)}" for c, (x, _) in pairs.items() if len(x) < 20]
         pairs = {c: (x, y) for c, (x, y) in pairs.items() if len(x) >= 20}
         if not pairs:
             continue
         xs = np.concatenate([x for x, _ in pairs.values()])
         ys = np.concatenate([y for _, y in pairs.values()])
-        if xs.max() < VARIED * xs.min() or not (ys > 0).all():
+        if xs.max() < VARIED * xs.min():
             continue
         scale, unit = (1.0, "s") if ys.min() >= 1 else (1e3, "ms")
-        lines = [Line("", tuple(zip(*_thinned(x, y * scale), strict=True)), i, "o", "cloud") for i, (x, y) in
-                 enumerate(pairs.values())]  # fmt: skip
-        lines += [Line(f"median, {setting(c)}", _medians(x, y * scale), i, MARKERS[i]) for i, (c, (x, y)) in
-                  enumerate(pairs.items())]  # fmt: skip
+        inks = {c: i for i, c in enumerate(shown)}
+        lines = [
+            Line("", tuple(zip(*_thinned(x, y * scale), strict=True)), inks[c], "o", "cloud")
+            for c, (x, y) in pairs.items()
+        ]
+        lines += [
+            Line(f"median, {setting(c)}", _medians(x, y * scale), inks[c], MARKERS[inks[c]])
+            for c, (x, y) in pairs.items()
+        ]
         across = span_scale(words, [float(xs.min()), float(xs.max())], log=False, across=True)
         up = span_scale(
             f"{quantity.upper()} ({unit}, log scale)", [float(ys.min()) * scale, float(ys.max()) * scale], log=True
@@ -183,15 +214,20 @@ def lengths_sheet(view: View, samples: Samples) -> Sheet | None:
                             tuple(line for line in lines if line.points), keyed=True))  # fmt: skip
     if not charts:
         return None
-    notes = ("Each dot is a request; lengths as the server counted them. Medians over tenths of the range.",)
+    notes = ["Each dot is a request; lengths as the server counted them. Medians over tenths of the range."]
+    if any(not samples[c].ok.all() for c in shown):
+        notes.append("Failed requests have no dot.")
+    if few:
+        notes.append(f"Fewer than 20 requests with both, and so not drawn: {', '.join(few)}.")
+    notes += not_shown(view, samples, shown)
     key = tuple((f"{setting(c)}, with medians", i) for i, c in enumerate(shown))
-    return Sheet("lengths", f"{panel_name(view)}: latency against length", tuple(charts), notes, key=key)
+    return Sheet("lengths", f"{panel_name(view)}: latency against length", tuple(charts), tuple(notes), key=key)
 
 
 def _pairs(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
     y: Floats = getattr(sample, quantity)
     x = sample.prompt_tokens if quantity == "ttft" else sample.prompt_tokens + sample.completion_tokens / 2
-    keep = np.isfinite(x) & np.isfinite(y)
+    keep = np.isfinite(x) & np.isfinite(y) & (y > 0)
     return x[keep], y[keep]
 
 

@@ -64,6 +64,17 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """A prediction at its place, with its band on each axis: dashed, a small open diamond, never a mark."""
+
+    concurrency: float
+    x: float
+    y: float
+    x_bar: Bar | None = None
+    y_bar: Bar | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A limit of the SLA as a line across the panel, on the x or the y axis; comfort marks are dashed."""
 
@@ -102,8 +113,7 @@ class Stair:
 class Panel:
     """One (deployment, shape): axes, what is drawn on them, and the text around it.
 
-    `expected` are predictions as (concurrency, x, y): dashed, with small open diamonds, never a mark. `unlabelled` are
-    the concurrencies whose label found no room: they are named under the picture.
+    `unlabelled` are the concurrencies whose label found no room: they are named under the picture.
     """
 
     name: str
@@ -116,7 +126,7 @@ class Panel:
     region: tuple[float, float, float, float] | None = None
     rules: tuple[Rule, ...] = ()
     light: tuple[tuple[float, float], ...] = ()
-    expected: tuple[tuple[float, float, float], ...] = ()
+    expected: tuple[Predicted, ...] = ()
     star: tuple[float, float] | None = None
     ring: tuple[float, float] | None = None
     arrow: Segment | None = None

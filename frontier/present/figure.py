@@ -17,7 +17,20 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.present.drawn import FORMATS, TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Stair, Theme
+from frontier.present.drawn import (
+    FORMATS,
+    TICKS,
+    TICKS_SMALL,
+    Bar,
+    Label,
+    Mark,
+    Panel,
+    Picture,
+    Predicted,
+    Role,
+    Stair,
+    Theme,
+)
 from frontier.present.layout import Segment, text_width
 
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D"}
@@ -133,7 +146,8 @@ def _panel(figure: Figure, picture: Picture, panel: Panel, colours: dict[str, st
         xs, ys = zip(*panel.light, strict=True)
         axes.plot(xs, ys, color=colours["light"], lw=1.3, ls=(0, (1, 1.8)), zorder=2)
     if panel.expected:
-        _, xs, ys = zip(*panel.expected, strict=True)
+        _bands(axes, panel.expected, blend(colours["quiet"], colours["paper"], 0.55))
+        xs, ys = zip(*((p.x, p.y) for p in panel.expected), strict=True)
         axes.plot(xs, ys, color=colours["quiet"], lw=1.5, ls=(0, (5, 3)), marker="D", ms=4.5,
                   mfc=colours["paper"], mec=colours["quiet"], mew=1.0, zorder=2.7)  # fmt: skip
     for path in panel.paths:
@@ -193,6 +207,15 @@ def _band(axes: Axes, stair: Stair, colours: dict[str, str], *, rightward: bool)
         step: Literal["pre", "post"] = "pre" if rightward else "post"
         shade = blend(colours[stair.role.value], colours["paper"], 0.18)
         axes.fill_between(xs, lows, highs, step=step, color=shade, lw=0, zorder=-0.5)
+
+
+def _bands(axes: Axes, predicted: Iterable[Predicted], colour: str) -> None:
+    """What the predictions' bands hold, as thin bars."""
+    for at in predicted:
+        if at.x_bar:
+            axes.plot([at.x_bar.low, at.x_bar.high], [at.y, at.y], color=colour, lw=0.9, zorder=2.6)
+        if at.y_bar:
+            axes.plot([at.x, at.x], [at.y_bar.low, at.y_bar.high], color=colour, lw=0.9, zorder=2.6)
 
 
 def _mark(axes: Axes, mark: Mark, colours: dict[str, str], called: str) -> None:

@@ -3,13 +3,24 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from frontier.analyze.compare import Comparison
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Estimate, Limit, Verdict
+from frontier.model import Estimate, Limit, Point
 from frontier.present.annotate import annotated
-from frontier.present.captions import NBSP, SEPARATOR, TOGETHER, View, doubt_words, foot_line, view_sentence
+from frontier.present.captions import (
+    NBSP,
+    SEPARATOR,
+    SURE,
+    TOGETHER,
+    View,
+    breaks,
+    doubt_words,
+    foot_line,
+    hidden_limits,
+    unstarred,
+    view_sentence,
+)
 from frontier.present.comparison import Names, comparison_sentence, gpus_note, names_of
 from frontier.present.drawn import Mark, Panel, Picture, Role, Stair
 from frontier.present.layout import Rect, fit_middle, line_height, wrap
@@ -28,28 +39,30 @@ from frontier.present.picture import (
     staircase,
     text_lines,
 )
-from frontier.present.wording import Provenance, apart, clean, clean_name, count, limits_text, named_value, setting
+from frontier.present.winner import Group, title_of
+from frontier.present.wording import (
+    Provenance,
+    apart,
+    clean,
+    clean_name,
+    count,
+    flag_kinds,
+    left_out,
+    limits_text,
+    setting,
+)
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
 SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
-LONGEST = 110
-"""Characters of a title that names all."""
 FEW = 10
 """Up to so many settings of a staircase are all numbered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What shares a panel: views of one shape, and what each is called."""
-
-    names: tuple[str, ...]
-    views: tuple[View, ...]
-
-
 def overlay(
-    a: View, b: View, comparison: Comparison, *, names: Names | None = None, footer: Provenance | None = None
-) -> Picture:
+    a: View, b: View, comparison: Comparison, *, names: Names | None = None, footer: Provenance | None = None,
+    more: Sequence[str] = (),
+) -> Picture:  # fmt: skip
     """What `compare` shows: A in blue with dots, B in orange with squares. The title is the verdict, with the interval
     it stands on. ValueError when the objectives differ.
     """
@@ -57,11 +70,11 @@ def overlay(
         a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     note = gpus_note(comparison, names)
-    return _picture([group], comparison_sentence(comparison, names), footer, [note] if note else [])
+    return _picture([group], comparison_sentence(comparison, names), footer, [*([note] if note else []), *more])
 
 
-def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Picture:
-    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most.
+def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
+    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most. `more` are notes.
 
     ValueError without a group, with more than four in one, or when objectives differ.
     """
@@ -72,14 +85,13 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None) -> Pi
         groups = [
             Group(group.names, tuple(dataclasses.replace(view, gpus=None) for view in group.views)) for group in groups
         ]
-    title = _best_sentence(groups[0]) if len(groups) == 1 else _winners_sentence(groups)
-    return _picture(groups, title, footer, notes)
+    return _picture(groups, title_of(groups), footer, [*notes, *more])
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
     """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all do, or none."""
-    counts = {name: view.gpus for group in groups for name, view in zip(group.names, group.views, strict=True)}
-    unknown = [name for name, gpus in counts.items() if gpus is None]
+    counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
+    unknown = [name for name, gpus in counts if gpus is None]
     if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
         return []
     return [f"whole deployments, not per GPU: the number of GPUs is not known of {', '.join(unknown)}"]
@@ -96,21 +108,29 @@ def _said(groups: Sequence[Group]) -> list[tuple[str, Role]]:
             of = f"   ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
             size = f" ({count(view.gpus, 'GPU')})" if differ and view.gpus else ""
             found.append((f"{SIGNS[role]} {name}{size}: {view_sentence(view)}{of}", role))
+            found += [(f"{SIGNS[role]} {name}{of}, {line}", Role.QUIET) for line in _absent(view)]
     return found
+
+
+def _absent(view: View) -> list[str]:
+    """What of a frontier is not drawn: its excluded points, those without an axis, and an operating point off them."""
+    flagged = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+    found = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
+    return [*found, *(f"not drawn, {line}" for line in left_out(view.mine, view.frontier)), *unstarred(view)]
 
 
 def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
     one = len(groups) == 1
     columns = 1 if one else 2
-    head = wrap(TOGETHER.sub(NBSP, title), TITLE, WIDTH - 28, lines=3, bold=True)
+    head = wrap(TOGETHER.sub(NBSP, title), TITLE, WIDTH - 28, lines=4, bold=True)
     views = [view for group in groups for view in group.views]
-    key = f"staircases = measured frontiers · number = concurrency · {doubt_words(views)}"
-    key += " · ★ = operating point" if any(v.decision and v.decision.concurrency is not None for v in views) else ""
-    key += " · shade = 90% of resamples" if any(view.band for view in views) else ""
+    signs = {part: None for view in views for part in _signs(view)}
+    parts = ["staircases = measured frontiers", "number = concurrency", doubt_words(views), *signs]
+    key = " · ".join(parts)
     shape = views[0].frontier.shape
     key = f"ISL {shape.isl} / OSL {shape.osl} · {key}" if one else key
     parts = [part.replace(" ", NBSP) for part in clean(key, 400).split(" · ")]
-    keys = wrap(SEPARATOR.join(parts), SUBTITLE, WIDTH - 128, lines=2)
+    keys = wrap(SEPARATOR.join(parts), SUBTITLE, WIDTH - 128, lines=3)
     key_tall = len(keys) * line_height(SUBTITLE)
     foot = wrap(foot_line(views, footer), FOOT, WIDTH - 28, lines=3)
     rows, tall = math.ceil(len(groups) / columns), 505.0 if one else 300.0
@@ -146,6 +166,29 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     return laid_out([*said, (unnumbered, Role.QUIET)], found.panels) if crowded else found
 
 
+def _signs(view: View) -> list[str]:
+    """What the signs on this frontier mean, in the order of the key."""
+    decided = view.decision is not None and view.decision.concurrency is not None
+    open_ended = [
+        e for p in view.mine for name in view.axes if (e := p.metrics.get(name)) is not None
+        and math.isinf(e.low) != math.isinf(e.high)
+    ]  # fmt: skip
+    doubtful = any(view.frontier.probability.get(c, 1.0) < SURE for c in view.frontier.members)
+    struck = any(breaks(p, limit) for p in view.mine for limit in hidden_limits(view) if _is_drawn(p, view))
+    return [
+        *(["★ = operating point"] if decided else []), *(["arrow = no bound"] if open_ended else []),
+        *(["pale = may be dominated"] if doubtful else []),
+        *(["struck = breaks a limit not on these axes"] if struck else []),
+        *(["shade = 90% of resamples"] if view.band else []),
+    ]  # fmt: skip
+
+
+def _is_drawn(point: Point, view: View) -> bool:
+    """On the frontier, or the operating point: what of several frontiers is drawn."""
+    chosen = view.decision is not None and view.decision.concurrency == point.concurrency
+    return (chosen or point.concurrency in view.frontier.members) and all(name in point.metrics for name in view.axes)
+
+
 def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
     views = [_per_gpu(view) for view in group.views]
     first = views[0]
@@ -161,16 +204,19 @@ def _panel(group: Group, box: Rect, *, alone: bool) -> Panel:
     marks: list[Mark] = []
     stairs: list[Stair] = []
     numbered: list[Mark] = []
-    for view, name, role in zip(views, apart(group.names), ROLES, strict=False):
-        found = [mark_of(p, view.frontier, x, y) for p in view.mine if across in p.metrics and up in p.metrics]
+    for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
+        struck = {p.concurrency for p in whole.mine if any(breaks(p, limit) for limit in hidden_limits(whole))}
         chosen = view.decision.concurrency if view.decision else None
-        members = [
-            dataclasses.replace(m, role=role, chosen=m.concurrency == chosen)
-            for m in found if m is not None and m.role is Role.FRONTIER
+        found = [mark_of(p, view.frontier, x, y) for p in view.mine if _is_drawn(p, view)]
+        drawn = [
+            dataclasses.replace(m, role=role, chosen=m.concurrency == chosen, struck=m.concurrency in struck)
+            for m in found if m is not None
         ]  # fmt: skip
-        marks += members
-        numbered += _telling(members)
-        stairs += staircase(members, x, y, role, fit_middle(name, 11, (box.x1 - box.x0) / 3), attained(view, x, y))
+        marks += drawn
+        numbered += _telling(drawn)
+        stair_name = fit_middle(name, 11, (box.x1 - box.x0) / 3)
+        members = [m for m in drawn if m.concurrency in view.frontier.members]
+        stairs += staircase(members, x, y, role, stair_name, attained(view, x, y))
     panel = Panel(
         " and ".join(group.names), box, x, y, tuple(marks), tuple(stairs),
         region=region_of(first, x, y), rules=rules_of(first, x, y),
@@ -191,7 +237,8 @@ def _per_gpu(view: View) -> View:
     ]
     limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
-    return dataclasses.replace(view, points=points, limits=limits, band=band, gpus=1)
+    decision = view.decision and dataclasses.replace(view.decision, limits=tuple(limits))
+    return dataclasses.replace(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
 
 
 def _whole(view: View) -> list[Limit]:
@@ -211,68 +258,3 @@ def _telling(marks: Sequence[Mark]) -> list[Mark]:
     ends = {m.concurrency for m in (*marks[:1], *marks[-1:])}
     few = len(marks) <= FEW
     return [m for m in marks if few or m.chosen or m.concurrency in ends or m.concurrency & (m.concurrency - 1) == 0]
-
-
-def _names_sentence(groups: Sequence[Group]) -> str:
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
-    if len(names) == 1:
-        return f"The frontier of {names[0]}"
-    said = f"The frontiers of {', '.join(names[:-1])} and {names[-1]}"
-    return said if len(said) <= LONGEST else f"The frontiers of {len(names)} deployments"
-
-
-def _winners_sentence(groups: Sequence[Group]) -> str:
-    """Whose operating points carry surely most over several workloads, or that it depends on the workload."""
-    won = [_most(group) for group in groups]
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
-    decided = [group for group, found in zip(groups, won, strict=True) if found is not None]
-    if len(decided) < len(groups) or len(names) < 2:
-        return _names_sentence(groups)
-    sure = [found.name for found in won if found is not None and found.sure]
-    best = [name for name in names if name in sure]
-    inside = {limits_text(view.sla) for group in groups for view in group.views}
-    promise = inside.pop() if len(inside) == 1 else "its SLA"
-    if len(sure) == len(groups) and len(best) == 1:
-        every = "both" if len(groups) == 2 else f"all {len(groups)}"
-        return f"{best[0]} carries the most inside {promise} in {every} workloads"
-    parts = [f"{name} in {sure.count(name)}" for name in best]
-    parts += [f"no clear winner in {len(groups) - len(sure)}"] if len(sure) < len(groups) else []
-    return f"Inside {promise}, of {len(groups)} workloads the most is carried by " + ", ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Most:
-    """The operating point of most throughput, and whether its interval lies above every other's."""
-
-    name: str
-    view: View
-    sure: bool
-
-
-def _most(group: Group) -> _Most | None:
-    """None where no operating point is known, or more is not better."""
-    found = []
-    for name, view in zip(group.names, group.views, strict=True):
-        decision, up = view.decision, view.axes[1]
-        if decision is not None and decision.verdict is Verdict.MEETS and up in decision.metrics:
-            share, estimate = 1 / per_gpu(up, view.gpus), decision.metrics[up]
-            found.append((estimate.value * share, estimate.low * share, estimate.high * share, name, view))
-    if not found or metric(group.views[0].axes[1]).better != "higher":
-        return None
-    found.sort(key=lambda item: -item[0])
-    _, low, _, name, view = found[0]
-    return _Most(name, view, len(found) == 1 or low > max(high for _, _, high, *_ in found[1:]))
-
-
-def _best_sentence(group: Group) -> str:
-    """Whose operating point carries surely most, where the intervals separate it from every other."""
-    best = _most(group)
-    if best is None:
-        return _names_sentence([group])
-    decision, up = best.view.decision, best.view.axes[1]
-    assert decision is not None
-    promise = limits_text(decision.limits)
-    said = f"{named_value(up, decision.metrics[up].value, best.view.gpus)} at concurrency {decision.concurrency}"
-    if not best.sure:
-        return f"No clear winner inside {promise}: {best.name} carries {said}, within the doubt of the next"
-    return f"{best.name} carries the most inside {promise}: {said}"

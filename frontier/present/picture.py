@@ -28,7 +28,7 @@ from frontier.present.captions import (
     role_of,
     view_sentence,
 )
-from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Role, Rule, Stair
+from frontier.present.drawn import TICKS, TICKS_SMALL, Bar, Label, Mark, Panel, Picture, Predicted, Role, Rule, Stair
 from frontier.present.layout import Rect, line_height, text_width, wrap
 from frontier.present.wording import Provenance, setting
 
@@ -96,6 +96,8 @@ def _laid_out(
     head = wrap(TOGETHER.sub(NBSP, title), TITLE, width - 28, lines=most, bold=True) if titled else ()
     heads = zip(views, _heads(views), strict=True)
     notes = [line for view, head in heads for line in (*notes_of(view, head), *_too_far(view, head))]
+    if any(view.expected for view in views):
+        notes.append("◇  predictions are of means, and so are these axes; none of them is an operating point")
     note_lines = [line for note in (*notes, *more) for line in wrap(note, NOTE, width - 28, lines=most - 1)]
     above = 14 + len(head) * line_height(TITLE) + (12 if titled else 0)
     key_left = 14 if narrow else 102 if one else 86
@@ -173,15 +175,21 @@ def _panel(view: View, name: str, box: Rect, *, alone: bool) -> Panel:
         region=region_of(view, x, y),
         rules=rules_of(view, x, y),
         light=_light(view, x, y),
-        expected=tuple(
-            (c, a * x.scale, b * y.scale) for c, a, b in view.expected if x.holds(a * x.scale) and y.holds(b * y.scale)
-        ),
+        expected=_predicted(view, x, y),
         star=(star.x, star.y) if star else None,
         ring=(ring.x, ring.y) if ring else None,
     )
     light = (view.light.ceiling, view.light.assumption) if view.light else None
     title = None if alone else f"{panel.name}: {TOGETHER.sub(NBSP, view_sentence(view, brief=True))}"
     return annotated(panel, view.decision, points, view.sla, light, view.gpus, title)
+
+
+def _predicted(view: View, x: Axis, y: Axis) -> tuple[Predicted, ...]:
+    return tuple(
+        Predicted(c, a.value * x.scale, b.value * y.scale, _bar(a, x), _bar(b, y))
+        for c, a, b in view.expected
+        if x.holds(a.value * x.scale) and y.holds(b.value * y.scale)
+    )
 
 
 def axes_of(view: View, points: Sequence[Point], box: Rect, *, alone: bool) -> tuple[Axis, Axis]:
@@ -199,8 +207,8 @@ def axes_of(view: View, points: Sequence[Point], box: Rect, *, alone: bool) -> t
     tops = near_y + [min(e.high, 1.2 * e.value) for e in bounded]
     if view.light and ys and view.light.ceiling <= 1.6 * max(ys):
         tops.append(view.light.ceiling)
-    near_x += [a for _, a, _ in view.expected]
-    tops += [b for _, _, b in view.expected]
+    near_x += [end for _, a, _ in view.expected for end in (a.low, a.value, a.high) if 0 < end < math.inf]
+    tops += [end for _, _, b in view.expected for end in (b.value, b.high) if end < math.inf]
     limits = [limit.promise for limit in view.sla if limit.metric == across]
     ends = [end for p in healthy for end in (p.metrics[across].low, p.metrics[across].high)]
     room = box.x1 - box.x0, TICKS if alone else TICKS_SMALL

@@ -17,6 +17,7 @@ from frontier.units import format_number, format_seconds, format_share
 
 SCHEMA = "frontier.predict/1"
 BAND = "the band holds 95 of 100 such predictions"
+BAND_HEAD = "95% band"
 
 
 def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: bool = False) -> str:
@@ -35,12 +36,13 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     lights: list[Limits | None] = list(forecast.lights) or [None] * len(forecast.predictions)
     rows = [(p.concurrency, _row(p, at)) for p, at in zip(forecast.predictions, lights, strict=True)]
     rows += [(k.concurrency, _measured(k, forecast)) for k in forecast.measured]
-    table = _table([row for _, row in sorted(rows, key=lambda pair: pair[0])], width)
-    notes = [f"{clean(forecast.basis, 300)}; {BAND}"]
+    table, bands = _table([row for _, row in sorted(rows, key=lambda pair: pair[0])], width)
+    notes = [f"{clean(forecast.basis, 300)}; {bands}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
         notes.append("TTFT is the least to expect: real requests come in waves, and wait for more than the engine")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
+    notes.append("TTFT and TPOT are means")
     waiting = [p for p in forecast.predictions if p.running < p.concurrency]
     if waiting:
         most = format_number(math.floor(waiting[0].running))
@@ -50,15 +52,15 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
 
 # Head, rank (the highest is given up first where there is no room), and whether it stands left.
 _COLUMNS = (
-    ("c", 0, False), ("tok/s", 0, False), ("95% band", 4, True), ("TTFT", 0, False), ("TPOT", 0, False),
-    ("95% band", 6, True), ("basis", 1, True), ("light tok/s", 5, False), ("of light", 2, False),
-    ("light bound by", 3, True),
+    ("c", 0, False), ("tok/s", 0, False), (BAND_HEAD, 2, True), ("TTFT", 0, False), (BAND_HEAD, 1, True),
+    ("TPOT", 0, False), (BAND_HEAD, 3, True), ("basis", 4, True), ("light tok/s", 7, False), ("of light", 5, False),
+    ("light bound by", 6, True),
 )  # fmt: skip
 _GAP = 2
 
 
-def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
-    """The columns that say anything, as many as fit."""
+def _table(rows: Sequence[Sequence[Text]], width: int) -> tuple[Table, str]:
+    """The columns that say anything, as many as fit; and what the bands hold, or which of them found no room."""
     widths = [max(len(head), *(row[i].cell_len for row in rows)) + _GAP for i, (head, _, _) in enumerate(_COLUMNS)]
     said = [i for i in range(len(_COLUMNS)) if any(row[i].plain.strip("–") for row in rows)]
     kept: list[int] = []
@@ -70,7 +72,9 @@ def _table(rows: Sequence[Sequence[Text]], width: int) -> Table:
         table.add_column(_COLUMNS[i][0], justify="left" if _COLUMNS[i][2] else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(row[i] for i in sorted(kept)))
-    return table
+    hidden = [_COLUMNS[i - 1][0] for i in said if _COLUMNS[i][0] == BAND_HEAD and i not in kept]
+    room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
+    return table, f"{BAND}{room}"
 
 
 def _row(said: Prediction, at: Limits | None) -> list[Text]:
@@ -81,7 +85,7 @@ def _row(said: Prediction, at: Limits | None) -> list[Text]:
     )  # fmt: skip
     cells = (
         f"{said.concurrency:g}", format_number(rate.value), _band(rate, format_number),
-        f"≥ {ttft}" if math.isinf(said.ttft.high) else ttft,
+        *((f"≥ {ttft}", "") if math.isinf(said.ttft.high) else (ttft, _band(said.ttft, format_seconds))),
         format_seconds(said.tpot.value), _band(said.tpot, format_seconds), said.reach, *light,
     )  # fmt: skip
     return [Text(cell) for cell in cells]
@@ -91,8 +95,8 @@ def _measured(known: Known, forecast: Forecast) -> list[Text]:
     """A measured point among the predictions; its rate by Little's law, as theirs."""
     osl = forecast.shape.osl.mean
     rate = known.concurrency * osl / (known.ttft + (osl - 1) * known.tpot)
-    cells = (f"{known.concurrency:g}", format_number(rate), "", format_seconds(known.ttft), format_seconds(known.tpot),
-             "", "measured", "", "", "")  # fmt: skip
+    ttft, tpot = format_seconds(known.ttft), format_seconds(known.tpot)
+    cells = (f"{known.concurrency:g}", format_number(rate), "", ttft, "", tpot, "", "measured", "", "", "")  # fmt: skip
     return [Text(cell, style="bold") for cell in cells]
 
 

@@ -15,6 +15,7 @@ from frontier.present.captions import Light, View, headline
 from frontier.present.grid import Grid, evidence_grids, neighbours_grid
 from frontier.present.tables import Gpus, gpus_of
 from frontier.present.wording import (
+    MISSING,
     Provenance,
     clean,
     count,
@@ -214,12 +215,14 @@ def _row(
     point: Point, frontier: Frontier, decision: Decision | None, names: Sequence[str], gpus: int | None, *, lit: bool
 ) -> Row:
     chosen = decision is not None and decision.concurrency == point.concurrency
-    flagged = not point.valid or point.concurrency in frontier.excluded
+    absent = point.valid and point.concurrency in frontier.excluded
+    flagged = not point.valid or absent
     on_it = point.concurrency in frontier.members
+    sign = "★" if chosen else "–" if absent else "○" if flagged else "●" if on_it else "✕"
     cells = [_cell(name, point.metrics.get(name), gpus) for name in names]
     errors = _cell("error_rate", point.metrics.get("error_rate"), None)
     return Row(
-        point.concurrency, "★" if chosen else "○" if flagged else "●" if on_it else "✕", on_it and not flagged, flagged,
+        point.concurrency, sign, on_it and not flagged, flagged,
         (Cell(f"{point.concurrency}", key=point.concurrency),
          Cell(f"{point.n:,}" if point.n else "–", key=point.n or None), *cells,
          Cell(errors.value, key=errors.key), *(_lit(point) if lit else ())),
@@ -291,7 +294,8 @@ def _health(points: Sequence[Point], checks: str) -> list[str]:
     for (deployment, shape), group in groups.items():
         for kind in flag_kinds(group):
             head = f"{_name(deployment, shape)}: " if several else ""
-            effect = "flagged, never chosen" if kind.fatal else "noted, still counts"
+            noted = "not on these axes" if kind.name == MISSING.replace("_", " ") else "noted, still counts"
+            effect = "flagged, never chosen" if kind.fatal else noted
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")

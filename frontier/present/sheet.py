@@ -145,13 +145,21 @@ def _draw(axes: Axes, chart: Chart, theme: Theme, tall: float) -> None:
 
 
 def _line(axes: Axes, line: Line, colour: str, paper: str, chart: Chart) -> None:
-    xs, ys = zip(*line.points, strict=True)
+    xs = [x for x, _ in line.points]
+    ys = [chart.y.shown(y) for _, y in line.points]
     if line.kind == "cloud":
         axes.plot(xs, ys, line.marker, color=blend(colour, paper, 0.45), ms=2.6, mew=0)
         return
     marker = line.marker if line.kind == "measured" else None
+    held = [i for i, (_, y) in enumerate(line.points) if not chart.y.off(y)]
     axes.plot(xs, ys, color=colour, lw=1.0 if marker else 1.6, ls=STROKES[line.kind], marker=marker, ms=5, mew=0,
+              markevery=held, clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
               drawstyle="steps-post" if line.kind == "steps" else "default")  # fmt: skip
+    for side, head in ((1, "^"), (-1, "v")):
+        off = [(x, chart.y.shown(y)) for x, y in line.points if chart.y.off(y) == side]
+        if off:
+            axes.plot(*zip(*off, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False,
+                      zorder=4)  # fmt: skip
     _bars(axes, line, chart, colour)
 
 
@@ -165,7 +173,8 @@ def _bars(axes: Axes, line: Line, chart: Chart, colour: str) -> None:
         ends = []
         for end, sign, head in ((bar[0], -1, "v"), (bar[1], 1, "^")):
             if math.isinf(end):
-                ends.append(chart.y.value(min(1.0, max(0.0, chart.y.fraction(y) + sign * STUB))))
+                middle = chart.y.fraction(chart.y.shown(y))
+                ends.append(chart.y.value(min(1.0, max(0.0, middle + sign * STUB))))
                 heads[head].append((x, ends[-1]))
             else:
                 ends.append(min(max(end, chart.y.low), chart.y.high))
@@ -220,7 +229,7 @@ def _end_names(axes: Axes, chart: Chart, theme: Theme, tall: float) -> None:
     step = 12.5
     wanted = []
     for line in chart.lines:
-        y = line.points[-1][1]
+        y = chart.y.shown(line.points[-1][1])
         wanted.append((min(1.0, max(0.0, chart.y.fraction(y))) * tall, line))
     placed = -math.inf
     for at, line in sorted(wanted, key=lambda item: (item[0], item[1].name)):

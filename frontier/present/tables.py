@@ -22,6 +22,7 @@ from frontier.present.wording import (
     decision_notes,
     flag_kinds,
     interval_text,
+    left_out,
     limit_value_text,
     limits_text,
     proven_words,
@@ -46,6 +47,7 @@ _SIGNS = {
     "frontier": ("●", "blue", "on the frontier"),
     "dominated": ("✕", "dim", "dominated"),
     "flagged": ("○", "dim", "flagged, never chosen"),
+    "left out": ("–", "dim", "not on these axes"),
 }
 
 
@@ -127,6 +129,7 @@ def _point_group(
         _columns_table(_columns(points, roles, frontier, limits, gpus), width),
         Text(signs, style="dim"),
         *_power_line(points),
+        *_left_out_lines(points, frontier),
         *_flag_lines(points),
         *_whole_run_line(points, chosen, gpus),
     ]
@@ -144,7 +147,7 @@ def _role(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     if point.concurrency == chosen:
         return "chosen"
     if frontier is None or point.concurrency in frontier.excluded:
-        return "flagged" if frontier else "dominated"
+        return "left out" if frontier else "dominated"
     return "frontier" if point.concurrency in frontier.members else "dominated"
 
 
@@ -240,6 +243,12 @@ def _columns_table(columns: list[_Column], width: int) -> Table:
     for row in zip(*(column.cells for column in shown), strict=True):
         table.add_row(*row)
     return table
+
+
+def _left_out_lines(points: Sequence[Point], frontier: Frontier | None) -> list[RenderableType]:
+    """Why valid points are not on the frontier, where no flag says it."""
+    told = left_out(points, frontier, flagged=False) if frontier else []
+    return [Padding(Text(f"– not on these axes, {line}"), (0, 0, 0, 2)) for line in told]
 
 
 def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:

@@ -31,7 +31,7 @@ def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
 
 
 def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:
-    """The settings on a grid of so many columns and rows, without those that are not finite; '' for fewer than two.
+    """The settings on a grid of so many columns and rows, those not finite named below it; '' for fewer than two.
 
     A number that would cover another is drawn as a dot, or not at all where the place itself is taken.
     """
@@ -68,4 +68,7 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
     left, right = format_seconds(least), f"{format_seconds(most)}  {across}"
     text.append(" " * MARGIN + "└" + "─" * columns + "\n", style="dim")
     text.append(f"{'':{MARGIN + 1}}{left}{right:>{max(0, columns - len(left))}}", style="dim")
+    if beyond := sorted(spots.keys() - drawn.keys()):
+        text.append(f"\n{'':{MARGIN + 1}}not on this chart, with no such {across}: ", style="dim")
+        text.append(", ".join(f"c={c}" for c in beyond), style="dim")
     return text

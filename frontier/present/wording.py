@@ -1,12 +1,13 @@
 """The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.metrics import RATES, Unit, metric, per_gpu
-from frontier.model import Decision, Estimate, Flag, Limit, Point, Verdict
+from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Verdict
 from frontier.text import clean as clean
 from frontier.units import format_number, format_seconds, format_share, roughly
 
@@ -44,6 +45,23 @@ def middle_cut(text: str, longest: int) -> str:
         return text
     tail = (longest - 1) // 2
     return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
+def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash tells them apart,
+    and the same name again is numbered.
+    """
+    cut = [clean_name(name, longest) for name in names]
+    several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
+    found: list[str] = []
+    for name, short in zip(names, cut, strict=True):
+        label = short
+        if short in several:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            label = f"{middle_cut(short, longest - 7)}~{digest}"
+        again = sum(other == name for other in names[: len(found)])
+        found.append(f"{label} ({again + 1})" if again else label)
+    return found
 
 
 def apart(names: Sequence[str]) -> list[str]:
@@ -152,6 +170,30 @@ def _display_scale(name: str, value: float, gpus: int | None) -> float:
 def setting(concurrency: int) -> str:
     """How a table or note names a setting."""
     return f"c={concurrency}"
+
+
+MISSING = "missing_metric"
+"""The flag of an imported point whose file does not give a metric on the frontier's axes."""
+
+
+def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = True) -> list[str]:
+    """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16', with the file where it is
+    known. Without `flagged`, only those that no flag says it of.
+    """
+    reasons: dict[str, list[str]] = {}
+    for point in sorted(points, key=lambda p: p.concurrency):
+        if not point.valid or point.concurrency not in frontier.excluded:
+            continue
+        missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
+        said = [f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)]
+        if missing and said and not flagged:
+            continue
+        known = said[0] if said else f"no {' and no '.join(missing)}"
+        why = known if missing else frontier.excluded[point.concurrency]
+        reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
+    shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
+    more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
+    return [*shown[:MANY], *more]
 
 
 MANY = 4

@@ -233,3 +233,14 @@ def test_a_limit_that_is_a_rate_is_that_of_a_and_divided_with_it():
 def test_what_is_no_rate_is_not_divided():
     found = compare.compare([point(1, 1, 1.0)], [point(1, 1, 1.0)], ("p99_e2e", "p99_e2e"), gpus=(1, 8))
     assert not found.per_gpu
+
+
+def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
+    lost = (Flag("lockstep", "", "", ""),)
+    a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 200, 3.0, flags=lost)]
+    b = [point(1, 110, 0.9), point(2, 200, 2.1), point(4, 250, math.inf)]
+    found = compare.compare(a, b, OBJECTIVES, reference=3.0)
+    assert "Of A takes no part: c=4 (invalid: lockstep)." in found.notes
+    assert "Of B takes no part: c=4 (p99_e2e is infinite: too many requests failed)." in found.notes
+    (none,) = compare.compare_all(a, [point(1, 110, 0.9, flags=lost)], OBJECTIVES)
+    assert ("invalid", True) == (none.verdict, any("Of B takes no part: c=1" in note for note in none.notes))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from frontier.exchange import formats
 from frontier.exchange.assemble import Assembled, assemble
 from frontier.exchange.found import Found
@@ -45,6 +47,17 @@ def vllm(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+def _latencies(name: str, values: Sequence[float]) -> dict[str, float]:
+    """The summary of these latencies, as vLLM writes it."""
+    if not values:
+        return {}
+    return {
+        f"mean_{name}_ms": float(np.mean(values)) * 1e3,
+        f"median_{name}_ms": float(np.percentile(values, 50)) * 1e3,
+        f"p99_{name}_ms": float(np.percentile(values, 99)) * 1e3,
+    }
+
+
 def vllm_detailed(records: Sequence[Record], concurrency: int, **more: Any) -> dict[str, Any]:
     """What vllm bench serve --save-detailed would have written of these requests."""
     ok = [r for r in records if r.outcome is Outcome.OK]
@@ -58,6 +71,8 @@ def vllm_detailed(records: Sequence[Record], concurrency: int, **more: Any) -> d
         start_times=[1234.5 + r.sent for r in records],
         ttfts=[(r.first or r.sent) - r.sent if good else 0.0 for r, good in zip(records, fine, strict=True)],
         itls=[[g / 1e6 for g in r.gaps] if good else [] for r, good in zip(records, fine, strict=True)],
+        **_latencies("ttft", [(r.first or r.sent) - r.sent for r in ok]),
+        **_latencies("e2el", [(r.last or r.sent) - r.sent for r in ok]),
         input_lens=[r.prompt_tokens or 0 for r in records],
         output_lens=[(r.completion_tokens or 0) if good else 0 for r, good in zip(records, fine, strict=True)],
         errors=["" if good else "HTTP 500" for good in fine], generated_texts=["..."] * len(records),

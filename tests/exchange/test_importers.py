@@ -195,7 +195,7 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
         "# by hand\nconcurrency,isl,osl,n,output_throughput,p99_ttft_ms,error_rate,remark\n"
         "8,1024,256,2000,900,120,0.5%,x\n"
     )
-    with pytest.raises(ForeignFileError, match=r"line 1: error_rate is '0.5%', not a number"):
+    with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0.5%', not a number"):
         formats.read("t.csv", text.encode())
     read = formats.read("t.csv", text.replace("0.5%", "0.005").encode())
     assert read is not None

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 import pytest
 from toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
 
-from frontier.model import Estimate, Limit, Shape
+from frontier.model import Estimate, Flag, Limit, Shape, Verdict
 from frontier.present.captions import View
 from frontier.present.drawn import Picture, Role
 from frontier.present.figure import render
 from frontier.present.layout import Rect
-from frontier.present.overlay import Group, together
+from frontier.present.overlay import together
+from frontier.present.winner import Group
 from frontier.present.wording import apart
 from frontier.views import grouped
 
@@ -229,3 +230,160 @@ def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> Non
     assert "not drawn, being of a whole deployment: output throughput ≥ 1,600 tok/s" in said(found)
     assert [1600.0] == [rule.at for rule in whole.panels[0].rules if rule.axis == "y"]
     assert "SLA  output throughput ≥ 1,600 tok/s" in said(whole)
+
+
+# --- who takes part
+
+
+def unproven(of: View, verdict: Verdict = Verdict.UNPROVEN) -> View:
+    """The same measurements, of which nothing is proven."""
+    assert of.decision is not None
+    open_ = dataclasses.replace(of.decision, verdict=verdict, concurrency=None, candidate=of.decision.concurrency)
+    return dataclasses.replace(of, decision=open_)
+
+
+def titled(*views: View) -> str:
+    names = tuple("ABCD"[: len(views)])
+    return together([Group(names, views)]).title
+
+
+INSIDE = "inside p99 TTFT ≤ 500 ms"
+
+
+def test_who_is_not_proven_is_said_and_whether_its_frontier_is_higher() -> None:
+    low, high = view(2000, "a"), view(3300, "b")
+    only = f"Only A is proven {INSIDE} (1,712 tok/s)"
+    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(low, unproven(high))
+    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(
+        low, unproven(high, Verdict.MARGINAL)
+    )
+    assert f"{only}; none of B's settings is proven" == titled(low, unproven(view(1500, "b")))
+    assert f"{only}; nothing measured of B keeps it" == titled(low, unproven(high, Verdict.VIOLATES))
+    assert f"{only}; B has no valid measurement" == titled(low, unproven(high, Verdict.INVALID))
+    assert f"{only}; B was not judged" == titled(low, dataclasses.replace(high, decision=None))
+    assert f"{only}; B's and C's frontiers are higher, but none of their settings is proven" == titled(
+        low, unproven(high), unproven(high)
+    )
+
+
+def test_a_frontier_that_is_higher_only_beyond_a_limit_is_not_called_higher() -> None:
+    """B has more throughput, all of it at a tail that the SLA forbids."""
+    points = toy_points((80, 96, 112), peak=3300, deployment="b")
+    beyond = unproven(View(points, toy_frontier(points), toy_decision(points, verdict=Verdict.UNPROVEN), (LIMIT,)))
+    assert f"Only A is proven {INSIDE} (1,712 tok/s); none of B's settings is proven" == titled(view(2000, "a"), beyond)
+
+
+def test_among_several_proven_the_others_are_still_said() -> None:
+    first = f"A carries the most of those proven {INSIDE}: 2,825 tok/s at concurrency 64"
+    assert f"{first}; none of C's settings is proven" == titled(
+        view(3300, "a"), view(2000, "b"), unproven(view(1800, "c"))
+    )
+
+
+def test_with_nothing_proven_nobody_wins() -> None:
+    some = unproven(view(2000, "a"))
+    assert f"Neither A nor B is proven {INSIDE}" == titled(some, some)
+    assert f"None of A, B and C is proven {INSIDE}; nothing measured of C keeps it" == titled(
+        some, some, unproven(view(900, "c"), Verdict.VIOLATES)
+    )
+
+
+def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_invented() -> None:
+    def bare(peak: float) -> View:
+        of = view(peak, "x")
+        assert of.decision is not None
+        known = {name: Estimate.unknown_doubt(e.value, e.n) for name, e in of.decision.metrics.items()}
+        return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
+
+    assert titled(bare(3300), bare(900)).endswith("at concurrency 64, but intervals are not known")
+
+
+def test_over_workloads_only_those_that_all_were_measured_and_proven_in_have_a_winner() -> None:
+    long = Shape.of(8192, 512)
+    whole, alone = group(3300, 900), Group(("variant 0",), (view(3300, "variant 0", long),))
+    open_ = Group(whole.names, (view(3300, "variant 0", long), unproven(view(900, "variant 1", long))))
+    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads"
+    assert f"{head} the most is carried by variant 0 in 1, variant 1 was not measured in 1" == (
+        together([whole, alone]).title
+    )
+    assert f"{head} the most is carried by variant 0 in 1, only variant 0 is proven in 1" == (
+        together([whole, open_]).title
+    )
+    only_other = Group(("variant 1",), (view(900, "variant 1"),))
+    assert f"{head}: in 1 variant 0 was not measured, in 1 variant 1 was not measured" == (
+        together([only_other, alone]).title
+    )
+
+
+def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> View:
+    points = toy_points(peak=peak)
+    found = toy_decision(points, limits, concurrency=concurrency, verdict=Verdict.MEETS, candidate=None)
+    return View(points, toy_frontier(points), found, limits)
+
+
+def test_an_operating_point_that_is_dominated_keeps_its_star() -> None:
+    of = chosen(128)
+    assert 128 in of.frontier.dominated
+    (panel,) = together([Group(("a", "b"), (of, view(1500, "b")))]).panels
+    (star,) = [m for m in panel.marks if m.chosen and m.role is Role.FRONTIER]
+    assert 128 == star.concurrency
+    assert (star.x, star.y) not in panel.stairs[0].corners, "the staircase has only what is on the frontier"
+
+
+def test_what_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> None:
+    limits = (LIMIT, Limit("p99_tpot", 0.02))
+    of = chosen(32, limits)
+    found = together([Group(("a", "b"), (of, of))])
+    over = {p.concurrency for p in of.points if p.metrics["p99_tpot"].value > 0.02}
+    struck = {m.concurrency for m in found.panels[0].marks if m.struck}
+    assert struck == over & set(of.frontier.members)
+    assert struck
+    assert "struck = breaks a limit not on these axes" in said(found)
+    assert "struck" not in said(together([group(3300, 2000)]))
+
+
+def test_a_whole_deployments_rate_off_the_axes_strikes_too() -> None:
+    """The limit is of the deployment; the axes are per GPU."""
+    limits = (LIMIT, Limit("request_throughput", 5.0))
+    of = dataclasses.replace(chosen(64, limits), gpus=4)
+    (panel,) = together([Group(("a", "b"), (of, of))]).panels
+    under = {p.concurrency for p in of.points if p.metrics["request_throughput"].value < 5.0}
+    assert under & set(of.frontier.members) == {m.concurrency for m in panel.marks if m.struck}
+
+
+def test_what_is_not_drawn_is_said() -> None:
+    lost = Flag("lockstep", "12 waves", "3", "vary the lengths")
+    points = [*toy_points((1, 8)), *toy_points((64,), flags=(lost,))]
+    bare = dataclasses.replace(
+        toy_points((32,))[0], metrics={k: v for k, v in toy_points((32,))[0].metrics.items() if k != "p99_ttft"}
+    )
+    of = toy_frontier(points)
+    excluded = of.excluded | {32: "p99_ttft was not measured"}
+    one = View([*points, bare], dataclasses.replace(of, excluded=excluded), None)
+    text = said(together([Group(("a", "b"), (one, view(2000, "b")))]))
+    assert "● a, excluded and not drawn: lockstep (limit 3): c=64 12 waves" in text
+    assert "● a, not drawn, no p99 TTFT: c=32" in text
+
+
+def test_an_operating_point_off_the_axes_is_said() -> None:
+    of = chosen(64)
+    points = [
+        p if p.concurrency != 64 else
+        dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
+        for p in of.points
+    ]  # fmt: skip
+    gone = dataclasses.replace(of, points=points)
+    text = said(together([Group(("a", "b"), (gone, view(2000, "b")))]))
+    assert "the operating point c=64 is not on these axes: it has no p99 TTFT" in text
+
+
+def test_long_names_that_agree_where_they_are_cut_stay_apart() -> None:
+    names = ["n" * 100 + end + "n" * 100 for end in "xy"]
+    (both,) = grouped([("run", tuple(view(peak, name) for peak, name in zip((3300, 900), names, strict=True)))])
+    assert 2 == len(set(both.names))
+    assert together([both]).title.startswith(f"{both.names[0]} carries the most")
+
+
+def test_two_runs_of_one_name_are_numbered() -> None:
+    (both,) = grouped([("night", [view(3300, "d")]), ("night", [view(900, "d")])])
+    assert ("night", "night (2)") == both.names

@@ -13,6 +13,7 @@ from frontier.present.callouts import Callout
 from frontier.present.drawn import Panel, Picture, Role
 from frontier.present.layout import Canvas, Rect, line_height
 from frontier.present.picture import Light, View, picture, small_multiples
+from frontier.present.tables import points_table
 from frontier.present.wording import Provenance
 
 ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
@@ -367,6 +368,31 @@ def test_latency_is_logarithmic_unless_the_range_is_small() -> None:
 
     assert not narrow.x.log
     assert "p99 time to first token (ms)" == narrow.x.label
+
+
+def test_a_panel_without_a_decision_is_not_said_to_keep_the_sla() -> None:
+    points, long = toy_points(), toy_points(shape=Shape.of(8192, 512))
+    judged = View(points, toy_frontier(points), toy_decision(points))
+    found = small_multiples([judged, View(long, toy_frontier(long), None)])
+    assert "1 of 2 workloads is proven to keep p99 TTFT ≤ 500 ms" == found.title
+
+
+def test_a_point_without_an_axis_is_named_with_the_metric_and_its_file() -> None:
+    points = toy_points((1, 8, 16, 64))
+    of = toy_frontier(points)
+    for i, flags in ((1, ()), (2, (Flag("missing_metric", "no p99 TTFT in t.csv line 3", "", "", fatal=False),))):
+        metrics = {k: v for k, v in points[i].metrics.items() if k != "p99_ttft"}
+        points[i] = dataclasses.replace(points[i], metrics=metrics, flags=flags)
+    excluded = {8: "p99_ttft was not measured", 16: "p99_ttft was not measured"}
+    of = dataclasses.replace(of, excluded=excluded, members=(1, 64), dominated=())
+    text = said(picture(points, of))
+    assert "not drawn, no p99 TTFT: c=8" in text
+    assert "not drawn, no p99 TTFT in t.csv line 3: c=16" in text
+    assert "flagged, never chosen" not in text, "none is flagged, and none is drawn hollow"
+    table = points_table(points, [of])
+    assert "– not on these axes, no p99 TTFT: c=8" in table
+    assert "missing metric: c=16 no p99 TTFT in t.csv line 3" in table
+    assert "flagged, never chosen" not in table
 
 
 def test_several_shapes_get_a_panel_each_and_one_title() -> None:

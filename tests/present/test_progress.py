@@ -261,3 +261,9 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
     assert kept == _whole_parts("  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms", room)
     assert "" == _whole_parts("   9,999 failed", 5)
+
+
+def test_settings_without_a_finite_latency_are_named_below_the_chart() -> None:
+    spots = {1: Spot(0.1, 1.0), 2: Spot(0.2, 2.0), 64: Spot(float("inf"), 2.0), 96: Spot(float("inf"), 1.0)}
+    assert "with no such p99 TTFT: c=64, c=96" in text_plot(spots, across="p99 TTFT", up="tok/s").plain
+    assert "not on this chart" not in text_plot({c: spots[c] for c in (1, 2)}, across="x", up="y").plain

@@ -96,15 +96,130 @@ def test_the_latency_sheet_holds_every_known_percentile_and_its_limits() -> None
     assert [64.0] == [m.at for m in sheet.charts[0].marks if m.of == "chosen"]
 
 
-def test_flagged_points_and_infinite_values_are_left_out_of_the_lines() -> None:
+def test_flagged_points_are_left_out_of_the_lines_and_infinite_values_stay_in_them() -> None:
     points = toy_points((1, 8, 64))
     points[0] = toy_point(1, flags=(Flag("errors", "4%", "1%", ""),))
     broken = {**points[2].metrics, "p99_ttft": Estimate(math.inf, 0.1, math.inf, 300)}
     points[2] = dataclasses.replace(points[2], metrics=broken)
     sheet = latency_sheet(view(points))
 
-    assert [8.0] == [x for x, _ in line(sheet, 0, "p99").points]
+    assert [8.0, 64.0] == [x for x, _ in line(sheet, 0, "p99").points]
+    assert math.isinf(line(sheet, 0, "p99").points[1][1])
     assert [8.0, 64.0] == [x for x, _ in line(sheet, 0, "p50").points]
+    assert sheet is not None
+    assert "△ at the top edge: infinite, as too many requests failed: p99 TTFT at c=64." in sheet.notes
+    assert sheet.charts[0].y.high < 1e5, "the scale is of the finite values"
+
+
+def with_metric(point: Point, **values: float | None) -> Point:
+    """The point with these values; None: not known."""
+    kept = {k: v for k, v in point.metrics.items() if k not in values}
+    made = {k: Estimate(v, v, v, 300) for k, v in values.items() if v is not None}
+    return dataclasses.replace(point, metrics=kept | made)
+
+
+def gids(data: bytes, colour: str) -> int:
+    """How many marks of an SVG are open, with an edge of this colour."""
+    return data.decode().count(f"fill: #ffffff; stroke: {colour.lower()}")
+
+
+def test_goodput_keeps_its_zeros() -> None:
+    points = with_goodput(toy_points((1, 8, 64, 96, 128)))
+    points[3:] = [with_metric(p, goodput=0.0) for p in points[3:]]
+    sheet = goodput_sheet(view(points))
+
+    good = line(sheet, 0, "within every limit")
+    assert [1.0, 8.0, 64.0, 96.0, 128.0] == [x for x, _ in good.points]
+    assert [0.0, 0.0] == [y for _, y in good.points[3:]]
+    assert sheet is not None
+    assert sheet.notes[0].startswith("Most goodput: ")
+    assert "at c=64" in sheet.notes[0]
+
+
+def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
+    points = [with_metric(p, goodput=0.0) for p in toy_points((1, 8))]
+    sheet = goodput_sheet(view(points))
+    assert [0.0, 0.0] == [y for _, y in line(sheet, 0, "within every limit").points]
+    assert sheet is not None
+    assert sheet.notes[0].startswith("No request kept every limit")
+    assert render_sheet(sheet, "svg")
+
+
+def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edge() -> None:
+    points = toy_points((1, 8, 32, 64))
+    sound = view(points)
+    points = list(points)
+    points[1] = with_metric(points[1], p99_ttft=None)
+    points[2] = with_metric(points[2], p50_tpot=0.0)
+    points[3] = with_metric(points[3], p99_ttft=math.inf, p99_e2e=math.inf)
+    sheet = latency_sheet(dataclasses.replace(sound, points=points))
+    assert sheet is not None
+    text = "\n".join(sheet.notes)
+    assert "infinite, as too many requests failed: p99 TTFT at c=64; p99 E2E at c=64." in text
+    assert "▽ at the lower edge: 0, which a logarithmic axis does not hold: p50 TPOT at c=32." in text
+    assert "Not known, and the line passes over it: p99 TTFT at c=8." in text
+    assert [1, 1] == [sheet.charts[i].y.off(v) for i in (0, 2) for v in (math.inf,)]
+    assert -1 == sheet.charts[1].y.off(0.0)
+    whole = latency_sheet(view(toy_points((1, 8, 32, 64))))
+    assert whole is not None
+    ink = "#d55e00"  # p99
+    assert 2 == gids(render_sheet(sheet, "svg"), ink) - gids(render_sheet(whole, "svg"), ink)
+
+
+def test_of_all_infinite_latencies_no_chart_is_invented() -> None:
+    lost = {f"{s}_ttft": math.inf for s in ("p50", "p90", "p99")}
+    sheet = latency_sheet(view([with_metric(p, **lost) for p in toy_points((1, 8))]))
+    assert sheet is not None
+    assert ["time per output token", "end-to-end latency"] == [c.title for c in sheet.charts]
+    assert any("p99 TTFT at c=1, c=8" in note for note in sheet.notes)
+
+
+def test_inflation_from_a_failed_setting_says_so_and_to_one_is_at_the_edge() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = with_metric(points[0], p99_ttft=math.inf)
+    points[2] = with_metric(points[2], p99_tpot=math.inf)
+    sheet = inflation_sheet(view(points))
+    assert sheet is not None
+    assert "No multiple: at c=1 p99 TTFT is infinite." in sheet.notes
+    assert math.isinf(line(sheet, 1, "p99").points[-1][1])
+    assert any("p99 TPOT at c=64" in note for note in sheet.notes)
+    assert render_sheet(sheet, "svg")
+
+
+def test_a_throughput_of_zero_is_drawn() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = with_metric(points[0], output_throughput=0.0)
+    sheet = throughput_sheet(view(points))
+    assert (1.0, 0.0) == line(sheet, 0, "measured").points[0]
+    assert sheet is not None
+    assert "100% = at c=8" in sheet.charts[1].title
+
+
+def test_settings_without_a_curve_are_named_and_colours_stay_with_their_settings() -> None:
+    lost = np.full(400, np.inf)
+    dead = dataclasses.replace(sample(8), ttft=lost, tpot=lost, e2e=lost)
+    samples = SAMPLES | {8: dead}
+    sheet = tails_sheet(view(toy_points((1, 8, 64))), samples)
+    assert sheet is not None
+    assert "No curve, as no request has one: TTFT at c=8, TPOT at c=8, E2E at c=8." in sheet.notes
+    inks = dict(sheet.key)
+    assert all(inks[li.name] == li.ink for chart in sheet.charts for li in chart.lines)
+
+
+def test_a_time_of_zero_is_at_the_edge_of_its_distribution() -> None:
+    """One chunk with the whole answer: TPOT is 0."""
+    whole = dataclasses.replace(sample(8), tpot=np.where(np.arange(400) % 2, sample(8).tpot, 0.0))
+    sheet = tails_sheet(view(toy_points((1, 8, 64))), SAMPLES | {8: whole})
+    assert sheet is not None
+    assert sheet.charts[1].x.low > 0
+    assert sheet.charts[1].x.low == min(x for x, _ in line(sheet, 1, "c=8").points)
+
+
+def test_settings_left_out_for_room_are_counted() -> None:
+    ladder = (1, 2, 4, 8, 16, 32, 64)
+    sheet = tails_sheet(view(toy_points(ladder)), {c: sample(c) for c in ladder})
+    assert sheet is not None
+    assert "5 of 7 settings are shown." in sheet.notes
 
 
 def test_a_limit_far_from_the_values_is_named_and_does_not_squeeze_the_chart() -> None:

@@ -13,9 +13,10 @@ from frontier.model import Flag, Limit, Point, Shape
 from frontier.present.captions import Light, View
 from frontier.present.companions import FROM_POINTS
 from frontier.present.figure import defaults, draw
-from frontier.present.overlay import Group, together
+from frontier.present.overlay import together
 from frontier.present.picture import small_multiples
 from frontier.present.sheet import draw_sheet
+from frontier.present.winner import Group
 from frontier.present.wording import Provenance
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-fp8"
