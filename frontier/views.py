@@ -111,13 +111,13 @@ def check_together(runs: Sequence[Run]) -> None:
             )
 
 
-def check_axes(points: Sequence[Point], axes: Sequence[str]) -> None:
-    """MisaskedError for an axis that no point has a value on, with what it needs."""
+def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> None:
+    """MisaskedError for an axis that no point (of the run `of`) has a value on, with what it needs."""
     for name in axes:
         if points and not any(name in p.metrics for p in points):
             known = [n for n in names() if any(n in p.metrics for p in points)]
             way_out = NEEDS.get(name, f"these are: {', '.join(known)}")
-            raise MisaskedError(f"{name} is not known of any point", way_out)
+            raise MisaskedError(f"{name} is not known of any point{f' of {of}' if of else ''}", way_out)
 
 
 _POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"

@@ -51,7 +51,8 @@ class Gain:
 class Comparison:
     """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective.
 
-    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
+    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU. `absent` says what of each
+    side takes no part, and why.
     """
 
     shape: Shape
@@ -64,6 +65,7 @@ class Comparison:
     verdict: Answer
     notes: tuple[str, ...] = ()
     gpus: Gpus = (None, None)
+    absent: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def per_gpu(self) -> bool:
@@ -128,7 +130,8 @@ def compare(
         ratio=ratio,
         gains=gains,
         verdict=_verdict(ratio, within),
-        notes=(*_notes(ratio, gains, other.format(better[1] * worst), kept, sides), *_excluded(a, b, (one, other))),
+        notes=_notes(ratio, gains, other.format(better[1] * worst), kept, sides),
+        absent=(_absent(a, (one, other)), _absent(b, (one, other))),
         gpus=gpus,
     )
 
@@ -278,18 +281,13 @@ def _notes(
     return tuple(notes)
 
 
-def _excluded(a: Sequence[Point], b: Sequence[Point], objectives: tuple[Metric, Metric]) -> list[str]:
-    """What of each side takes no part, being excluded or without an axis."""
-    notes = []
-    for side, points in (("A", a), ("B", b)):
-        reasons: dict[str, list[str]] = {}
-        for p in sorted(points, key=lambda p: p.concurrency):
-            if (why := pareto.exclusion(p, objectives)) is not None:
-                reasons.setdefault(why, []).append(f"c={p.concurrency}")
-        if reasons:
-            said = "; ".join(f"{', '.join(at)} ({why})" for why, at in reasons.items())
-            notes.append(f"Of {side} takes no part: {said}.")
-    return notes
+def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple[str, ...]:
+    """What of a side takes no part, being excluded or without an axis: 'c=4, c=8 (invalid: lockstep)'."""
+    reasons: dict[str, list[str]] = {}
+    for p in sorted(points, key=lambda p: p.concurrency):
+        if (why := pareto.exclusion(p, objectives)) is not None:
+            reasons.setdefault(why, []).append(f"c={p.concurrency}")
+    return tuple(f"{', '.join(at)} ({why})" for why, at in reasons.items())
 
 
 def compare_all(
@@ -343,7 +341,7 @@ def compare_all(
             why = f"{error}."
             one = Comparison(
                 shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid",
-                (why[0].upper() + why[1:], *_excluded(points, right[partner], axes)), gpus,
+                (why[0].upper() + why[1:],), gpus, (_absent(points, axes), _absent(right[partner], axes)),
             )  # fmt: skip
         found.append(one)
     return tuple(found)

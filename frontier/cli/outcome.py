@@ -97,7 +97,7 @@ def page_report(
 ) -> Report:
     """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
     points = found.points(limits, names=objectives or found.config.objectives)
-    check_axes(points, objectives or ())
+    check_axes(points, objectives or (), str(found.path))
     doubts = found.doubts(objectives)
     frontiers = tuple(
         replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f

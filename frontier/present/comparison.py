@@ -79,7 +79,12 @@ def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
 
 def _notes(comparison: Comparison, names: Names | None) -> list[str]:
     said = gpus_note(comparison, names)
-    return [*([said] if said else []), *comparison.notes]
+    absent = [
+        f"Of {name} takes no part: {'; '.join(reasons)}."
+        for name, reasons in zip(names_of(comparison, names), comparison.absent, strict=True)
+        if reasons
+    ]
+    return [*([said] if said else []), *comparison.notes, *absent]
 
 
 def comparison_table(

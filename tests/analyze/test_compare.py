@@ -8,6 +8,7 @@ from made import SHAPE, Server, trial
 from frontier.analyze import compare, pareto, summarize
 from frontier.errors import ExitCode
 from frontier.model import Estimate, Flag, Point, Shape
+from frontier.present.comparison import comparison_table
 
 OBJECTIVES = ("output_throughput", "p99_e2e")
 GRID = (1, 2, 4, 8, 16, 32, 64)
@@ -240,7 +241,11 @@ def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
     a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 200, 3.0, flags=lost)]
     b = [point(1, 110, 0.9), point(2, 200, 2.1), point(4, 250, math.inf)]
     found = compare.compare(a, b, OBJECTIVES, reference=3.0)
-    assert "Of A takes no part: c=4 (invalid: lockstep)." in found.notes
-    assert "Of B takes no part: c=4 (p99_e2e is infinite: too many requests failed)." in found.notes
+    assert (
+        ("c=4 (invalid: lockstep)",), ("c=4 (p99_e2e is infinite: too many requests failed)",),
+    ) == found.absent  # fmt: skip
+    text = comparison_table([found], names=("old", "new"))
+    assert "Of old takes no part: c=4 (invalid: lockstep)." in text
+    assert "Of new takes no part: c=4" in text
     (none,) = compare.compare_all(a, [point(1, 110, 0.9, flags=lost)], OBJECTIVES)
-    assert ("invalid", True) == (none.verdict, any("Of B takes no part: c=1" in note for note in none.notes))
+    assert ("invalid", ("c=1 (invalid: lockstep)",)) == (none.verdict, none.absent[1])
