@@ -73,6 +73,10 @@ class WriteError(StoreError):
     exit_code = ExitCode.FAILED
 
 
+MOST_COMPLAINTS = 50
+"""So many are said at once; nobody reads thousands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """One thing wrong with a config: where (1-based line and column, when known), what, and the way out.
@@ -98,11 +102,13 @@ class ConfigError(MisaskedError):
 
     def _lines(self) -> list[str]:
         lines: list[str] = []
-        for c in self.complaints:
+        for c in self.complaints[:MOST_COMPLAINTS]:
             where = c.where or (self.file if c.line is None else f"{self.file}:{c.line}:{c.column}")
             lines.append(f"{where}: {c.what}")
             if c.source_line is not None:
                 lines.append(f"  {c.line} | {c.source_line.strip()}")
             if c.way_out is not None:
                 lines.append(f"  {c.way_out}")
+        if (more := len(self.complaints) - MOST_COMPLAINTS) > 0:
+            lines.append(f"and {more:,} more")
         return lines

@@ -1,5 +1,7 @@
 """What is wrong with a config is said in our words, at its place, with the way out: each complaint word for word."""
 
+import time
+
 import pytest
 
 from frontier.config import load_config
@@ -377,3 +379,22 @@ def test_traps_of_the_text_and_mistakes_of_meaning_are_said_together_each_once()
     with pytest.raises(ConfigError) as caught:
         load_config(text, "sweep.yaml")
     assert [(2, 1), (4, 17), (5, 11), (6, 7)] == [(c.line, c.column) for c in caught.value.complaints]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BASE + "".join(f"k{i}: 1\n" for i in range(9_000)),
+        BASE + "x: [" + ",".join(["yes"] * 9_000) + "]\n",
+        BASE + "a: 1\n" * 9_000,
+        f"shapes: [{', '.join(f'{i + 1}/8' for i in range(100))}]\ndeployments:\n"
+        + "".join(f"- {{name: d{i}, endpoint: 'http://h'}}\n" for i in range(2_800)),
+    ],
+    ids=["unknown keys", "ambiguous values", "the same key", "deployments"],
+)
+def test_thousands_of_mistakes_are_found_in_no_time_and_said_in_part(text: str) -> None:
+    began = time.monotonic()
+    message = told(text)
+    assert time.monotonic() - began < 10
+    assert len(message) < 12_000
+    assert message.count("\n") < 200

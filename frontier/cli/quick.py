@@ -71,6 +71,11 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     if address != SIMULATOR:
         found = look(address, model, api_key_env)
         model, each = found.target.model, seconds_for(found.probe)
+        if model is not None and not model.isprintable():
+            what = f"its model's name holds characters that cannot be written: {found.target.said(model)}"
+            raise MeasurementError(
+                what, f"sweep it:  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml"
+            )
     # On a slow server the most users would take the longest, and say the least.
     users, took = (USERS, "about a minute: a few") if each == SECONDS else (USERS[:-1], f"it is slow: {each} or more")
     text = config_text(address, model, api_key_env, users, each)

@@ -78,18 +78,20 @@ def _loaded(doc: Document) -> Config:
     complaints = [*doc.complaints, *_unset(doc), *_nameless(doc)]
     merged = _merged(doc.tree)
     config: Config | None = None
+    ends = {path[-1:] for path in doc.unread}
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
         for wrong in error.errors(include_url=False):
-            if wrong["type"] == "missing" and any(path[-1:] == wrong["loc"][-1:] for path in doc.unread):
+            if wrong["type"] == "missing" and wrong["loc"][-1:] in ends:
                 continue  # it is there, and the complaint about it is another
             complaints += _joined(doc, wrong["type"], tuple(wrong["loc"]), wrong.get("ctx", {}))
     except UnicodeEncodeError:
         what = "a text holds half a character, as the escape \\ud83d is"
         raise ConfigError(doc.file, (Complaint(what, "write the character itself"),)) from None
     unread = {(place.line, place.column) for path in doc.unread if (place := doc.values.get(path))}
-    complaints = [c for c in complaints if c in doc.complaints or (c.line, c.column) not in unread]
+    of_the_text = set(doc.complaints)
+    complaints = [c for c in complaints if c in of_the_text or (c.line, c.column) not in unread]
     elsewhere = {(c.line, c.column) for c in complaints}
     complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
     if complaints or config is None:

@@ -108,8 +108,9 @@ def _warmup(value: Any) -> float:
 
 def _distinct(labels: list[str], what: str, way_out: str) -> list[Fault]:
     """A fault at each label that was there before."""
+    first = {label: i for i, label in reversed(list(enumerate(labels)))}
     return [
-        Fault(f"two {what} are called {label}", way_out, (i,)) for i, label in enumerate(labels) if label in labels[:i]
+        Fault(f"two {what} are called {label}", way_out, (i,)) for i, label in enumerate(labels) if first[label] < i
     ]
 
 
@@ -284,12 +285,11 @@ def _size_faults(config: Config) -> list[Fault]:
 
 def _name_faults(config: Config) -> list[Fault]:
     """Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a' with 'b-c' would share one."""
-    pairs = [(d.name, shape.label) for d in config.deployments for shape in config.shapes]
-    joined = [f"{name}-{label}".replace("/", "x").lower() for name, label in pairs]
-    for i, text in enumerate(joined):
-        if text in joined[:i]:
-            first = pairs[joined.index(text)]
-            what = f"{first[0]} with {first[1]} and {pairs[i][0]} with {pairs[i][1]} would share a file name"
+    seen: dict[str, tuple[str, str]] = {}
+    for pair in ((d.name, shape.label) for d in config.deployments for shape in config.shapes):
+        first = seen.setdefault("-".join(pair).replace("/", "x").lower(), pair)
+        if first is not pair:
+            what = f"{first[0]} with {first[1]} and {pair[0]} with {pair[1]} would share a file name"
             return [Fault(what, "rename one of the deployments or shapes", ("deployments",))]
     return []
 

@@ -59,6 +59,8 @@ _WANTED = re.compile(
     re.MULTILINE,
 )
 _EVERY = 1.0
+_MOST_SERIES = 5_000
+"""Far more than the replicas of one server have, and read in a fraction of a second."""
 _SHARES = frozenset({"kv_cache_usage_perc"})
 
 
@@ -74,11 +76,14 @@ class Scrape:
 def parse_metrics(text: bytes) -> Scrape:
     """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts).
 
-    ValueError when it is no such text. NaN and infinite values, which some exporters give before their first request,
-    say nothing and are left out.
+    ValueError when it is no such text, or has so many that reading them would disturb what is measured. NaN and
+    infinite values, which some exporters give before their first request, say nothing and are left out.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
-    lines = b"\n".join(_WANTED.findall(text)).decode(errors="replace") + "\n"
+    known = _WANTED.findall(text)
+    if len(known) > _MOST_SERIES:
+        raise ValueError(f"{len(known):,} series of the known metrics")
+    lines = b"\n".join(known).decode(errors="replace") + "\n"
     counters: dict[str, float] = {}
     gauges: dict[str, float] = {}
     started: float | None = None

@@ -109,11 +109,12 @@ class EventParser:
 class LineParser:
     """Newline-delimited JSON as Ollama sends it: each non-empty line is an event; a last line needs no newline."""
 
-    __slots__ = ("_cap", "_rest")
+    __slots__ = ("_cap", "_rest", "_size")
 
     def __init__(self, cap: int = MAX_EVENT) -> None:
         self._cap = cap
         self._rest: list[bytes] = []
+        self._size = 0
 
     @property
     def idle(self) -> bool:
@@ -125,9 +126,10 @@ class LineParser:
         *whole, rest = read.split(b"\n")
         if whole:
             whole[0] = b"".join((*self._rest, whole[0]))
-            self._rest = []
+            self._rest, self._size = [], 0
         if rest:
             self._rest.append(rest)
-        if sum(map(len, self._rest)) > self._cap:
+            self._size += len(rest)
+        if self._size > self._cap:
             raise EventTooLargeError(f"one line is over {self._cap} bytes")
         return [(b"", line) for line in (w.strip() for w in whole) if line]

@@ -152,6 +152,7 @@ def betrays(text: str, key: str) -> str | None:
     return next((one[i : i + size] for one in coded for i in range(len(one)) if one[i : i + size] in parts), None)
 
 
+@pytest.mark.fault("a key said back")
 @pytest.mark.parametrize("key", [LONG, SHORT, KEY], ids=["long", "short", "usual"])
 @pytest.mark.parametrize("dress", DRESSES)
 def test_a_secret_is_found_in_any_dress_wherever_a_cut_falls(dress: str, key: str) -> None:
@@ -281,6 +282,7 @@ class Mimic(Parrot):
         return response
 
 
+@pytest.mark.fault("a key said back")
 def test_no_part_of_a_long_key_is_kept_or_said_in_any_dress(tmp_path: Path) -> None:
     environ = {"MY_KEY": LONG, "MY_HEADER": SHORT}
     mimic = Mimic()

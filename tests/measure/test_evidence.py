@@ -64,6 +64,15 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
     assert {f"spec_decode_num_{name}_total": value for name, value in said.items()} == parse_metrics(text).counters
 
 
+def test_a_hundred_thousand_series_are_not_read_beside_a_measurement() -> None:
+    many = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % i for i in range(100_000))
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="100,000 series"):
+        parse_metrics(many)
+    assert time.monotonic() - began < 2
+    assert {"num_requests_running": 64.0} == dict(parse_metrics(many[: many.index(b'"64"') - 34]).gauges)
+
+
 def test_older_names_and_other_engines_map_to_the_same_words() -> None:
     old = parse_metrics(VLLM_OLD)
     assert {"num_requests_waiting": 5.0, "kv_cache_usage_perc": 0.5} == old.gauges

@@ -1,5 +1,7 @@
 """The event-stream parser against a slow twin that reads the whole stream at once, cut in every way."""
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,3 +120,11 @@ def test_a_line_over_the_cap_is_refused() -> None:
     assert [] == [event for _ in range(10) for event in parser.feed(b"x" * 10)]
     with pytest.raises(EventTooLargeError):
         parser.feed(b"x" * 10)
+
+
+def test_a_long_line_in_many_reads_takes_as_long_as_it_is_long() -> None:
+    parser, began = LineParser(), time.monotonic()
+    for _ in range(50_000):
+        assert parser.feed(b"x" * 300) == []
+    assert parser.feed(b"\n") == [(b"", b"x" * 15_000_000)]
+    assert time.monotonic() - began < 10, "counting all reads anew at each took a minute"
