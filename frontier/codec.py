@@ -23,6 +23,7 @@ from frontier.model import (
     Trial,
     Window,
 )
+from frontier.units import LONGEST, MOST_COUNT, usable
 
 _RECORD_DEFAULTS = {
     f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
@@ -72,11 +73,16 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
         window=Window(**tree["window"]),
         ended=tree["ended"],
         health=ClientHealth(**tree["health"]),
-        server=tree["server"],
+        server=_server(tree["server"]),
         server_identity=tree["server_identity"],
     )
     _require(measurement)
     return measurement
+
+
+def _server(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The server's metrics without numbers that nothing can be computed of: older runs kept what the server said."""
+    return {name: value for name, value in said.items() if not _is_number(value) or usable(value) is not None}
 
 
 def _decode_shape(tree: Mapping[str, Any]) -> Shape:
@@ -108,7 +114,7 @@ def decode_imported(line: bytes) -> Point:
             deployment=tree["deployment"],
             shape=_decode_shape(tree["shape"]),
             concurrency=tree["concurrency"],
-            metrics={name: Estimate.unknown_doubt(float(value), n) for name, value in tree["values"].items()},
+            metrics={name: Estimate.unknown_doubt(_figure(value), n) for name, value in tree["values"].items()},
             n=n,
             flags=tuple(Flag(**flag) for flag in tree["flags"]),
             repeats=tree["repeats"],
@@ -121,6 +127,20 @@ def decode_imported(line: bytes) -> Point:
         ) from error
 
 
+def _figure(value: Any) -> float:
+    """A value of an imported point. ValueError when it is neither infinite nor a number that can be one."""
+    found = math.inf if value == "inf" else usable(value)
+    if found is None:
+        raise ValueError(f"{value!r:.40} cannot be one of its figures")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_LATEST = 1e11
+"""Unix time: the year 5138."""
 _ENDED = ("requests", "time", "interrupted", "server_lost")
 
 
@@ -130,13 +150,22 @@ def _require(found: Measurement) -> None:
     lengths = [(s.mean, s.low, s.high, s.sd) for s in (shape.isl, shape.osl)]
     numbers = [
         found.epoch, found.window.start, found.window.end, shape.prefix, trial.concurrency, trial.repeat,
-        trial.requests, trial.seed, trial.warmup, trial.min_time, trial.max_time,
+        trial.requests, trial.warmup, trial.min_time, trial.max_time,
         *(n for four in lengths for n in four),
         *found.server.values(), *(v for v in dataclasses.astuple(found.health) if v is not None),
     ]  # fmt: skip
     texts = [trial.deployment, trial.fingerprint, shape.isl.kind, shape.osl.kind, *found.server]
     texts += [text for text in (shape.name, found.server_identity) if text is not None]
-    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+    if not all(map(_is_number, numbers)):
         raise TypeError("a number is not one")
+    if not _is_number(trial.seed):
+        raise TypeError("the seed is no number")
+    if beyond := [n for n in numbers if usable(n) is None]:
+        raise ValueError(f"{beyond[0]:.3g} cannot be one of its numbers")
+    lasts = (found.window.end, trial.warmup, trial.min_time, trial.max_time)
+    if not (0 <= found.window.start <= found.window.end and max(lasts) <= LONGEST and abs(found.epoch) <= _LATEST):
+        raise ValueError("its times cannot be")
+    if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):
+        raise ValueError("its load cannot be")
     if not all(isinstance(text, str) for text in texts) or found.ended not in _ENDED:
         raise TypeError("a text is not one")

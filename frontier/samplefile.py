@@ -15,7 +15,7 @@ from frontier.analyze.histogram import ALPHA, X0, LogHistogram
 from frontier.analyze.sample import Sample
 from frontier.model import ClientHealth, Lengths, Shape
 
-VERSION = 2
+VERSION = 3
 """Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size

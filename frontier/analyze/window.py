@@ -16,12 +16,15 @@ from frontier.analyze import energy
 from frontier.analyze.histogram import TOP, LogHistogram, bin_indices
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
 from frontier.model import Measurement, Outcome, Record, Window
+from frontier.units import LONGEST, MOST_COUNT
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
 OURS = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 _MICRO = 1e-6
+_LONGEST = 10**13
+"""Microseconds of a gap: four months."""
 _TABLE = bin_indices(np.arange(1 << 20) * _MICRO)
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
@@ -166,6 +169,8 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
         for r in batch
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
+    if (np.abs(table[[0, 1, 2, 3, 12]]) > LONGEST).any() or (np.abs(table[4:12]) > MOST_COUNT).any():
+        raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since = table[0], table[2], table[3], table[8], table[12]
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,6 +234,8 @@ class _Blocks:
             gaps = (r.gaps for r, is_wanted in zip(batch, wanted.tolist(), strict=True) if is_wanted)
             flat = np.fromiter(chain.from_iterable(gaps), dtype=np.int64, count=int(counts.sum()))
             if len(flat):
+                if not 0 <= flat.min() <= flat.max() <= _LONGEST:
+                    raise ValueError("a gap of a record is beyond what can be")
                 add(flat, counts, first[wanted], share[wanted])
 
     def _add_untimed(self, which: Bools, row: dict[str, Floats], tokens: Floats) -> None:

@@ -34,7 +34,7 @@ def _sent_by(own: Path, foreign: Path) -> set[tuple[str, str]]:
     if (own.absolute().parent / "manifest.json").exists() or own.absolute().is_relative_to(foreign.absolute().parent):
         return set()
     try:
-        return set(load_config(own.read_text(), str(own)).secrets)
+        return set(load_config(own.read_text(encoding="utf-8"), str(own)).secrets)
     except (OSError, UnicodeDecodeError, MisaskedError):
         return set()
 

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, say, set_option, width
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    find_run,
+    in_colour,
+    json_option,
+    read_config,
+    say,
+    set_option,
+    width,
+)
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -79,7 +89,7 @@ def _of_config(
             raise ValueError("not above 0 and at most 100%")
     except ValueError as error:
         raise MisaskedError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
-    config = load_config(source.read_text(), str(source), [Setting.of(one) for one in settings])
+    config = load_config(read_config(source), str(source), [Setting.of(one) for one in settings])
     if asked:
         config = config.model_copy(update={"concurrency": asked})
     return of_config(config, changes, share)

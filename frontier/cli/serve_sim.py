@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import say
+from frontier.cli.common import read_config, say
 
 
 @click.command("serve-sim")
@@ -32,7 +32,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
 
     mapping: dict[str, object] = {}
     if config is not None:
-        mapping = dict(load_config(config.read_text(), str(config)).deployments[0].simulator or {})
+        mapping = dict(load_config(read_config(config), str(config)).deployments[0].simulator or {})
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:

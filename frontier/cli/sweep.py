@@ -6,11 +6,11 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import Lasting, json_option, say
+from frontier.cli.common import json_option, say
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, MisaskedError, WriteError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         _on_signals(stop)
-        progress: Progress = make_progress(cast("TextIO", Lasting(sys.stderr)))
+        progress: Progress = make_progress(sys.stderr)
         exporter = None
         if prometheus is not None:
             from frontier.sweep.telemetry import Exporter, Telemetry

@@ -17,6 +17,7 @@ from frontier.measure.dialects import NOTHING, REASONING, Dialect, Tally, messag
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
 from frontier.model import Outcome, Record
+from frontier.units import usable_count
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _TITLE = re.compile(r"<title>(.*?)</title>", re.IGNORECASE | re.DOTALL)
@@ -185,7 +186,7 @@ def retry_after(exchange: Exchange) -> float | None:
     try:
         at, now = parsedate_to_datetime(said), parsedate_to_datetime(exchange.headers.get("date", ""))
         return max(0.0, (at - now).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
@@ -241,4 +242,4 @@ def to_record(
 
 def _count_of(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return usable_count(value)
