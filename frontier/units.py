@@ -20,7 +20,7 @@ _SIZES = {
     "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
     "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
 }  # fmt: skip
-_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
 _PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-zµ]+)")
 
 
@@ -41,6 +41,12 @@ def usable_count(value: Any) -> int | None:
     return value if whole and 0 <= value <= MOST_COUNT else None
 
 
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """The number that a text of digits spells, in least..most; None for anything else, thousands of digits too."""
+    spelled = text.isdecimal() and len(text) <= 18
+    return value if spelled and least <= (value := int(text)) <= most else None
+
+
 def parse_duration(text: str) -> float:
     """Seconds of '500ms', '0.5s', '5min', '1h30min'. ValueError when the unit is missing or unknown."""
     total, at = 0.0, 0
@@ -53,6 +59,8 @@ def parse_duration(text: str) -> float:
         at = part.end()
     if not stripped:
         raise ValueError("a duration is empty: write a number with a unit, as 500ms or 0.5s")
+    if total > MOST:
+        raise ValueError(f"{text[:40]!r} is not a duration: it never ends")
     return total
 
 

@@ -3,8 +3,10 @@
 import ast
 import errno
 import importlib
+import io
 import keyword
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -124,9 +126,14 @@ def _docstring(file: Path, function: str) -> str | None:
 
 
 def _complain(text: str) -> None:
+    """Say what is wrong; a word without end, as an argument may be, is not repeated whole."""
     from frontier.cli.common import say
 
-    say(text)
+    say(_shortened(text))
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"[^\s/]{161,}", lambda word: f"{word[0][:80]}…", text)
 
 
 def _bug(error: BaseException) -> ExitCode:
@@ -174,7 +181,9 @@ def run(arguments: list[str]) -> int:
         _complain("interrupted")
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        _complain(said.getvalue().rstrip("\n"))
         return ExitCode.MISASKED
     except FrontierError as error:
         _complain(f"error: {error}")

@@ -17,6 +17,7 @@ from frontier.cli.common import (
     width,
 )
 from frontier.errors import ExitCode, MisaskedError
+from frontier.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,15 +147,17 @@ def _concurrencies(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= 100_000 for part in parts):
+    found = [whole_number(part, 1, 100_000) for part in parts]
+    if None in found:
         raise MisaskedError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
-    return tuple(sorted({int(part) for part in parts}))
+    return tuple(sorted({c for c in found if c is not None}))
 
 
 def _shape(text: str) -> "Shape":
     from frontier.model import Shape
 
     isl, slash, osl = text.partition("/")
-    if not slash or not all(part.isdecimal() and 1 <= int(part) <= 10_000_000 for part in (isl, osl)):
+    tokens = [whole_number(part, 1, 10_000_000) for part in (isl, osl)]
+    if not slash or tokens[0] is None or tokens[1] is None:
         raise MisaskedError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
-    return Shape.of(int(isl), int(osl))
+    return Shape.of(tokens[0], tokens[1])

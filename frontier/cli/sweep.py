@@ -60,12 +60,23 @@ def command(
     for warning in asked.config.warnings:
         say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.way_out}")
     plan = make_plan(asked.config, only)
+    _require_time(asked, plan)
     if dry_run:
         from frontier.cli.planning import dry_run as tell
 
         return tell(asked.config, plan, asked.run, as_json)
     consent(config_file, asked.config)
     return _sweep(asked, plan, config_file, output, prometheus, as_json)
+
+
+def _require_time(asked: "Asked", plan: "Plan") -> None:
+    """MisaskedError when the time by which all must be done is past, and something is left to do."""
+    from frontier.budget import deadline
+    from frontier.cli.planning import standing
+
+    until = asked.config.budget.until
+    if until is not None and deadline(until, time.time()) <= time.time() and standing(asked.config, plan, asked.run)[1]:
+        raise MisaskedError(f"until {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 
 
 def _sweep(
