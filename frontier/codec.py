@@ -23,7 +23,7 @@ from frontier.model import (
     Trial,
     Window,
 )
-from frontier.units import LONGEST, MOST_COUNT, usable
+from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 
 _RECORD_DEFAULTS = {
     f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
@@ -109,15 +109,17 @@ def decode_imported(line: bytes) -> Point:
     """The point of one line. StoreError when it is not one."""
     try:
         tree = orjson.loads(line)
-        n = tree["n"]
+        shape, n = _decode_shape(tree["shape"]), _count(tree["n"])
+        if beyond := [x for x in _lengths(shape) if usable(x) is None]:
+            raise ValueError(f"a length cannot be {beyond[0]!r:.40}")
         return Point(
             deployment=tree["deployment"],
-            shape=_decode_shape(tree["shape"]),
-            concurrency=tree["concurrency"],
+            shape=shape,
+            concurrency=_count(tree["concurrency"], 1),
             metrics={name: Estimate.unknown_doubt(_figure(value), n) for name, value in tree["values"].items()},
             n=n,
             flags=tuple(Flag(**flag) for flag in tree["flags"]),
-            repeats=tree["repeats"],
+            repeats=_count(tree["repeats"]),
             notes=tuple(tree["notes"]),
             whole_run=tree["whole_run"],
         )
@@ -135,6 +137,19 @@ def _figure(value: Any) -> float:
     return found
 
 
+def _count(value: Any, least: int = 0) -> int:
+    """A count of an imported point. ValueError when it is none."""
+    found = usable_count(value)
+    if found is None or found < least:
+        raise ValueError(f"{value!r:.40} cannot be one of its counts")
+    return found
+
+
+def _lengths(shape: Shape) -> list[float]:
+    """All the numbers of a shape's two sides."""
+    return [n for side in (shape.isl, shape.osl) for n in (side.mean, side.low, side.high, side.sd)]
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -147,11 +162,10 @@ _ENDED = ("requests", "time", "interrupted", "server_lost")
 def _require(found: Measurement) -> None:
     """TypeError where a value is not of its kind: what is read may have been damaged, or come from a stranger."""
     trial, shape = found.trial, found.trial.shape
-    lengths = [(s.mean, s.low, s.high, s.sd) for s in (shape.isl, shape.osl)]
     numbers = [
         found.epoch, found.window.start, found.window.end, shape.prefix, trial.concurrency, trial.repeat,
         trial.requests, trial.warmup, trial.min_time, trial.max_time,
-        *(n for four in lengths for n in four),
+        *_lengths(shape),
         *found.server.values(), *(v for v in dataclasses.astuple(found.health) if v is not None),
     ]  # fmt: skip
     texts = [trial.deployment, trial.fingerprint, shape.isl.kind, shape.osl.kind, *found.server]

@@ -130,12 +130,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Answer as on
 
 def width() -> int:
     """Columns to lay an answer out for: the terminal's, or 100 where there is none."""
-    columns = 0
+    from frontier.units import whole_number
+
+    columns: int | None = None
     if sys.stdout.isatty():
         with suppress(OSError):
             columns = os.get_terminal_size(sys.stdout.fileno()).columns
-    elif (said := os.environ.get("COLUMNS", "")).isdecimal():
-        columns = int(said)
+    else:
+        columns = whole_number(os.environ.get("COLUMNS", ""), 1, 100_000)
     return max(60, min(columns, 1_000)) if columns else 100
 
 

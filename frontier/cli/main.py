@@ -203,9 +203,10 @@ def run(arguments: list[str]) -> int:
 
 def _mend_environment(environ: MutableMapping[str, str]) -> None:
     """Forget a size of the terminal that is none, on which libraries stumble."""
+    from frontier.units import whole_number
+
     for name in ("COLUMNS", "LINES"):
-        said = environ.get(name, "1")
-        if not (said.isascii() and said.isdecimal() and len(said) < 6 and int(said) > 0):
+        if whole_number(environ.get(name, "1"), 1, 10_000) is None:
             del environ[name]
 
 

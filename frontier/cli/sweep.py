@@ -76,7 +76,8 @@ def _require_time(asked: "Asked", plan: "Plan") -> None:
 
     until = asked.config.budget.until
     if until is not None and deadline(until, time.time()) <= time.time() and standing(asked.config, plan, asked.run)[1]:
-        raise MisaskedError(f"until {until}: that is past, and no trial would be run", "name a later time, as 07:00")
+        name = "--until" if "--until" in asked.options else "budget.until"
+        raise MisaskedError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 
 
 def _sweep(

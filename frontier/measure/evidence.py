@@ -84,7 +84,7 @@ def parse_metrics(text: bytes) -> Scrape:
     started: float | None = None
     for family in _families(lines):
         for sample in family.samples:
-            name, value = sample.name, usable(float(sample.value))
+            name, value = sample.name, usable(sample.value)
             if value is None or value < 0:
                 continue
             if name in _COUNTERS:
