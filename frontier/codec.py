@@ -81,8 +81,10 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
 
 
 def _server(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The server's metrics without numbers that nothing can be computed of: older runs kept what the server said."""
-    return {name: value for name, value in said.items() if not _is_number(value) or usable(value) is not None}
+    """The server's metrics without what nothing can be computed of: older runs kept all that a server said, and null
+    where a sum of it was infinite."""
+    spoiled = {name for name, value in said.items() if value is None or (_is_number(value) and usable(value) is None)}
+    return {name: value for name, value in said.items() if name not in spoiled}
 
 
 def _decode_shape(tree: Mapping[str, Any]) -> Shape:

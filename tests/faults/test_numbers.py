@@ -98,8 +98,11 @@ def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int,
 
 
 @pytest.mark.fault("a run that an earlier version's metrics spoiled")
-@pytest.mark.parametrize("value", [1e300, 1.7976931348623157e308, -1e308])
-def test_a_run_that_metrics_near_the_largest_float_had_spoiled_is_read_again(value: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [1e300, 1.7976931348623157e308, -1e308, None])
+def test_a_run_that_metrics_near_the_largest_float_had_spoiled_is_read_again(
+    value: float | None, tmp_path: Path
+) -> None:
+    """An infinite mean was written as null."""
     small_run(tmp_path / "run")
     opened = RunDirectory.read(tmp_path / "run")
     right = [point.metrics for point in load(tmp_path / "run").points()]
