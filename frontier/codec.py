@@ -23,6 +23,7 @@ from frontier.model import (
     Trial,
     Window,
 )
+from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 
 _RECORD_DEFAULTS = {
     f.name: f.default for f in dataclasses.fields(Record) if f.default is not dataclasses.MISSING
@@ -72,11 +73,18 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
         window=Window(**tree["window"]),
         ended=tree["ended"],
         health=ClientHealth(**tree["health"]),
-        server=tree["server"],
+        server=_server(tree["server"]),
         server_identity=tree["server_identity"],
     )
     _require(measurement)
     return measurement
+
+
+def _server(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The server's metrics without what nothing can be computed of: older runs kept all that a server said, and null
+    where a sum of it was infinite."""
+    spoiled = {name for name, value in said.items() if value is None or (_is_number(value) and usable(value) is None)}
+    return {name: value for name, value in said.items() if name not in spoiled}
 
 
 def _decode_shape(tree: Mapping[str, Any]) -> Shape:
@@ -103,15 +111,17 @@ def decode_imported(line: bytes) -> Point:
     """The point of one line. StoreError when it is not one."""
     try:
         tree = orjson.loads(line)
-        n = tree["n"]
+        shape, n = _decode_shape(tree["shape"]), _count(tree["n"])
+        if beyond := [x for x in _lengths(shape) if usable(x) is None]:
+            raise ValueError(f"a length cannot be {beyond[0]!r:.40}")
         return Point(
             deployment=tree["deployment"],
-            shape=_decode_shape(tree["shape"]),
-            concurrency=tree["concurrency"],
-            metrics={name: Estimate.unknown_doubt(float(value), n) for name, value in tree["values"].items()},
+            shape=shape,
+            concurrency=_count(tree["concurrency"], 1),
+            metrics={name: Estimate.unknown_doubt(_figure(value), n) for name, value in tree["values"].items()},
             n=n,
             flags=tuple(Flag(**flag) for flag in tree["flags"]),
-            repeats=tree["repeats"],
+            repeats=_count(tree["repeats"]),
             notes=tuple(tree["notes"]),
             whole_run=tree["whole_run"],
         )
@@ -121,22 +131,57 @@ def decode_imported(line: bytes) -> Point:
         ) from error
 
 
+def _figure(value: Any) -> float:
+    """A value of an imported point. ValueError when it is neither infinite nor a number that can be one."""
+    found = math.inf if value == "inf" else usable(value)
+    if found is None:
+        raise ValueError(f"{value!r:.40} cannot be one of its figures")
+    return found
+
+
+def _count(value: Any, least: int = 0) -> int:
+    """A count of an imported point. ValueError when it is none."""
+    found = usable_count(value)
+    if found is None or found < least:
+        raise ValueError(f"{value!r:.40} cannot be one of its counts")
+    return found
+
+
+def _lengths(shape: Shape) -> list[float]:
+    """All the numbers of a shape's two sides."""
+    return [n for side in (shape.isl, shape.osl) for n in (side.mean, side.low, side.high, side.sd)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_LATEST = 1e11
+"""Unix time: the year 5138."""
 _ENDED = ("requests", "time", "interrupted", "server_lost")
 
 
 def _require(found: Measurement) -> None:
     """TypeError where a value is not of its kind: what is read may have been damaged, or come from a stranger."""
     trial, shape = found.trial, found.trial.shape
-    lengths = [(s.mean, s.low, s.high, s.sd) for s in (shape.isl, shape.osl)]
     numbers = [
         found.epoch, found.window.start, found.window.end, shape.prefix, trial.concurrency, trial.repeat,
-        trial.requests, trial.seed, trial.warmup, trial.min_time, trial.max_time,
-        *(n for four in lengths for n in four),
+        trial.requests, trial.warmup, trial.min_time, trial.max_time,
+        *_lengths(shape),
         *found.server.values(), *(v for v in dataclasses.astuple(found.health) if v is not None),
     ]  # fmt: skip
     texts = [trial.deployment, trial.fingerprint, shape.isl.kind, shape.osl.kind, *found.server]
     texts += [text for text in (shape.name, found.server_identity) if text is not None]
-    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+    if not all(map(_is_number, numbers)):
         raise TypeError("a number is not one")
+    if not _is_number(trial.seed):
+        raise TypeError("the seed is no number")
+    if beyond := [n for n in numbers if usable(n) is None]:
+        raise ValueError(f"{beyond[0]:.3g} cannot be one of its numbers")
+    lasts = (found.window.end, trial.warmup, trial.min_time, trial.max_time)
+    if not (0 <= found.window.start <= found.window.end and max(lasts) <= LONGEST and abs(found.epoch) <= _LATEST):
+        raise ValueError("its times cannot be")
+    if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):
+        raise ValueError("its load cannot be")
     if not all(isinstance(text, str) for text in texts) or found.ended not in _ENDED:
         raise TypeError("a text is not one")

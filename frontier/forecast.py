@@ -21,6 +21,7 @@ from frontier.engine.spec_values import spec_value
 from frontier.errors import MisaskedError
 from frontier.model import Estimate, Point, Shape
 from frontier.results import Run, by_setting
+from frontier.units import whole_number
 
 LEAST = 3
 """Measured points a fit needs."""
@@ -256,6 +257,7 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
 
 
 def _tokens(key: str, value: str) -> int:
-    if not value.isdecimal() or not 1 <= int(value) <= 10_000_000:
+    tokens = whole_number(value, 1, 10_000_000)
+    if tokens is None:
         raise MisaskedError(f"--what-if {key}={value}: not a number of tokens", f"write {key}=8192")
-    return int(value)
+    return tokens

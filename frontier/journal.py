@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from frontier.files import writing
+from frontier.units import usable
 
 _NEEDED = {
     **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
@@ -20,7 +21,7 @@ _NEEDED = {
 
 
 def _number(said: Any) -> bool:
-    return isinstance(said, int | float) and not isinstance(said, bool)
+    return usable(said) is not None
 
 
 def _text(said: Any) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from frontier.model import Shape
 from frontier.units import format_number, format_seconds, format_share
 
 
@@ -114,6 +115,15 @@ def metric(name: str) -> Metric:
         label = f"{statistic} interactivity"
         return Metric(name, Unit.TOKENS_PER_SECOND_PER_USER, "higher", label, "tpot", p, inverted=True)
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
+
+
+def undefined(name: str, shape: Shape) -> bool:
+    """No request of this shape has such a value: what is between tokens, where every answer has one.
+
+    >>> undefined("p99_tpot", Shape.of(1024, 1)), undefined("p99_ttft", Shape.of(1024, 1))
+    (True, False)
+    """
+    return metric(name).quantity in ("tpot", "itl") and shape.osl.high <= 1
 
 
 RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)

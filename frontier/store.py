@@ -287,7 +287,7 @@ class RunDirectory:
     def config_text(self) -> str:
         """The config as the user wrote it."""
         try:
-            return (self.path / "config.yaml").read_text()
+            return (self.path / "config.yaml").read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 

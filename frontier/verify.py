@@ -31,6 +31,8 @@ CAP = 8
 """Requests in flight are capped at this many times the operating point's concurrency: far above what a Poisson process
 of the same mean reaches, low enough for the client's sockets. What is turned away by it is counted as waiting."""
 LEAST_CAP = 64
+LEAST_LOAD, MOST_LOAD = 0.01, 10.0
+"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
 
@@ -84,7 +86,7 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: in
     """
     if run.is_imported:
         raise MisaskedError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
-    if not 0 < load <= 10:
+    if not LEAST_LOAD <= load <= MOST_LOAD:
         raise MisaskedError("--load is a share of the rate that the operating point served", "as  --load 80%")
     found = []
     for decision in run.solve(limits):

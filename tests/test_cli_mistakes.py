@@ -12,9 +12,11 @@ import trustme
 from frontier.cli.asked import read_asked
 from frontier.cli.main import run
 from frontier.config import load_config
+from frontier.metrics import metric
 from tests import servers
 from tests.commands import Said, frontier
-from tests.sweeps import open_run
+from tests.faults.test_fuzz import small_run
+from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 CONFIG = """\
 endpoint: {endpoint}
@@ -256,3 +258,90 @@ def test_a_password_in_an_address_is_not_repeated(command: str, url: str, tmp_pa
     said = frontier(command, url, cwd=tmp_path, here=True)
     assert said.code == 2
     assert "hunter2" not in said.out + said.err
+
+
+NUMBERS = ["", " ", "nan", "inf", "-inf", "1e300", "1e-300", "1e999", "0x10", "²", "9" * 400, "9" * 5000, "-1"]
+OPTIONS = {
+    "--until": ("sweep", "sweep.yaml", "--dry-run", "--until"),
+    "--add-concurrency": ("sweep", "sweep.yaml", "--dry-run", "--add-concurrency"),
+    "--prometheus": ("sweep", "sweep.yaml", "--dry-run", "--prometheus"),
+    "--requests": ("verify", "run", "--requests"),
+    "--load": ("verify", "run", "--load"),
+    "--efficiency": ("predict", "sweep.yaml", "--efficiency"),
+    "--concurrency": ("predict", "run", "--concurrency"),
+    "--what-if": ("predict", "sweep.yaml", "--what-if"),
+    "--at": ("plot", "run", "--figure", "timeline", "--at"),
+    "--width": ("plot", "run", "--width"),
+    "--within": ("compare", "run", "run", "--within"),
+    "--wait": ("probe", "http://127.0.0.1:9/v1", "--wait"),
+    "--seconds": ("ceilings", "--device", "cpu", "--seconds"),
+    "--port": ("serve-sim", "--port"),
+}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_number_that_cannot_be_is_refused_in_a_few_short_lines(option: str, number: str, tmp_path: Path) -> None:
+    text = CONFIG.format(endpoint="simulator")
+    (tmp_path / "sweep.yaml").write_text(text)
+    if "run" in OPTIONS[option]:
+        open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text).close()
+    if option == "--what-if":
+        number = f"isl={number}"
+    said = frontier(*OPTIONS[option], number, cwd=tmp_path, here=True)
+    # What is looked at before the option may be what is wrong: the run that was not measured.
+    assert said.code == 2 or (said.code == 5 and "holds no finished trial" in said.err)
+    assert said.out == ""
+    assert all(len(line) < 250 for line in said.err.splitlines())
+    assert said.code == 5 or option.strip("-") in said.err
+
+
+@pytest.mark.parametrize("load", ["1e-300", "0.9%", "0", "-80%", "nan%", "1001%", "1e300"])
+def test_a_load_that_takes_for_ever_is_refused_with_what_may_be_asked(load: str, tmp_path: Path) -> None:
+    small_run(tmp_path / "run")
+    said = frontier("verify", "run", "--load", load, cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert f"--load {load!r} is not a share of the rate between 1% and 1000%" in said.err
+
+
+def test_a_time_that_is_past_is_refused_while_something_is_left_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CONFIG.format(endpoint="simulator"))
+    for dry in (("--dry-run",), ()):
+        said = frontier("sweep", "sweep.yaml", *dry, "--until", "2000-01-01 00:00", cwd=tmp_path, here=True)
+        assert (2, "") == (said.code, said.out)
+        assert "error: --until 2000-01-01 00:00: that is past, and no trial would be run\n" in said.err
+    with (tmp_path / "sweep.yaml").open("a") as file:
+        file.write('budget: {until: "2000-01-01 00:00"}\n')
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
+    assert "error: budget.until 2000-01-01 00:00: that is past" in said.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["p99_tpot", "p99_itl", "p50_interactivity"])
+def test_a_limit_on_what_one_token_cannot_have_is_said_before_and_after(name: str, tmp_path: Path) -> None:
+    limit = "{p50_interactivity: 20}" if name == "p50_interactivity" else f"{{{name}: 30ms}}"
+    text = config_text(ENGINES["smooth"], sla=limit, requests=40).replace("256/32", "16/1")
+    text = text.replace("[1, 2, 4, 8, 16, 32, 64]", "[1]").replace("repeats: 3", "repeats: 1")
+    (tmp_path / "sweep.yaml").write_text(text)
+    said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path)
+    assert f"warning: sweep.yaml:5: {name} is not defined at 16/1: an answer of one token has no second\n" in said.err
+    sweep_in_virtual_time(tmp_path / "run", text)
+    said = frontier("solve", "run", "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert said.code == 4
+    assert f"{metric(name).label} is not defined at 16/1: an answer of one token has no second." in shape["notes"][0]
+
+
+@pytest.mark.parametrize("command", [("sweep",), ("sweep", "--dry-run"), ("predict",), ("probe",), ("serve-sim",)])
+def test_a_config_that_is_no_text_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_bytes(b"endpoint: simulator\nname: \xff\n")
+    said = frontier(command[0], "sweep.yaml", *command[1:], cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert said.err == "error: cannot read sweep.yaml: byte 26 is not UTF-8\n  save it as UTF-8\n"
+
+
+@pytest.mark.parametrize("host", ["", " ", "\x00", "a" * 70 + ".b"])
+def test_a_host_that_cannot_be_is_refused(host: str, tmp_path: Path) -> None:
+    said = frontier("serve-sim", "--host", host, "--port", "0", cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert "error: " in said.err

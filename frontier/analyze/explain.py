@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from frontier.analyze import energy
 from frontier.analyze.capacity import Capacity
-from frontier.metrics import ENERGY, claim_floor, metric
+from frontier.metrics import ENERGY, claim_floor, metric, undefined
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
 from frontier.units import roughly
 
@@ -15,7 +15,7 @@ _WORTH_SAYING = 0.01
 
 def with_notes(decision: Decision, points: Mapping[int, Point], rate: str | None, point_estimates: bool) -> Decision:
     """The decision with its `notes` written."""
-    notes: list[str] = []
+    notes: list[str] = _undefined(decision)
     if decision.concurrency is not None:
         notes += _chosen(decision, points, rate)
     else:
@@ -97,6 +97,16 @@ def _rejected(d: Decision) -> str:
     if step.tie:
         return f"c={step.concurrency} also meets, with {gain} for {tail}: within the noise a tie, so the lower stays."
     return f"c={step.concurrency} also meets, but {gain} for {tail} is not worth the step."
+
+
+def _undefined(d: Decision) -> list[str]:
+    """Limits on what no request has."""
+    names = dict.fromkeys(metric(limit.metric).label for limit in d.limits if undefined(limit.metric, d.shape))
+    return [
+        f"{name} is not defined at {d.shape.label}: an answer of one token has no second. "
+        "Limit TTFT or E2E, or measure longer outputs."
+        for name in names
+    ]
 
 
 def _next(d: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> str:

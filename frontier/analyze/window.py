@@ -17,6 +17,7 @@ from frontier.analyze import energy
 from frontier.analyze.histogram import TOP, LogHistogram, bin_indices
 from frontier.analyze.sample import BLOCKS, Bools, Floats, Ints, Sample
 from frontier.model import FINISHED, Measurement, Outcome, Record, Window
+from frontier.units import LONGEST, MOST_COUNT
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
@@ -27,6 +28,8 @@ OURS = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
+_LONGEST = 10**13
+"""Microseconds of a gap: four months."""
 _TABLE = bin_indices(np.arange(1 << 20) * _MICRO)
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
@@ -182,6 +185,8 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
         for r in batch
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
+    if (np.abs(table[[0, 1, 2, 3, 13, 14]]) > LONGEST).any() or (np.abs(table[4:13]) > MOST_COUNT).any():
+        raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since, silence, hollow = (table[i] for i in (0, 2, 3, 8, 13, 14, 15))
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -275,6 +280,8 @@ class _Blocks:
             gaps = (r.gaps for r, is_wanted in zip(batch, wanted.tolist(), strict=True) if is_wanted)
             flat = np.fromiter(chain.from_iterable(gaps), dtype=np.int64, count=int(counts.sum()))
             if len(flat):
+                if not 0 <= flat.min() <= flat.max() <= _LONGEST:
+                    raise ValueError("a gap of a record is beyond what can be")
                 add(flat, counts, first[wanted], share[wanted])
 
     def _add_untimed(self, which: Bools, row: dict[str, Floats], tokens: Floats) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.cli.common import RUNS, say
+from frontier.cli.common import RUNS, read_config, say
 from frontier.config import Config, Setting, config_text, load_config
 from frontier.errors import MisaskedError, StoreError
 from frontier.store import extends, read_manifest
@@ -49,7 +49,7 @@ def read_asked(
     prometheus: int | None = None,
 ) -> Asked:  # fmt: skip
     """The sweep that the options ask for. ConfigError or MisaskedError when there is none."""
-    text = _read(file)
+    text = read_config(file)
     given = [Setting.of(one) for one in settings]
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
     config = load_config(text, str(file), given)
@@ -69,15 +69,6 @@ def read_asked(
         options += [part for value in values for part in (name, value)]
     config = load_config(text, str(file), given)
     return Asked(config, config_text(text, str(file), given), run, file, output, tuple(options), add is not None)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except FileNotFoundError as error:
-        raise MisaskedError(f"there is no config {file}", f"make one with  frontier init URL > {file}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise MisaskedError(f"cannot read {file}: {error}") from error
 
 
 def _added(

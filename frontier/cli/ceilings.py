@@ -12,12 +12,21 @@ if TYPE_CHECKING:
     from frontier.engine.ceilings import Machine
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds in a range; click takes nan for one in any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does, NaN refused."""
+        found = super().convert(value, param, ctx)
+        return found if found == found else self.fail(f"{value!r} is not a number.", param, ctx)
+
+
 @click.command("ceilings")
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto", show_default=True,
     help="auto: torch's GPUs where there are any, else the processor.",
 )  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0.01, 60), default=0.5, show_default=True, help="For each ceiling.")
+@click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="For each ceiling.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="FILE.yaml: the block  hardware:  to append to a config.",

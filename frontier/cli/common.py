@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,35 +27,32 @@ def harmless(text: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """The conversation: standard error. A terminal that is gone does not end a night."""
-    with suppress(OSError, ValueError):
-        click.echo(harmless(text), err=True)
-
-
-class Lasting:
-    """A stream that may go away, as a terminal does that is closed: what is written then is lost, and nothing else."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """As any stream."""
-        with suppress(OSError, ValueError):
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """As any stream."""
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    """The conversation: standard error."""
+    click.echo(harmless(text), err=True)
 
 
 def answer(text: str) -> None:
     """The answer: standard output."""
     click.echo(text)
+
+
+def unread() -> bool:
+    """Whoever read the answer has left."""
+    return bool(getattr(sys.stdout, "unread", False))
+
+
+def read_config(file: Path) -> str:
+    """The text of a config. MisaskedError when it is not there or is no text."""
+    from frontier.errors import MisaskedError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise MisaskedError(f"there is no config {file}", f"make one with  frontier init URL > {file}") from error
+    except UnicodeDecodeError as error:
+        raise MisaskedError(f"cannot read {file}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
+    except OSError as error:
+        raise MisaskedError(f"cannot read {file}: {error.strerror or error}") from error
 
 
 def answer_json(tree: Any) -> None:
@@ -130,9 +127,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Answer as on
 
 def width() -> int:
     """Columns to lay an answer out for: the terminal's, or 100 where there is none."""
+    from frontier.units import whole_number
+
+    columns: int | None = None
     if sys.stdout.isatty():
-        return max(60, os.get_terminal_size(sys.stdout.fileno()).columns)
-    return int(os.environ.get("COLUMNS", "100"))
+        with suppress(OSError):
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    else:
+        columns = whole_number(os.environ.get("COLUMNS", ""), 1, 100_000)
+    return max(60, min(columns, 1_000)) if columns else 100
 
 
 def in_colour() -> bool:

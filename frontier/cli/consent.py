@@ -40,7 +40,7 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
     if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
-        return {one.text for one in load_config(own.read_text(), str(own)).effects}
+        return {one.text for one in load_config(own.read_text(encoding="utf-8"), str(own)).effects}
     except (OSError, UnicodeDecodeError, MisaskedError):
         return set()
 

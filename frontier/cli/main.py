@@ -1,17 +1,24 @@
 """The `frontier` command: a table of commands imported only when called, and the one place errors become exit codes."""
 
+import ast
 import errno
 import importlib
+import io
 import keyword
 import os
+import re
 import sys
 import tempfile
 import traceback
+from collections.abc import MutableMapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from frontier._version import __version__
+from frontier.cli.streams import settled, stand
 from frontier.errors import ExitCode, FrontierError
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -70,6 +77,8 @@ class Commands(click.Group):
         name = cmd_name.replace("-", "_") + ("_" if keyword.iskeyword(cmd_name) else "")
         module = importlib.import_module(f"frontier.cli.{name}")
         command: click.Command = module.command
+        if command.help is None and module.__file__ is not None:  # python -OO takes docstrings away
+            command.help = _docstring(Path(module.__file__), "command")
         return command
 
     def resolve_command(
@@ -107,10 +116,24 @@ def cli(ctx: click.Context) -> None:
         be_frugal(os.environ)
 
 
+def _docstring(file: Path, function: str) -> str | None:
+    """What the source says of a function."""
+    with suppress(OSError, SyntaxError, ValueError):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                return ast.get_docstring(node)
+    return None
+
+
 def _complain(text: str) -> None:
+    """Say what is wrong; a word without end, as an argument may be, is not repeated whole."""
     from frontier.cli.common import say
 
-    say(text)
+    say(_shortened(text))
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"[^\s/]{161,}", lambda word: f"{word[0][:80]}…", text)
 
 
 def _bug(error: BaseException) -> ExitCode:
@@ -129,10 +152,20 @@ def _bug(error: BaseException) -> ExitCode:
     return ExitCode.BUG
 
 
+def _require_text(arguments: list[str]) -> None:
+    """MisaskedError for an argument that is not text: it could be written into no file and no answer."""
+    from frontier.errors import MisaskedError
+
+    for argument in arguments:
+        if any("\ud800" <= ch <= "\udfff" for ch in argument):
+            said = argument.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            raise MisaskedError(f"the argument '{said[:60]}' is not UTF-8 text", "give the file another name")
+
+
 def _machine(error: OSError) -> ExitCode:
     """A file that cannot be read or written: what the system says of it, and no traceback."""
-    where = f" {error.filename}" if error.filename is not None else ""
-    _complain(f"error: cannot use{where}: {error.strerror or error}")
+    where = f"cannot use {error.filename}: " if error.filename is not None else "this machine refuses: "
+    _complain(f"error: {where}{error.strerror or error}")
     wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
     return ExitCode.MISASKED if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
 
@@ -140,6 +173,7 @@ def _machine(error: OSError) -> ExitCode:
 def run(arguments: list[str]) -> int:
     """Run the command line and give its exit code; never raises for an error of the user's or the server's."""
     try:
+        _require_text(arguments)
         code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -147,7 +181,9 @@ def run(arguments: list[str]) -> int:
         _complain("interrupted")
         return ExitCode.INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        _complain(said.getvalue().rstrip("\n"))
         return ExitCode.MISASKED
     except FrontierError as error:
         _complain(f"error: {error}")
@@ -155,10 +191,6 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output left (`| head`): nothing more to say, and nothing wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.YES
     except MemoryError:
         _complain("error: this machine is out of memory\n  finished trials are kept; the same command goes on")
         return ExitCode.FAILED
@@ -169,6 +201,17 @@ def run(arguments: list[str]) -> int:
     return int(code) if isinstance(code, int) else ExitCode.YES
 
 
+def _mend_environment(environ: MutableMapping[str, str]) -> None:
+    """Forget a size of the terminal that is none, on which libraries stumble."""
+    from frontier.units import whole_number
+
+    for name in ("COLUMNS", "LINES"):
+        if whole_number(environ.get(name, "1"), 1, 10_000) is None:
+            del environ[name]
+
+
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    out = stand()
+    _mend_environment(os.environ)
+    sys.exit(settled(out, run(sys.argv[1:])))

@@ -23,7 +23,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
     from frontier.sweep.timing import Timing
     from frontier.units import format_elapsed
 
-    ledger, todo = _standing(config, plan, run)
+    ledger, todo = standing(config, plan, run)
     expected = Timing(config).left(todo, ledger.pace)
     forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
     if as_json:
@@ -44,7 +44,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
     return ExitCode.YES
 
 
-def _standing(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
+def standing(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
     """The account so far, and the trials that are left."""
     from frontier.store import RunDirectory
     from frontier.sweep.ledger import Ledger

@@ -5,8 +5,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, in_colour, json_option, say, set_option, width
+from frontier.cli.common import (
+    answer,
+    answer_json,
+    find_run,
+    in_colour,
+    json_option,
+    read_config,
+    say,
+    set_option,
+    width,
+)
 from frontier.errors import ExitCode, MisaskedError
+from frontier.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +90,7 @@ def _of_config(
             raise ValueError("not above 0 and at most 100%")
     except ValueError as error:
         raise MisaskedError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
-    config = load_config(source.read_text(), str(source), [Setting.of(one) for one in settings])
+    config = load_config(read_config(source), str(source), [Setting.of(one) for one in settings])
     if asked:
         config = config.model_copy(update={"concurrency": asked})
     return of_config(config, changes, share)
@@ -147,15 +158,17 @@ def _concurrencies(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= 100_000 for part in parts):
+    found = [whole_number(part, 1, 100_000) for part in parts]
+    if None in found:
         raise MisaskedError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
-    return tuple(sorted({int(part) for part in parts}))
+    return tuple(sorted({c for c in found if c is not None}))
 
 
 def _shape(text: str) -> "Shape":
     from frontier.model import Shape
 
     isl, slash, osl = text.partition("/")
-    if not slash or not all(part.isdecimal() and 1 <= int(part) <= 10_000_000 for part in (isl, osl)):
+    tokens = [whole_number(part, 1, 10_000_000) for part in (isl, osl)]
+    if not slash or tokens[0] is None or tokens[1] is None:
         raise MisaskedError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
-    return Shape.of(int(isl), int(osl))
+    return Shape.of(tokens[0], tokens[1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, say
+from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, read_config, say
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     from frontier.config import load_config
     from frontier.measure.keyfile import read_key_file
 
-    config = load_config(file.read_text(encoding="utf-8"), where)
+    config = load_config(read_config(file), where)
     consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:

@@ -4,12 +4,18 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import say
+from frontier.cli.common import read_config, say
 
 
 @click.command("serve-sim")
 @click.argument("config", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--port", default=8000, show_default=True, help="Port to listen on; 0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen on; 0 picks a free one.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; loopback unless asked.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An engine setting, as max_num_seqs=64.")
 def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]) -> None:
@@ -32,7 +38,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
 
     mapping: dict[str, object] = {}
     if config is not None:
-        mapping = dict(load_config(config.read_text(), str(config)).deployments[0].simulator or {})
+        mapping = dict(load_config(read_config(config), str(config)).deployments[0].simulator or {})
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
@@ -48,14 +54,18 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     except ValueError as error:
         raise MisaskedError(f"the engine cannot be built: {error}") from error
 
+    if not host.strip():  # which would be every address of this machine
+        raise MisaskedError("--host is empty", "write 127.0.0.1, or 0.0.0.0 for every address")
+
     def ready(url: str) -> None:
         say(f"simulated endpoint on {url}  ·  model {spec.model_name}  ·  Ctrl-C to stop")
 
     try:
         asyncio.run(run_server(spec, host, port, ready))
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError: a host that cannot be a name
+        why = error.strerror if isinstance(error, OSError) else error
         raise MisaskedError(
-            f"cannot listen on {host}:{port}: {error.strerror}", "choose another with  --port,  or 0 for a free one"
+            f"cannot listen on {host}:{port}: {why}", "choose another with  --port,  or 0 for a free one"
         ) from error
     except KeyboardInterrupt:
         say("stopped")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument
+from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument, unread
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def _follow(path: Path, told: dict[str, Any], as_json: bool) -> int:
     while told["state"] == "running":
         time.sleep(_EVERY)
         before, told = told, stand(path)
+        if unread():
+            break
         if (before["events"], before["state"]) != (told["events"], told["state"]):
             say(told)
     return ExitCode.YES

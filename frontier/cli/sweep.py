@@ -6,11 +6,11 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import Lasting, json_option, say
+from frontier.cli.common import json_option, say
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, MisaskedError, WriteError
 
 if TYPE_CHECKING:
@@ -60,12 +60,24 @@ def command(
     for warning in asked.config.warnings:
         say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.way_out}")
     plan = make_plan(asked.config, only)
+    _require_time(asked, plan)
     if dry_run:
         from frontier.cli.planning import dry_run as tell
 
         return tell(asked.config, plan, asked.run, as_json)
     consent_to_sweep(config_file, asked.config)
     return _sweep(asked, plan, config_file, output, prometheus, as_json)
+
+
+def _require_time(asked: "Asked", plan: "Plan") -> None:
+    """MisaskedError when the time by which all must be done is past, and something is left to do."""
+    from frontier.budget import deadline
+    from frontier.cli.planning import standing
+
+    until = asked.config.budget.until
+    if until is not None and deadline(until, time.time()) <= time.time() and standing(asked.config, plan, asked.run)[1]:
+        name = "--until" if "--until" in asked.options else "budget.until"
+        raise MisaskedError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 
 
 def _sweep(
@@ -145,7 +157,7 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
         _on_signals(stop)
-        progress: Progress = make_progress(cast("TextIO", Lasting(sys.stderr)))
+        progress: Progress = make_progress(sys.stderr)
         exporter = None
         if prometheus is not None:
             from frontier.sweep.telemetry import Exporter, Telemetry

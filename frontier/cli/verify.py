@@ -80,13 +80,16 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
 
 def share(text: str) -> float:
     """A share that may be above 1: '80%', '1.2'. MisaskedError otherwise."""
+    from frontier.verify import LEAST_LOAD, MOST_LOAD
+
     written = text.strip()
     try:
         value = float(written.removesuffix("%")) / (100.0 if written.endswith("%") else 1.0)
     except ValueError:
         value = 0.0
-    if not 0 < value <= 10:
-        raise MisaskedError(f"--load {text!r} is not a share of a rate", "write it as  --load 80%")
+    if not LEAST_LOAD <= value <= MOST_LOAD:
+        between = f"{LEAST_LOAD:.0%} and {MOST_LOAD:.0%}"
+        raise MisaskedError(f"--load {text!r} is not a share of the rate between {between}", "write it as  --load 80%")
     return value
 
 

@@ -4,14 +4,14 @@ import math
 
 from frontier.config.faults import Fault
 from frontier.config.models import Config
-from frontier.metrics import claim_floor, fewest_to_bound, metric
+from frontier.metrics import claim_floor, fewest_to_bound, metric, undefined
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)
 
 
 def advice(config: Config) -> list[Fault]:
     """What to warn of; each path leads to the key."""
-    return [*_too_few(config), *_means(config), *_light(config)]
+    return [*_too_few(config), *_means(config), *_undefined(config), *_light(config)]
 
 
 def _too_few(config: Config) -> list[Fault]:
@@ -54,6 +54,19 @@ def _means(config: Config) -> list[Fault]:
                 path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
                 what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
                 found.append(Fault(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", path))
+    return found
+
+
+def _undefined(config: Config) -> list[Fault]:
+    """Limits on what no request of a shape has: nothing can ever keep them there."""
+    found = []
+    for tier, limits in config.tiers:
+        for limit in limits:
+            labels = [shape.label for shape in config.shapes if undefined(limit.metric, shape)]
+            if labels:
+                path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
+                what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
+                found.append(Fault(what, "limit TTFT or E2E there, or ask for longer outputs", path))
     return found
 
 

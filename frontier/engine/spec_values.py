@@ -8,10 +8,21 @@ from typing import Any
 from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.engine.hardware import Hardware, hardware
 from frontier.engine.spec_parts import Disaggregation, Faults, Speculation, Stalls
-from frontier.units import parse_bandwidth, parse_duration, parse_share, parse_size
+from frontier.units import (
+    MOST_COUNT,
+    parse_bandwidth,
+    parse_duration,
+    parse_share,
+    parse_size,
+    usable,
+    usable_count,
+    whole_number,
+)
 
 PRICES = ("step_base", "per_decode", "per_prefill_token", "per_context_token", "per_prefill_pair")
 _NANOSECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*ns\s*")
+
+_LONGEST = 86_400.0
 
 Reader = Callable[[str, Any], Any]
 
@@ -19,7 +30,7 @@ Reader = Callable[[str, Any], Any]
 def _duration(key: str, value: Any) -> float:
     """Seconds of a number or a text with unit; nanoseconds are understood here too, for prices per token."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = math.nan if (found := usable(value)) is None else found
     elif isinstance(value, str):
         nanoseconds = _NANOSECONDS.fullmatch(value)
         try:
@@ -28,8 +39,8 @@ def _duration(key: str, value: Any) -> float:
             raise ValueError(f"{key}: {wrong}") from wrong
     else:
         raise ValueError(f"{key}: {value!r} is not a duration: write 5ms, or seconds as a number")
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{key}: {value!r} is not a duration of zero or more")
+    if not 0 <= seconds <= _LONGEST:
+        raise ValueError(f"{key}: {value!r} is not a duration between zero and a day")
     return seconds
 
 
@@ -42,11 +53,13 @@ def _positive_duration(key: str, value: Any) -> float:
 
 def _count(low: int) -> Reader:
     def read(key: str, value: Any) -> int:
-        if isinstance(value, str) and value.strip().isdecimal():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < low:
+        if isinstance(value, str):
+            found = whole_number(value.strip(), low, MOST_COUNT)
+        else:
+            found = usable_count(int(value) if isinstance(value, float) and value.is_integer() else value)
+        if found is None or found < low:
             raise ValueError(f"{key}: {value!r} is not a whole number of at least {low}")
-        return int(value)
+        return found
 
     return read
 

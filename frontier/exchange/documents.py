@@ -94,9 +94,9 @@ class Node:
                 value = float(value) if value else None
             except ValueError:
                 return None
-        if value is None or isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        if math.isinf(value):
+        if isinstance(value, float) and not math.isfinite(value):
             return None
         if not 0 <= value <= LARGEST:
             raise self.wrong(f"{self.place(key)} is {_shown(value)}, which cannot be", "see whether the file is whole")

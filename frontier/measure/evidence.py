@@ -6,7 +6,6 @@ taken at most once a second. Names of all engines are mapped to vLLM's, without 
 
 import asyncio
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -17,6 +16,7 @@ from frontier.measure.client import Client
 from frontier.measure.dialects import DIALECTS
 from frontier.measure.gpu import Gpus
 from frontier.measure.target import Target
+from frontier.units import usable
 
 _GAUGES = {
     "vllm:num_requests_running": "num_requests_running",
@@ -77,7 +77,8 @@ def parse_metrics(text: bytes) -> Scrape:
     """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts).
 
     ValueError when it is no such text, or has so many that reading them would disturb what is measured. NaN and
-    infinite values, which some exporters give before their first request, say nothing and are left out.
+    infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
+    server can mean: a value below zero or beyond `units.MOST`.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
     known = _WANTED.findall(text)
@@ -89,8 +90,8 @@ def parse_metrics(text: bytes) -> Scrape:
     started: float | None = None
     for family in _families(lines):
         for sample in family.samples:
-            name, value = sample.name, float(sample.value)
-            if not math.isfinite(value):
+            name, value = sample.name, usable(sample.value)
+            if value is None or value < 0:
                 continue
             if name in _COUNTERS:
                 counters[_COUNTERS[name]] = counters.get(_COUNTERS[name], 0.0) + value
@@ -106,7 +107,7 @@ def parse_metrics(text: bytes) -> Scrape:
 def _families(lines: str) -> list[Metric]:
     try:
         return list(text_string_to_metric_families(lines))
-    except (IndexError, KeyError, TypeError, AttributeError) as error:
+    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         # The parser stumbles over some of what is not in the format instead of saying so.
         raise ValueError(f"not a Prometheus text: {error}") from error
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from frontier.measure.target import Target
+from frontier.units import usable
 
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
@@ -83,7 +84,7 @@ def parse(line: str) -> Reading | None:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return usable(float(text))
     except ValueError:
         return None
 

@@ -17,6 +17,7 @@ from frontier.measure.dialects import NOTHING, REASONING, Dialect, Tally, messag
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.measure.stencil import PLAIN, Stencil, cut_stencil
 from frontier.model import MAX_TOKENS, Outcome, Record
+from frontier.units import usable_count
 
 _TITLE, _TITLE_END = re.compile("<title>", re.IGNORECASE), re.compile("</title>", re.IGNORECASE)
 _MAX_REASON = 60
@@ -195,7 +196,7 @@ def retry_after(exchange: Exchange) -> float | None:
     try:
         at, now = parsedate_to_datetime(said), parsedate_to_datetime(exchange.headers.get("date", ""))
         return max(0.0, (at - now).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 
@@ -262,5 +263,5 @@ def _count_of(usage: Any, name: str) -> int | None:
     value = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
-    return value if good else None
+    count = usable_count(value)
+    return None if count is None or count > MAX_TOKENS else count

@@ -68,7 +68,7 @@ def report_html(report: Report) -> str:
             room -= sum(map(len, charts))
             key = tuple((name, _variable(INKS["light"][ink % len(INKS["light"])].lower())) for name, ink in sheet.key)
             companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
-    script = (_TEMPLATES / "page.js").read_text()
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
     drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{light[1:]}", light, dark) for light, dark in _dark().items() if f"--{light[1:]}" in drawn_in]
     return _template().render(

@@ -34,7 +34,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
     MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
     """
-    text = Path(config_file).read_text()
+    text = Path(config_file).read_text(encoding="utf-8")
     config = load_config(text, str(config_file))
     with RunDirectory.open_for_sweep(
         Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}

@@ -23,12 +23,13 @@ from frontier.errors import ConfigError, MisaskedError, StoreError
 from frontier.measure.client import Exchange
 from frontier.measure.dialects import DIALECTS, message_of
 from frontier.measure.evidence import parse_metrics
-from frontier.measure.reading import Reading, error_message, retry_after, to_record
+from frontier.measure.reading import Reading, error_message, read_all, retry_after, to_record
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.model import Outcome
 from frontier.results import load
 from frontier.samplefile import unpack
 from frontier.store import RunDirectory
+from frontier.units import MOST
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SHORT = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -142,16 +143,47 @@ def test_any_error_body_and_header_has_a_text(body: bytes, wait: str, date: str)
     assert seconds is None or 0 <= seconds < math.inf
 
 
+@pytest.mark.parametrize(
+    "wait",
+    ["1e300", "9" * 400, "-5", "nan", f"Mon, 01 Jan 2024 00:00:00 +{'9' * 19}", f"Mon, 01 Jan {'9' * 30} 00:00 GMT",
+     f"Mon, 01 Jan 2024 {'9' * 20}:00:00 GMT"],
+)  # fmt: skip
+def test_a_wait_that_cannot_be_is_none(wait: str) -> None:
+    headers = {"retry-after": wait, "date": "Mon, 01 Jan 2024 00:00:00 GMT"}
+    assert retry_after(Exchange(0.0, [0.1], [b""], 503, headers)) is None
+
+
+@pytest.mark.parametrize("count", [10**30, 2**64 - 1, 10**13, -1, 1e300, "16", True, None])
+def test_a_count_that_no_answer_can_have_is_not_known(count: object) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count, "prompt_tokens_details": {"cached_tokens": count}}
+    event = json.dumps({"choices": [{"text": "a", "finish_reason": "stop"}], "usage": usage}).encode()
+    exchange = Exchange(
+        0.0, [0.1], [b"data: " + event + b"\n\ndata: [DONE]\n\n"], 200, {"content-type": "text/event-stream"}
+    )
+    record = to_record(read_all(exchange, DIALECTS["openai"], "completions"), index=0, stream=0, isl=1, osl=1, zero=0.0)
+    assert (None, None, None) == (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+    assert decode_record(encode_record(record)) == record
+
+
 metric_names = st.sampled_from(
     ["vllm:num_requests_running", "vllm:generation_tokens_total", "vllm:kv_cache_usage_perc", "sglang:token_usage",
      "process_start_time_seconds", "llamacpp:requests_processing"]
 )  # fmt: skip
+EDGES = (
+    1e300, -1e300, 1.7976931348623157e308, -1e308, 5e-324, 1e18, 1e19, -1e18, 2.0**63, 2**63, 2**64 - 1, 10**12, 10**18,
+    1e8, 1e11, 1e15, -1, -5.5, 0, 0.1, 1e9,
+)  # fmt: skip
+"""Numbers where floats, 64 bits, dates and what has a meaning end."""
+edges = st.sampled_from(EDGES)
 metric_lines = st.builds(
     lambda name, labels, value: f"{name}{labels} {value}",
     metric_names,
     st.sampled_from(["", "{}", '{a="b"}', '{a="', '{a="b"', "{a=b}", '{a="\\"}', "{,}", '{a="b",,}']),
-    st.one_of(st.floats().map(str), st.text(max_size=10), st.sampled_from(["NaN", "+Inf", "-Inf", "1e999", "1 2 3"])),
-)
+    st.one_of(
+        st.floats().map(str), st.text(max_size=10), edges.map(str),
+        st.sampled_from(["NaN", "+Inf", "-Inf", "1e999", "1 2 3", "1" + "0" * 400, "1 1e300", f"1 1{'0' * 400}"]),
+    ),
+)  # fmt: skip
 
 
 @fuzz
@@ -161,7 +193,7 @@ def test_any_metrics_text_is_finite_numbers_or_refused(text: bytes) -> None:
         found = parse_metrics(text)
     except ValueError:
         return
-    assert all(math.isfinite(v) for v in (*found.counters.values(), *found.gauges.values()))
+    assert all(0 <= v <= 8 * MOST for v in (*found.counters.values(), *found.gauges.values()))
 
 
 # --- configs
@@ -235,10 +267,15 @@ def test_any_bytes_are_no_sample(data: bytes) -> None:
     assert unpack(b"PK\x03\x04" + data, "x") is None
 
 
+def small_run(path: Path) -> None:
+    """A finished run of 60 requests a setting."""
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fuzz") / "run"
-    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+    small_run(path)
     return path
 
 

@@ -12,9 +12,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 MODULES = (
-    "tests.faults.test_the_servers_night", "tests.test_nights", "tests.faults.test_security", "tests.test_deployments",
-    "tests.faults.test_kills", "tests.test_interrupt", "tests.test_lock", "tests.faults.test_our_own_machine",
-    "tests.faults.test_fuzz", "tests.faults.test_foreign_files", "tests.test_consent",
+    "tests.faults.test_the_servers_night", "tests.test_nights", "tests.faults.test_security",
+    "tests.test_deployments", "tests.faults.test_kills", "tests.test_interrupt",
+    "tests.test_lock", "tests.faults.test_our_own_machine", "tests.faults.test_fuzz",
+    "tests.faults.test_foreign_files", "tests.test_consent", "tests.faults.test_environment",
+    "tests.faults.test_numbers",
 )  # fmt: skip
 
 

@@ -1,0 +1,132 @@
+"""Standard input, output and error that may be closed, full, gone or of a narrow encoding: no command fails for it.
+
+What cannot be written to standard output is written to standard error instead, and the exit code is then not 0. What
+cannot be written to standard error is lost, and nothing else is. A reader that leaves (`| head`) is no loss.
+"""
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+import unicodedata
+from contextlib import suppress
+
+from frontier.errors import ExitCode
+
+_PLAIN = {
+    "≤": "<=", "≥": ">=", "∞": "inf", "–": "-", "—": "-", "−": "-", "×": "x", "·": "-", "→": "->", "±": "+-",
+    "…": "...", "µ": "u", "★": "*", "─": "-", "│": "|", "┃": "|", "━": "-",
+}  # fmt: skip
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """A codec's error handler: what an encoding does not have, in the letters that every one has."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    plain = (_PLAIN.get(ch) or unicodedata.normalize("NFKD", ch).encode("ascii", "ignore").decode() for ch in text)
+    return "".join(ch or "?" for ch in plain), error.end
+
+
+codecs.register_error("frontier.plainly", _plainly)
+
+
+class Lasting(io.TextIOBase):
+    """A standard stream: writes at once, and never fails.
+
+    `lost` is why it can no longer be written to, None as long as it can; what is written then goes to `instead`, if
+    there is one. `unread`: its reader has left, and nobody wants the rest.
+    """
+
+    def __init__(self, descriptor: int, encoding: str, instead: "Lasting | None" = None) -> None:
+        self._descriptor, self._encoding, self._instead = descriptor, encoding, instead
+        self._encoder = codecs.getincrementalencoder(encoding)("frontier.plainly")
+        self.lost: OSError | None = None
+        self.unread = False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As any text stream's."""
+        return self._encoding
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """As any text stream's."""
+        return "frontier.plainly"
+
+    def fileno(self) -> int:
+        """As any stream's."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """It is a terminal."""
+        return self.lost is None and os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        """As any stream's."""
+        return True
+
+    def write(self, text: str) -> int:
+        """As any text stream's; never an OSError."""
+        data = self._encoder.encode(text)
+        if not self.unread and self.lost is None:
+            try:
+                self._put(data)
+            except BrokenPipeError:
+                self.unread = True
+            except OSError as error:
+                self.lost = error
+        if self.lost is not None and self._instead is not None:
+            self._instead.write(text)
+        return len(text)
+
+    def _put(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # whoever shares it has made it non-blocking
+                select.select([], [self._descriptor], [])
+
+
+def stand() -> Lasting:
+    """Put streams that last in place of sys.stdin, stdout and stderr; the one for the answer.
+
+    A descriptor that was closed is opened on nothing: else the next socket would get its number, and what a library
+    writes to "standard error" would go to the server.
+    """
+    encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in (sys.stdout, sys.stderr)]
+    closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):
+                stream.flush()
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as the process lives
+    err = Lasting(2, encodings[1])
+    out = Lasting(1, encodings[0], err)
+    if 1 in closed:
+        out.lost = OSError(errno.EBADF, os.strerror(errno.EBADF))
+    sys.stdout, sys.stderr = out, err
+    return out
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def settled(out: Lasting, code: int) -> int:
+    """The exit code of a command that ended in `code`: 5 instead of 0 when its answer could not be written.
+
+    An output that was closed from the start was not asked for: that the answer stands on standard error loses nothing.
+    """
+    if out.lost is None or out.lost.errno == errno.EBADF:
+        return code
+    sys.stderr.write(f"error: cannot write to standard output: {out.lost.strerror}\n  its text stands above\n")
+    return code or ExitCode.FAILED

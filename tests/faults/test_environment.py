@@ -1,0 +1,191 @@
+"""Descriptors closed or full, narrow encodings, odd environments: an answer or one plain line, never a crash."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from frontier.cli.common import width
+from frontier.cli.main import _mend_environment
+from frontier.cli.streams import Lasting
+from frontier.results import load
+from tests import servers
+
+STREAMS = "standard output or error closed, full or unread"
+ODD = "an environment variable, a locale or an argument that nothing can be done with"
+
+
+def closing(*descriptors: int) -> Callable[[], None]:
+    """What a shell does for `2>&-`."""
+
+    def before() -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    return before
+
+
+def filling(*descriptors: int) -> Callable[[], None]:
+    """What a shell does for `> /dev/full`."""
+
+    def before() -> None:
+        for descriptor in descriptors:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), descriptor)
+
+    return before
+
+
+def run(*arguments: str, cwd: Path, before: Callable[[], None] | None = None, **environ: str) -> tuple[int, str, str]:
+    """The real command in a process of its own: its exit code, and what reached its two streams."""
+    done = subprocess.run(
+        [sys.executable, "-m", "frontier", *arguments], cwd=cwd, env={**os.environ, **environ}, preexec_fn=before,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+ANSWER = ("init", "simulator")
+"""The cheapest command that has an answer."""
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The answer as it is when nothing is wrong."""
+    return run(*ANSWER, cwd=tmp_path_factory.mktemp("right"))[1]
+
+
+@pytest.mark.fault(STREAMS)
+@pytest.mark.parametrize("closed", [(0,), (2,), (0, 2)])
+def test_closed_input_and_conversation_change_nothing(closed: tuple[int, ...], tmp_path: Path, shown: str) -> None:
+    assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, before=closing(*closed))
+
+
+@pytest.mark.fault(STREAMS)
+def test_an_answer_whose_output_is_closed_stands_on_standard_error(tmp_path: Path, shown: str) -> None:
+    assert (0, "", shown) == run(*ANSWER, cwd=tmp_path, before=closing(1))
+
+
+@pytest.mark.fault(STREAMS)
+@pytest.mark.parametrize("arguments", [("--help",), ("show", "--help"), ("init", "simulator"), ("--version",)])
+def test_an_answer_that_finds_no_room_stands_on_standard_error_and_is_no_yes(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, wanted, _ = run(*arguments, cwd=tmp_path)
+    code, out, err = run(*arguments, cwd=tmp_path, before=filling(1))
+    assert (5, "") == (code, out)
+    assert err == wanted + "error: cannot write to standard output: No space left on device\n  its text stands above\n"
+
+
+@pytest.mark.fault(STREAMS)
+@pytest.mark.parametrize("before", [closing(0, 1, 2), filling(1, 2)])
+def test_the_exit_code_tells_where_nothing_can_be_said(before: Callable[[], None], tmp_path: Path) -> None:
+    assert (2, "", "") == run("show", "--nope", cwd=tmp_path, before=before)
+
+
+@pytest.mark.fault(STREAMS)
+@pytest.mark.parametrize("before", [closing(2), closing(0, 1, 2)])
+def test_a_socket_gets_no_number_of_a_standard_stream(before: Callable[[], None], tmp_path: Path) -> None:
+    """uvloop aborts the process that has one there."""
+    with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
+        assert 0 == run("probe", url, cwd=tmp_path, before=before)[0]
+
+
+@pytest.mark.fault(STREAMS)
+@pytest.mark.parametrize("before", [closing(1, 2), filling(1, 2)])
+def test_a_sweep_that_can_say_nothing_keeps_its_trial(before: Callable[[], None], tmp_path: Path) -> None:
+    with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
+        text = f"endpoint: {url}\nshapes: [16/4]\nconcurrency: [1]\nrequests: 5\nrepeats: 1\nrefine: 0\n"
+        (tmp_path / "sweep.yaml").write_text(f"{text}warmup: 0\nmax_time: 1s\n")
+        code, _, _ = run("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, before=before)
+    assert code in (0, 5)  # five requests of four tokens may be flagged; they were measured and kept
+    assert len(load(tmp_path / "run").histories) == 1
+
+
+@pytest.mark.fault(STREAMS)
+def test_a_reader_that_leaves_takes_no_exit_code_with_it(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
+        [sys.executable, "-m", "frontier", "probe", "http://127.0.0.1:9/v1", "--json"], cwd=tmp_path, stdout=writing,
+        stderr=subprocess.PIPE, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert (5, b"") == (process.returncode, process.stderr)
+
+
+def test_an_output_that_does_not_block_gets_every_byte() -> None:
+    """Whoever shares a pipe may have made it non-blocking: a full one is waited for."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    text = "x" * 300_000
+    reader = subprocess.Popen(["wc", "-c"], stdin=reading, stdout=subprocess.PIPE)
+    os.close(reading)
+    Lasting(writing, "utf-8").write(text)
+    os.close(writing)
+    assert reader.communicate(timeout=10)[0].strip() == b"300000"
+
+
+@pytest.mark.fault(ODD)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "ascii:strict"])
+def test_what_an_encoding_does_not_have_is_written_in_plain_letters(encoding: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "frontier", "--help"], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding}, timeout=60, check=False,
+    )  # fmt: skip
+    text = done.stdout.decode(encoding.partition(":")[0])
+    assert (0, b"") == (done.returncode, done.stderr)
+    assert "Exit codes: 0 yes " in text
+    assert "?" not in text
+
+
+def test_signs_keep_their_meaning_in_plain_letters() -> None:
+    reading, writing = os.pipe()
+    Lasting(writing, "ascii").write("p99 ≤ 5 µs, ≥ 1, [2, ∞], –, ü, ★, 漢\udcff")
+    os.close(writing)
+    assert os.read(reading, 100) == b"p99 <= 5 us, >= 1, [2, inf], -, u, *, ??"
+    os.close(reading)
+
+
+SIZES = ["", "abc", "0", "-5", "1", "1e3", "²", "9" * 5000, " 80 ", "100000"]
+
+
+@pytest.mark.fault(ODD)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_terminal_of_no_size_is_laid_out_for_all_the_same(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", size)
+    assert 60 <= width() <= 1_000
+    environ = {"COLUMNS": size, "LINES": size, "TERM": "xterm"}
+    _mend_environment(environ)
+    assert ("COLUMNS" in environ) == ("LINES" in environ) == (size == "1")
+
+
+@pytest.mark.fault(ODD)
+@pytest.mark.parametrize(
+    "environ",
+    [{"COLUMNS": "²", "LINES": "abc"}, {"TERM": "garbage", "FORCE_COLOR": "x", "TZ": "garbage"},
+     {"PYTHONOPTIMIZE": "2"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+     {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "MPLCONFIGDIR": "/proc/none", "MPLBACKEND": "garbage"},
+     {"TMPDIR": "/none", "SOURCE_DATE_EPOCH": "abc", "HTTP_PROXY": "::", "NO_PROXY": "[", "SSL_CERT_FILE": "/none"}],
+    ids=lambda environ: next(iter(environ)),
+)  # fmt: skip
+def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path: Path, shown: str) -> None:
+    code, out, err = run(*ANSWER, cwd=tmp_path, **environ)
+    assert (0, "") == (code, err)
+    assert out.encode("ascii", "ignore") == shown.encode("ascii", "ignore")
+
+
+@pytest.mark.fault(ODD)
+def test_help_survives_where_docstrings_do_not(tmp_path: Path) -> None:
+    wanted = run("show", "--help", cwd=tmp_path)
+    assert "The points of RUN as a table" in wanted[1]
+    assert wanted == run("show", "--help", cwd=tmp_path, PYTHONOPTIMIZE="2")
+
+
+@pytest.mark.fault(ODD)
+def test_an_argument_that_is_no_text_is_named(tmp_path: Path) -> None:
+    code, out, err = run("show", os.fsdecode(b"runs/\xff\xfe"), cwd=tmp_path)
+    assert (2, "") == (code, out)
+    assert err == "error: the argument 'runs/\\xff\\xfe' is not UTF-8 text\n  give the file another name\n"

@@ -1,0 +1,195 @@
+"""Numbers at the edges of floats in a run's files and in those of other tools: read, or refused with the file named."""
+
+import itertools
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from frontier.codec import decode_imported, encode_imported
+from frontier.errors import MisaskedError, StoreError
+from frontier.importing import read_files
+from frontier.results import load
+from frontier.store import RunDirectory
+from frontier.units import MOST
+from tests import servers
+from tests.commands import frontier
+from tests.faults.test_fuzz import edges, fuzz, small_run
+
+
+def numbers(tree: Any, *path: str | int) -> list[tuple[str | int, ...]]:
+    """Where the numbers of a tree are."""
+    if isinstance(tree, dict | list):
+        items = tree.items() if isinstance(tree, dict) else enumerate(tree[:2])
+        return [place for key, item in items for place in numbers(item, *path, key)]
+    return [path] if isinstance(tree, int | float) and not isinstance(tree, bool) else []
+
+
+def changed(data: bytes, place: int, value: float, more: dict[str, Any] | None = None) -> bytes:
+    """The JSON with one of its numbers replaced."""
+    tree = orjson.loads(data)
+    if more:
+        tree["server"] |= more
+    found = numbers(tree)
+    *above, last = found[place % len(found)]
+    holder = tree
+    for key in above:
+        holder = holder[key]
+    holder[last] = value
+    return orjson.dumps(tree)
+
+
+METRICS = dict.fromkeys(
+    ("num_requests_running", "kv_cache_usage_perc_max", "num_preemptions_total", "prefix_cache_hits_total", "gpu_count",
+     "prefix_cache_queries_total", "spec_decode_num_drafts_total", "spec_decode_num_accepted_tokens_total", "gpu_power",
+     "restarts"), 1.0,
+)  # fmt: skip
+HOSTILE = "numbers at the edges of floats in a run's files"
+PARTS = ("evidence", "record", "journal", "manifest")
+
+
+@pytest.mark.parametrize(
+    "many",
+    [pytest.param(30, marks=pytest.mark.fault(HOSTILE, times=30)),
+     pytest.param(
+         1500, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=1500)]
+     )],
+)  # fmt: skip
+def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int, tmp_path: Path) -> None:
+    small_run(tmp_path / "run")
+    opened = RunDirectory.read(tmp_path / "run")
+    key = sorted(opened.finished())[1]
+    trial, evidence = opened.trial_file(key), opened.evidence_file(key)
+    kept = {file: file.read_bytes() for file in (trial, evidence, *(tmp_path / "run").glob("*.json*"))}
+
+    @settings(max_examples=many, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(st.sampled_from(PARTS), st.integers(0, 10**6), edges)
+    def once(part: str, place: int, value: float) -> None:
+        if part == "evidence":
+            evidence.write_bytes(changed(kept[evidence], place, value, METRICS))
+        elif part == "manifest":
+            (tmp_path / "run/manifest.json").write_bytes(changed(kept[tmp_path / "run/manifest.json"], place, value))
+        else:
+            file = trial if part == "record" else tmp_path / "run/journal.jsonl"
+            lines = kept[file].splitlines()
+            at = place % len(lines)
+            lines[at] = changed(lines[at], place // len(lines), value)
+            file.write_bytes(b"\n".join(lines) + b"\n")
+            tree = orjson.loads(kept[evidence]) | {"bytes": trial.stat().st_size}
+            evidence.write_bytes(orjson.dumps(tree))
+        try:
+            for command in (["show", "run"], ["solve", "run", "--json"]):
+                said = frontier(*command, cwd=tmp_path)
+                assert said.code in (0, 2, 3, 4, 5), said.err
+                assert not said.err or said.err.startswith("error: "), said.err
+                assert all(len(line) < 300 for line in said.out.splitlines())
+        finally:
+            for file, data in kept.items():
+                file.write_bytes(data)
+
+    once()
+
+
+@pytest.mark.fault("a run that an earlier version's metrics spoiled")
+@pytest.mark.parametrize("value", [1e300, 1.7976931348623157e308, -1e308, None])
+def test_a_run_that_metrics_near_the_largest_float_had_spoiled_is_read_again(
+    value: float | None, tmp_path: Path
+) -> None:
+    """An infinite mean was written as null."""
+    small_run(tmp_path / "run")
+    opened = RunDirectory.read(tmp_path / "run")
+    right = [point.metrics for point in load(tmp_path / "run").points()]
+    for key in opened.finished():
+        file = opened.evidence_file(key)
+        tree = orjson.loads(file.read_bytes())
+        tree["server"] = dict.fromkeys(tree["server"] | METRICS, value)
+        file.write_bytes(orjson.dumps(tree))
+    found = load(tmp_path / "run")
+    assert right == [point.metrics for point in found.points()]
+    assert {} == next(iter(opened.finished().values())).server
+    assert 0 == frontier("report", "run", "-o", "run.json", cwd=tmp_path).code
+
+
+def telling(values: tuple[str, ...]) -> servers.Handler:
+    """Metrics of which each takes the next of the values at each question."""
+    names = ("vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:num_preemptions_total",
+             "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:spec_decode_num_drafts_total",
+             "vllm:spec_decode_num_accepted_tokens_total", "process_start_time_seconds")  # fmt: skip
+    value = itertools.cycle(values)
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(text="".join(f"{name} {next(value)}\n" for name in names))
+
+    return handler
+
+
+@pytest.mark.fault("numbers at the edges of floats in a server's metrics")
+@pytest.mark.parametrize(
+    "values",
+    [("1e300",), ("1e308", "-1e308", "NaN"), ("5e-324", "+Inf", "9223372036854775808"), ("1" + "0" * 400, "7", "-5")],
+    ids=lambda values: values[0][:6],
+)  # fmt: skip
+def test_a_sweep_takes_no_harm_from_a_server_s_metrics(values: tuple[str, ...], tmp_path: Path) -> None:
+    routes = servers.completing(servers.streaming(usage=True)) | {"GET /metrics": telling(values)}
+    with servers.serving(routes) as url:
+        text = f"endpoint: {url}\nshapes: [16/4]\nconcurrency: [1]\nrequests: 5\nrepeats: 1\nrefine: 0\n"
+        (tmp_path / "sweep.yaml").write_text(f"{text}warmup: 0\nmax_time: 1s\n")
+        assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True).code in (0, 5)
+        assert frontier("probe", url, cwd=tmp_path).code == 0
+    (measurement,) = RunDirectory.read(tmp_path / "run").finished().values()
+    assert all(0 <= value <= MOST for value in measurement.server.values())
+    assert frontier("report", "run", "-o", "run.json", cwd=tmp_path).code == 0
+
+
+@fuzz
+@given(
+    st.dictionaries(st.sampled_from(["p99_ttft", "output_throughput", "p50_tpot"]), edges | st.just("inf"), max_size=3),
+    edges, edges,
+)  # fmt: skip
+def test_an_imported_point_has_numbers_that_can_be_or_is_refused(values: dict[str, Any], n: float, c: float) -> None:
+    shape = {
+        "isl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},
+        "osl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},
+    }
+    tree = {"deployment": "a", "shape": shape, "concurrency": c, "n": n, "repeats": 1, "values": values, "flags": [],
+            "notes": [], "whole_run": {}}  # fmt: skip
+    try:
+        point = decode_imported(orjson.dumps(tree))
+    except StoreError as error:
+        assert "cannot be read" in str(error)  # noqa: PT017
+        return
+    assert point.concurrency >= 1
+    assert point.n >= 0
+    assert all(e.value == math.inf or abs(e.value) <= MOST for e in point.metrics.values())
+
+
+FIGURES = {
+    "max_concurrency": 4, "completed": 100, "failed": 0, "duration": 10.0, "p99_ttft_ms": 50.0, "mean_ttft_ms": 20.0,
+    "mean_tpot_ms": 5.0, "median_e2el_ms": 300.0, "output_throughput": 900.0, "request_throughput": 10.0,
+    "total_input_tokens": 25_600, "total_output_tokens": 6400,
+}  # fmt: skip
+"""What vllm bench serve writes, in short."""
+foreign = edges | st.sampled_from([math.nan, math.inf, 10**400, "1e300", "NaN", "9" * 400])
+
+
+@fuzz
+@given(st.dictionaries(st.sampled_from(sorted(FIGURES)), foreign), st.booleans())
+@example({"p99_ttft_ms": 10**400}, True)
+def test_aggregates_at_the_edges_of_floats_are_imported_or_refused(changes: dict[str, Any], nan: bool) -> None:
+    text = json.dumps({"backend": "vllm", **FIGURES, **changes, **({"spoiled": math.nan} if nan else {})})
+    with tempfile.TemporaryDirectory() as here:
+        Path(here, "a.json").write_text(text)
+        try:
+            read = read_files([str(Path(here, "a.json"))])
+        except MisaskedError as error:
+            assert "a.json" in str(error)  # noqa: PT017
+            return
+    for point in read.assembled.points:
+        assert decode_imported(encode_imported(point)).metrics.keys() == point.metrics.keys()
