@@ -56,6 +56,8 @@ def command(
 
     Figures are in SI units, each with the ends of its 95 % interval where there are any.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier export --csv > points.csv
