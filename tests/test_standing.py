@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.planning import larger_budget
 from frontier.config import load_config
 from frontier.results import load
 from frontier.store import RunDirectory
@@ -183,6 +184,60 @@ def test_a_budget_that_had_no_room_is_told_and_what_it_left_out(tmp_path: Path) 
     assert found is not None
     assert ("budget", "budget", "finished", True) == (end, found.end, found.state, found.unfinished)
     assert "the budget had no room for more; raise it" in found.text
+
+
+def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
+    text += "budget: {requests: 900, cost: $100}\nprice: $1/h\n"
+    sweep_in_virtual_time(tmp_path / "run", text)
+    config = load_config(text, "sweep.yaml")
+    told = larger_budget(config, tmp_path / "run", "frontier sweep a.yaml --set budget.requests=900 --set seed=1")
+    first, command = told.splitlines()
+    assert "one of about " in first
+    words = command.split()
+    assert ["frontier", "sweep", "a.yaml", "--set", "seed=1", "--set"] == words[:-1]
+    enough = int(words[-1].removeprefix("budget.requests="))
+    again = text.replace("requests: 900,", f"requests: {enough},")
+    assert "finished" == sweep_in_virtual_time(tmp_path / "run", again)[2]
+    assert "" == load(tmp_path / "run").unfinished
+    until = load_config(text.replace("{requests: 900, cost: $100}", "{until: '07:00'}"), "sweep.yaml")
+    assert larger_budget(until, tmp_path / "run", "frontier sweep a.yaml").endswith(
+        "go on with\n  frontier sweep a.yaml"
+    )
+
+
+GRID, LONGEST = "all of the grid (14 trials)", "even if each trial takes its whole max_time"
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines", "certain"),
+    [
+        ("time=11min", [f"{GRID} fits, {LONGEST}", ("then comes the refinement (at most 20 min 0 s), for which "
+                        "1 min 40 s or more will be left; what of this has no room is dropped")], False),
+        ("time=40min", [f"{GRID} fits, and so does the refinement (at most 20 min 0 s), {LONGEST}"], True),
+        ("requests=100000", [f"{GRID} is expected to fit", "then comes the refinement"], False),
+        ("time=11min refine=0", [f"{GRID} fits, {LONGEST}"], True),
+        ("time=40min repeats=3", [f"every setting once fits, {LONGEST}", ("then comes the refinement (at most 20 min "
+                                  "0 s) and after it the other repeats")], False),
+        ("time=5min", ["7 of 14 trials fit if each takes its whole max_time, without the refinement"], False),
+    ],
+)  # fmt: skip
+def test_what_a_dry_run_says_to_fit_holds_with_the_refinement(
+    settings: str, lines: list[str], certain: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "endpoint: http://127.0.0.1:9/v1\nshapes: [64/32, 128/32]\nconcurrency: [1, 2, 4, 8, 16, 32, 64]\n"
+        "sla: {p99_ttft: 500ms}\nrepeats: 1\nrefine: 3\nmax_time: 40s\n"
+    )
+    given = [part for one in f"budget.{settings}".split() for part in ("--set", one)]
+    said = frontier("sweep", "sweep.yaml", "--dry-run", *given, cwd=tmp_path, COLUMNS="80")
+    text = " ".join(said.out.split())
+    for line in lines:
+        assert line in text
+    assert ("so does the refinement" in text) == (certain and "refine=0" not in settings)
+    assert max(map(len, said.out.splitlines())) <= 80
+    tree = json.loads(frontier("sweep", "sweep.yaml", "--dry-run", "--json", *given, cwd=tmp_path).out)
+    assert certain == tree["budget"]["all_fits_with_refinement"]
 
 
 def test_the_command_that_goes_on_is_the_users_own_where_its_config_is_still_the_same(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from frontier.analyze.compare import Comparison
 from frontier.analyze.sla import exit_code
 from frontier.cli.common import answer, answer_json, in_colour, picture_cache, say, unfinished_tree, width
+from frontier.cli.planning import larger_budget
 from frontier.errors import ExitCode, MisaskedError
 from frontier.lights import lights
 from frontier.model import Decision, Limit
@@ -77,7 +78,7 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
         say(_lost(path, again))
         return ExitCode.FAILED, decisions
     if end == "budget":
-        say(f"the budget left work undone; go on with\n  {again}")
+        say(larger_budget(found.config, path, again))
     say(f"run  {path}")
     if decisions:
         return exit_code(decisions), decisions
