@@ -44,6 +44,17 @@ Setting = tuple[str, Shape]
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
 
+_POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"
+NEEDS = {
+    "cost": "say what it costs, as  --set 'price=$12/h'",
+    "energy": _POWER,
+    "tokens_per_joule": _POWER,
+    "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+    "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+}
+"""What gives a value to a metric that a run may be without."""
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """How sure a frontier is: each setting's probability to be on it, the band its staircase lies in, and its area.
@@ -183,6 +194,7 @@ class Run:
         for name, limits in self.config.tiers if tiers is None else tiers:
             wanted = tuple(limits)
             points = self._decidable(wanted)
+            _check_known(points, wanted)
             found.append(answer(name, wanted, points, sla.solve_all(points, wanted, **options), self.gpus))
         return tuple(found)
 
@@ -325,6 +337,13 @@ class Run:
             if name not in plain
         }
         return found
+
+
+def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
+    """MisaskedError for a limit on what no point has a value of, though it could be given one."""
+    for name in (limit.metric for limit in limits):
+        if name in NEEDS and points and not any(name in p.metrics for p in points):
+            raise MisaskedError(f"a limit on {name}, which is not known of any point", NEEDS[name])
 
 
 def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:

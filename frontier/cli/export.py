@@ -32,8 +32,8 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 @click.command("export")
 @run_argument
 @click.option("--csv", "name", flag_value="csv", help="A table for spreadsheets and `frontier import`.")
-@click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs llm-frontier[parquet].")
-@click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs llm-frontier[excel].")
+@click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs pyarrow.")
+@click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs openpyxl.")
 @click.option("--prometheus", "name", flag_value="prometheus", help="Gauges for a textfile collector.")
 @click.option("--llm-d", "name", flag_value="llm-d", help="llm-d's Benchmark Report 0.2, one per point.")
 @click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument
+from frontier.cli.common import answer, answer_json, answer_prose, find_run, json_option, run_argument
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command(run: Path | None, follow: bool, as_json: bool) -> int:
     if as_json:
         answer_json(told)
     else:
-        answer("\n".join(page(told)))
+        answer_prose("\n".join(page(told)))
     return ExitCode.YES
 
 
