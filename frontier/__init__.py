@@ -7,6 +7,7 @@ Everything the command line does is a call of these names; each is imported when
     run.frame()                                                 # the points as a DataFrame, in SI units
     run.solve(frontier.parse_sla("p99_ttft<=500ms"))            # the operating point of each shape
     frontier.compare_runs(run, frontier.load("runs/after"))     # did the frontier move
+    frontier.compare_runs(run, deployments=("bf16", "fp8"))     # fp8 against bf16, of one run
 """
 
 import importlib

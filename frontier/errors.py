@@ -4,6 +4,8 @@ Every one says what happened, where, and the way out; the command line prints th
 Anything else that escapes is a bug of ours and ends in exit code 1.
 """
 
+import shlex
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -32,6 +34,11 @@ class FrontierError(Exception):
 
     def __str__(self) -> str:
         return self.what if self.way_out is None else f"{self.what}\n  {self.way_out}"
+
+
+def install_command(*libraries: str) -> str:
+    """The command that installs libraries beside this program, however this was installed."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *libraries])
 
 
 class MisaskedError(FrontierError):

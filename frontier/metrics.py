@@ -100,13 +100,7 @@ def metric(name: str) -> Metric:
         return Metric(name, unit, better, label)
     found = _STATISTIC.fullmatch(name)
     if found is None:
-        close = difflib.get_close_matches(name, [*_PLAIN, *DEFAULT_METRICS], n=1, cutoff=0.6)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
-        )
-        raise ValueError(f"unknown metric {name!r}; {hint}")
+        raise ValueError(f"unknown metric {name!r}; {_hint(name)}")
     statistic, quantity = found[1], found[2]
     p = None if statistic == "mean" else round(float(statistic[1:]) / 100, 6)
     if quantity == "interactivity":
@@ -124,6 +118,56 @@ def undefined(name: str, shape: Shape) -> bool:
     (True, False)
     """
     return metric(name).quantity in ("tpot", "itl") and shape.osl.high <= 1
+
+
+_QUANTITY = r"(?:ttft|tpot|itl|e2e|interactivity)"
+_NUMBERED = (
+    re.compile(rf"p?(\d+(?:\.\d+)?)[ _-]?({_QUANTITY})(?:_m?s)?"),
+    re.compile(rf"({_QUANTITY})(?:_m?s)?[ _-]?p?(\d+(?:\.\d+)?)"),
+)
+_OTHER_NAMES = {
+    "latency": "e2e", "e2el": "e2e", "e2e_latency": "e2e", "request_latency": "e2e", "inter_token_latency": "itl",
+    "time_to_first_token": "ttft", "time_per_output_token": "tpot", "median": "p50", "avg": "mean", "average": "mean",
+}  # fmt: skip
+_WHOLE_NAMES = {
+    **dict.fromkeys(("throughput", "tokens_per_second", "tps", "tok_s", "output_tps"), "output_throughput"),
+    **dict.fromkeys(("requests_per_second", "rps", "qps", "request_rate"), "request_throughput"),
+    **dict.fromkeys(("errors", "failures", "failure_rate"), "error_rate"), "price": "cost", "power": "energy",
+}  # fmt: skip
+"""What other tools call them."""
+
+
+def _percentiles(quantity: str) -> str:
+    mean = "" if quantity == "interactivity" else f", or mean_{quantity}"
+    named = ", ".join(f"p{p}_{quantity}" for p in ("50", "90", "95", "99", "99.9"))
+    return f"a percentile is p1 to p99.99: {named}{mean}"
+
+
+def _hint(name: str) -> str:
+    """What is meant by a name that is no metric's: a statistic written otherwise, one that there is not, or a slip."""
+    plain = name.lower()
+    if plain in _WHOLE_NAMES:
+        return f"did you mean {_WHOLE_NAMES[plain]!r}?"
+    for other, ours in sorted(_OTHER_NAMES.items(), key=lambda pair: -len(pair[0])):
+        plain = re.sub(rf"(?<![a-z]){other}(?![a-z])", ours, plain.replace("-", "_").replace("_" + other, "_" + ours))
+    for pattern in _NUMBERED:
+        if found := pattern.fullmatch(plain):
+            number, quantity = sorted(found.groups(), key=lambda part: not part[0].isdigit())
+            close = f"p{float(number):g}_{quantity}"
+            if _STATISTIC.fullmatch(close):
+                return f"did you mean {close!r}?"
+            return _percentiles(quantity)
+    if found := re.fullmatch(rf"(?:(?:max|min|std)_)?({_QUANTITY})(?:_m?s)?", plain):
+        return _percentiles(found[1])
+    if re.fullmatch(r"p\d+(\.\d+)?|mean", plain):
+        return f"of what? {plain}_ttft, {plain}_tpot, {plain}_itl or {plain}_e2e"
+    turned = re.sub(rf"^({_QUANTITY})_(mean|p\d+(?:\.\d+)?)$", r"\2_\1", plain)
+    if turned in _PLAIN or _STATISTIC.fullmatch(turned):
+        return f"did you mean {turned!r}?"
+    close_ones = difflib.get_close_matches(plain, [*_PLAIN, *DEFAULT_METRICS], n=1, cutoff=0.6)
+    if close_ones:
+        return f"did you mean {close_ones[0]!r}?"
+    return "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
 
 
 RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)

@@ -29,6 +29,7 @@ from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Power, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
 from frontier.samplefile import pack, unpack
+from frontier.standing import Standing, standing
 from frontier.store import RunDirectory
 
 if TYPE_CHECKING:
@@ -41,6 +42,17 @@ Setting = tuple[str, Shape]
 
 
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+_POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"
+NEEDS = {
+    "cost": "say what it costs, as  --set 'price=$12/h'",
+    "energy": _POWER,
+    "tokens_per_joule": _POWER,
+    "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+    "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+}
+"""What gives a value to a metric that a run may be without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class Doubt:
 class Run:
     """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first; `skipped`
     why a trial was not run, by its key. `imported` are aggregates of
-    other tools: values without intervals.
+    other tools: values without intervals. `standing` is how far its sweep had come; None for an import.
     """
 
     path: Path
@@ -70,8 +82,14 @@ class Run:
     histories: Mapping[Setting, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
     imported: tuple[Point, ...] = field(default=(), repr=False)
+    standing: Standing | None = field(default=None, repr=False)
     _seen: dict[Any, list[Point]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Points by what they were asked for: a table, a decision and a picture of one run ask for the same."""
+
+    @property
+    def unfinished(self) -> str:
+        """That a part of what was planned is not measured, and what goes on with it; '' for a finished run."""
+        return "" if self.standing is None else self.standing.text
 
     @property
     def is_imported(self) -> bool:
@@ -176,7 +194,8 @@ class Run:
         for name, limits in self.config.tiers if tiers is None else tiers:
             wanted = tuple(limits)
             points = self._decidable(wanted)
-            found.append(answer(name, wanted, points, sla.solve_all(points, wanted, **options)))
+            _check_known(points, wanted)
+            found.append(answer(name, wanted, points, sla.solve_all(points, wanted, **options), self.gpus))
         return tuple(found)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
@@ -320,6 +339,13 @@ class Run:
         return found
 
 
+def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
+    """MisaskedError for a limit on what no point has a value of, though it could be given one."""
+    for name in (limit.metric for limit in limits):
+        if name in NEEDS and points and not any(name in p.metrics for p in points):
+            raise MisaskedError(f"a limit on {name}, which is not known of any point", NEEDS[name])
+
+
 def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:
     """Points grouped by (deployment, shape), in order."""
     groups: dict[Setting, list[Point]] = {}
@@ -358,7 +384,9 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     for line in run.journal_lines():
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
         told |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
-    return Run(run.path, config, run.manifest, ordered, told, run.imported())
+    trials = {key: measurement.trial for key, measurement in finished.items()}
+    now = None if "imported" in run.manifest else standing(run, config, trials)
+    return Run(run.path, config, run.manifest, ordered, told, run.imported(), now)
 
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:

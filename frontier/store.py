@@ -9,7 +9,9 @@ put in place, and only then is the part renamed. Whatever kills us before the re
 is ever half there. The journal is an account for people and for `status`; it decides nothing.
 """
 
+import math
 import os
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -366,9 +368,32 @@ def _unborn(path: Path) -> bool:
     return True
 
 
+def last_measured(path: Path) -> float | None:
+    """Unix time at which the run's last trial was finished, or its points were imported; None when it has neither."""
+    found = []
+    for file in (*(path / "trials").glob("*.jsonl"), path / "imported.jsonl"):
+        with suppress(OSError):
+            if stat.S_ISREG((status := file.lstat()).st_mode):
+                found.append(status.st_mtime)
+    return max(found, default=None)
+
+
+def runs_under(root: Path) -> list[Path]:
+    """The run directories in `root`, newest first: by their last finished trial; then those without one, by their
+    start.
+    """
+    found = []
+    for manifest in root.glob("*/manifest.json"):
+        with suppress(OSError):  # it may be removed while one looks
+            found.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
+    return [path for *_, path in sorted(found, reverse=True)]
+
+
 def newest_run(root: Path) -> Path:
-    """The run under `root` created last. StoreError when there is none."""
-    runs = [p.parent for p in root.glob("*/manifest.json")]
+    """The run under `root` whose last trial was finished last. StoreError when no run there holds a finished trial."""
+    runs = runs_under(root)
     if not runs:
         raise StoreError(f"no run under {root}/", "make one with  frontier sweep CONFIG,  or name a run directory")
-    return max(runs, key=lambda p: (p / "manifest.json").stat().st_mtime)
+    if last_measured(runs[0]) is None:
+        raise StoreError(f"no run under {root}/ holds a finished trial", f"see why with  frontier status {runs[0]}")
+    return runs[0]

@@ -1,19 +1,21 @@
 """The commented config that `frontier init` prints: what is needed is active, everything else is there to be found."""
 
 import json
+from collections.abc import Sequence
+from typing import Protocol
 
 _TEMPLATE = """\
 # A sweep: which load is sent where, and what counts. Run it with   frontier sweep sweep.yaml
 # See what it would do, without sending anything, with              frontier sweep sweep.yaml --dry-run
 
-# Where
+# Where{asked}
 endpoint: {endpoint}
 {model}
 # api: auto                          # auto | completions | chat
 # dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
 {key}
 # What load
-shapes: [1024/256]                   # input tokens / output tokens; several are swept one by one
+shapes: [{shape}]                   # input tokens / output tokens; several are swept one by one
 # shapes:                            # the same, in full
 #   - {{isl: 1024, osl: 256, name: chat}}
 #   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
@@ -32,7 +34,8 @@ concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8
 
 # on_finish: ./tell-me.sh            # run when the sweep has ended; or a webhook: ${{MY_WEBHOOK_URL}}
 
-# What counts. Only the refinement looks at it while measuring: changing it never needs a new sweep.
+# What counts. These limits are an example: write what you promise your users.
+# Only the refinement looks at them while measuring, so changing them never needs a new sweep.
 sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # sla: {{p99_ttft: [300ms, 500ms]}}    # a range: comfort, promise
 # sla:                               # tiers; the first is the default
@@ -60,7 +63,7 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # Several deployments, compared; each takes what it does not say from the keys above
 # deployments:
 #   - {{name: bf16, endpoint: http://localhost:8000/v1}}
-#   - {{name: fp8, endpoint: http://localhost:8001/v1, quality: 0.98}}
+#   - {{name: fp8, endpoint: http://localhost:8001/v1}}
 #   - name: int4                       # started, waited for and stopped by the sweep, one after another
 #     endpoint: http://localhost:8002/v1
 #     start: vllm serve my/model --quantization awq --port 8002
@@ -77,17 +80,73 @@ _SIMULATOR = """\
 simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is needed"""
 
 
-def commented_config(endpoint: str, model: str | None = None) -> str:
-    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out."""
+class Said(Protocol):
+    """What a server said of itself."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def models(self) -> Sequence[str]: ...
+    @property
+    def max_model_len(self) -> int | None: ...
+    @property
+    def refused(self) -> bool: ...
+
+
+_SHAPES = ((1024, 256), (512, 128), (256, 64), (128, 32), (64, 16))
+_LONGEST_NAME = 300
+_ROOM = 64
+"""Tokens of a context that a chat template and a tokenizer's surprises may take."""
+
+
+def commented_config(
+    endpoint: str, model: str | None = None, said: Said | None = None, api_key_env: str | None = None
+) -> str:
+    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out.
+
+    `said` is what the server there says of itself, None where none answered.
+    """
     simulator = endpoint == "simulator"
-    if simulator:
-        named = _SIMULATOR
-    elif model is None:
-        named = "# model: meta-llama/Llama-3.1-8B-Instruct    # left out: the one that the server lists"
-    else:
-        named = f"model: {_scalar(model)}"
     key = "" if simulator else _KEY
-    return _TEMPLATE.format(endpoint=_scalar(endpoint), model=named, key=key)
+    if api_key_env is not None:
+        key = f"api_key_env: {_scalar(api_key_env)}\n" + _KEY.split("\n", 1)[1]
+    return _TEMPLATE.format(
+        endpoint=_scalar(endpoint), model=_SIMULATOR if simulator else _model_line(model, said), key=key,
+        asked="" if simulator else f"\n# {_asked(said)}", shape=_shape(said),
+    )  # fmt: skip
+
+
+def _asked(said: Said | None) -> str:
+    """What came of asking the server, as a comment: one line, whatever the server says."""
+    if said is None:
+        return "No server answered here when this was written: nothing below comes from it."
+    if said.refused:
+        return "The server wants a key: nothing below comes from it."
+    context = f", context of {said.max_model_len:,} tokens" if said.max_model_len else ""
+    models = ", ".join(map(_quoted, said.models[:5])) + (f" and {len(said.models) - 5} more" if said.models[5:] else "")
+    return f"Asked when this was written: {_quoted(said.engine)} with {models or 'no model listed'}{context}."
+
+
+def _quoted(text: str) -> str:
+    """A server's word inside a comment: bounded, and with nothing in it that could end the line."""
+    return json.dumps(text[:100])[1:-1]
+
+
+def _model_line(model: str | None, said: Said | None) -> str:
+    if model is not None:
+        return f"model: {_scalar(model)}"
+    usable = [m for m in (said.models if said else ()) if m.isprintable() and m.strip() and len(m) <= _LONGEST_NAME]
+    if not usable:
+        return "# model: meta-llama/Llama-3.1-8B-Instruct    # left out: the one that the server lists"
+    several = "" if said is not None and len(said.models) == 1 else "    # one of several: see above"
+    return f"model: {_scalar(usable[0])}{several}"
+
+
+def _shape(said: Said | None) -> str:
+    """The longest of the usual shapes that the server's context has room for."""
+    room = said.max_model_len if said is not None else None
+    isl, osl = next((s for s in _SHAPES if room is None or sum(s) + _ROOM <= room), _SHAPES[-1])
+    return f"{isl}/{osl}"
 
 
 def _scalar(text: str) -> str:

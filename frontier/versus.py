@@ -3,25 +3,50 @@
 from collections.abc import Sequence
 
 from frontier.analyze.compare import Comparison, compare_all
+from frontier.config.faults import nearest
 from frontier.config.models import described
 from frontier.errors import MisaskedError
 from frontier.model import Limit, Point
+from frontier.present.shown import PRE, WIDE
+from frontier.present.wording import clean, clean_name
 from frontier.results import Run
+from frontier.views import narrowed
+
+
+class Comparisons(tuple[Comparison, ...]):
+    """Comparisons, one per shape: a tuple that shows itself as `frontier compare` prints it."""
+
+    def __str__(self) -> str:
+        from frontier.present.comparison import comparison_table
+
+        return comparison_table(self, width=WIDE)
+
+    def _repr_html_(self) -> str:
+        from markupsafe import escape
+
+        return PRE.format(escape(str(self)))
 
 
 def compare_runs(
     a: Run,
-    b: Run,
+    b: Run | None = None,
     *,
+    deployments: Sequence[str] = (),
     objectives: tuple[str, str] | None = None,
     limits: Sequence[Limit] | None = None,
     within: float | None = None,
-) -> tuple[Comparison, ...]:
+) -> Comparisons:
     """B against A for each shape both measured, on A's objectives and up to A's SLA where nothing else is asked.
 
-    `within` as for `analyze.compare.compare`. MisaskedError where the two say nothing of each other: other workloads,
-    other prompts, answers forced to their length on one side only, deployments that cannot be matched.
+    Of one run, `deployments` names two: the second against the first. `within` as for `analyze.compare.compare`.
+    MisaskedError where the two say nothing of each other: other workloads, other prompts, answers forced to their
+    length on one side only, deployments that cannot be matched.
     """
+    if b is None:
+        one, other = two_deployments(a, deployments)
+        a, b = narrowed(a, (one,)), narrowed(a, (other,))
+    elif deployments:
+        raise MisaskedError("two runs were given, and deployments", "name two deployments of one run, or two runs")
     axes = objectives or a.config.objectives
     wanted = a.limits() if limits is None else tuple(limits)
     points = a.points(wanted, names=axes), b.points(wanted, names=axes)
@@ -43,7 +68,31 @@ def compare_runs(
             f"no deployment of {a.path} ({names[0]}) is in {b.path} ({names[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    return found
+    return Comparisons(found)
+
+
+def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
+    """The two deployments of `run` that are named, in that order. MisaskedError for anything but two of its own."""
+    measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
+    known = list(dict.fromkeys(measured))
+    planned = [d.name for d in run.config.deployments if d.name not in known]
+    there = ", ".join(clean_name(name) for name in known[:8]) + (f" and {len(known) - 8} more" if known[8:] else "")
+    if len(known) + len(planned) < 2:
+        what = f"{run.path} holds one deployment: there is nothing to compare it with"
+        raise MisaskedError(what, "name a second run")
+    for name in named:
+        if name in planned:
+            raise MisaskedError(f"{name} has no finished trial in {run.path} to compare", "go on with its sweep")
+        if name not in known:
+            way_out = clean(nearest(name, tuple(known)), 400)
+            raise MisaskedError(f"no deployment of {run.path} is called {clean(name, 80)!r}", way_out)
+    if len(named) != 2 or named[0] == named[1]:
+        number = len(set(named)) or "none"
+        raise MisaskedError(
+            f"of one run two deployments are compared, and {number} {'was' if number in (1, 'none') else 'were'} named",
+            f"frontier compare {run.path} --deployment A --deployment B,  B against A; it has {there}",
+        )
+    return named[0], named[1]
 
 
 def _comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Point]) -> None:

@@ -18,7 +18,7 @@ from frontier.present.overlay import ROLES
 from frontier.present.timeline import timeline_sheet
 from frontier.present.winner import Group
 from frontier.present.wording import clean, clean_name, count, told_apart
-from frontier.results import Run, Setting
+from frontier.results import NEEDS, Run, Setting
 from frontier.store import RunDirectory
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
@@ -118,16 +118,6 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             known = [n for n in names() if any(n in p.metrics for p in points)]
             way_out = NEEDS.get(name, f"these are: {', '.join(known)}")
             raise MisaskedError(f"{name} is not known of any point{f' of {of}' if of else ''}", way_out)
-
-
-_POWER = "say what it draws, as  --set hardware.power=5600W,  where nothing measured it"
-NEEDS = {
-    "cost": "say what it costs, as  --set 'price=$12/h'",
-    "energy": _POWER,
-    "tokens_per_joule": _POWER,
-    "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
-    "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
-}
 
 
 def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:

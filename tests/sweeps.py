@@ -14,7 +14,7 @@ from unittest.mock import patch
 from frontier.backend import VirtualBackend
 from frontier.config import Config, load_config
 from frontier.engine.virtual import truth
-from frontier.model import Measurement, Trial
+from frontier.model import Flag, Measurement, Trial
 from frontier.plan import make_plan
 from frontier.results import Run, load
 from frontier.store import RunDirectory
@@ -46,6 +46,7 @@ class Told:
 
     finished: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    flags: list[tuple[Trial, str]] = field(default_factory=list)
     left: list[float | None] = field(default_factory=list)
 
     def expect(self, seconds: float | None) -> None:
@@ -60,8 +61,9 @@ class Told:
     def tick(self, tick: object) -> None:
         pass
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         self.finished.append(trial)
+        self.flags += [(trial, flag.name) for flag in flags]
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -32,4 +32,4 @@ def test_a_gpu_without_torch_is_refused_with_the_way_out(tmp_path: Path) -> None
     said = frontier("ceilings", "--device", "cuda", cwd=tmp_path)
     assert (said.code, said.out) == (2, "")
     assert "torch is not installed" in said.err
-    assert "llm-frontier[gpu]" in said.err
+    assert "-m pip install torch" in said.err

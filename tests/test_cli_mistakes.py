@@ -1,15 +1,23 @@
 """What a user is told when something is wrong: the message, the way out, the exit code, and no traceback."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import socket
 import ssl
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 import trustme
 
 from frontier.cli.asked import read_asked
+from frontier.cli.common import wrapped
 from frontier.cli.main import run
 from frontier.config import load_config
 from frontier.metrics import metric
@@ -345,3 +353,92 @@ def test_a_host_that_cannot_be_is_refused(host: str, tmp_path: Path) -> None:
     said = frontier("serve-sim", "--host", host, "--port", "0", cwd=tmp_path, here=True)
     assert (2, "") == (said.code, said.out)
     assert "error: " in said.err
+
+
+KEYS = ("sk-abcdefghijklmnopqrstuvwxyz0123", "hunter2", "Zx81kLmP0qRsT77uVwX9yz", "a key with spaces", "")
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("command", ["probe", "quick", "init"])
+def test_a_key_given_for_a_variables_name_is_not_repeated(command: str, key: str, tmp_path: Path) -> None:
+    said = frontier(command, "http://127.0.0.1:9/v1", "--api-key-env", key, cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert not key or key not in said.err
+    assert "--api-key-env" in said.err
+
+
+def test_a_key_given_for_its_files_name_is_not_repeated(tmp_path: Path) -> None:
+    said = sweep(tmp_path, "http://127.0.0.1:9/v1", "api_key_file: Zx81kLmP0qRsT77uVwX9yz\n")
+    assert (2, False) == (said.code, "Zx81k" in said.err)
+    assert "api_key_file" in said.err
+
+
+@pytest.mark.parametrize("command", ["probe", "quick"])
+def test_a_refusal_names_the_commands_own_option(command: str, tmp_path: Path) -> None:
+    refuse = servers.refusing(401, "no key")
+    routes = {**servers.completing(refuse), "GET /v1/models": refuse}
+    with servers.serving(routes) as url:
+        bare = frontier(command, url, cwd=tmp_path, here=True)
+        keyed = frontier(command, url, "--api-key-env", "A_KEY", cwd=tmp_path, here=True, A_KEY="sekret-9f3")
+    assert (5, 5) == (bare.code, keyed.code)
+    assert "--api-key-env" in bare.out + bare.err
+    assert "refuses the key it was given" in keyed.out + keyed.err
+    assert "sekret" not in keyed.out + keyed.err
+
+
+@pytest.mark.parametrize(("limit", "way_out"), [("cost<=1", "--set 'price=$12/h'"), ("energy<=1", "hardware.power=")])
+@pytest.mark.parametrize("command", ["solve", "report", "verify"])
+def test_a_limit_on_what_is_not_known_says_how_to_make_it_known(
+    command: str, limit: str, way_out: str, tmp_path: Path
+) -> None:
+    sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    said = frontier(command, "run", "--sla", f"p99_ttft<=1s, {limit}", cwd=tmp_path, here=True)
+    assert (2, "") == (said.code, said.out)
+    assert way_out in said.err
+    if command == "solve":
+        known = frontier("solve", "run", "--sla", "cost<=1", "--set", "price=$12/h", cwd=tmp_path)
+        assert known.code in (0, 3, 4)
+
+
+PROSE = "A sentence of the answer that is longer than any terminal is wide, and goes on for quite a while after that."
+
+
+def test_prose_is_broken_between_words_and_a_command_is_not() -> None:
+    command = "  frontier sweep a/very/long/path/to/a/config.yaml --set budget.time=90min -o runs/2026-11-22-night"
+    text = wrapped(f"{PROSE}\n    {PROSE}\n{command}\nshort", 40)
+    lines = text.split("\n")
+    assert [command, "short"] == lines[-2:]
+    assert max(map(len, lines[:-2])) <= 40
+    assert f"{PROSE} {PROSE}" == " ".join(" ".join(lines[:-2]).split())
+    assert all(line.startswith("    ") for line in lines[len(wrapped(PROSE, 40).split(chr(10))) : -2])
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_what_is_said_on_a_terminal_is_not_broken_inside_a_word(columns: int, tmp_path: Path) -> None:
+    sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
+    journal = tmp_path / "run" / "journal.jsonl"
+    last = json.dumps({"time": 1.0, "event": "failed", "reason": PROSE})
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]) + last + "\n")
+    for arguments in (["show", "run"], ["status", "run"], ["export", "run", "--csv", "-o", "x.csv"]):
+        shown = on_a_terminal(columns, *arguments, cwd=tmp_path)
+        assert PROSE[-30:] in " ".join(shown.split()), arguments
+        prose = [line for line in shown.splitlines() if not line.strip().startswith("frontier ")]
+        assert max(map(len, prose)) <= columns, arguments
+
+
+def on_a_terminal(columns: int, *arguments: str, cwd: Path) -> str:
+    """What `frontier ARGUMENTS` writes on a terminal of so many columns, without colour."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "frontier", *arguments], cwd=cwd, env=environ, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert process.wait(60) in (0, 3, 4)
+    return shown.decode().replace("\r\n", "\n")

@@ -80,7 +80,18 @@ KEYS: list[Row] = [
      "write [output_throughput, p99_ttft]"),
     ("objectives: [output_throughput, output_throughput]", 33, "the two objectives are the same",
      "write [output_throughput, p99_ttft]"),
-    ("objectives: [output_throughput, p99]", 33, "unknown metric 'p99'", "did you mean 'p99_itl'?"),
+    ("objectives: [output_throughput, p99]", 33, "unknown metric 'p99'",
+     "of what? p99_ttft, p99_tpot, p99_itl or p99_e2e"),
+    ("objectives: [throughput, p99_ttft]", 14, "unknown metric 'throughput'", "did you mean 'output_throughput'?"),
+    ("sla: {p99_ttft: 0.15}", 17, "p99_ttft needs a unit", "write 0.15s or 150ms"),
+    ("sla: {p99_ttft: 2}", 17, "p99_ttft needs a unit", "write 2s, or 2ms if milliseconds are meant"),
+    ("sla: {p101_ttft: 1s}", 7, "unknown metric 'p101_ttft'",
+     "a percentile is p1 to p99.99: p50_ttft, p90_ttft, p95_ttft, p99_ttft, p99.9_ttft, or mean_ttft"),
+    ('sla: "p99_ttft<=1s p99_tpot<=20ms"', 6, "'p99_ttft<=1s p99_tpot<=20ms' is more than one limit",
+     "put commas between them:  p99_ttft<=1s, p99_tpot<=20ms"),
+    ('sla: "p99_ttft<=1s; error_rate <= 1% and p99_tpot<=20ms"', 6,
+     "'p99_ttft<=1s; error_rate <= 1% and p99_tpot<=20ms' is more than one limit",
+     "put commas between them:  p99_ttft<=1s, error_rate <= 1%, p99_tpot<=20ms"),
     ("objectives: [goodput, p99_ttft]", 14, "goodput counts requests within the limits, and there are none",
      "add  sla: {p99_ttft: 500ms}"),
     ("objectives: [cost, p99_ttft]", 14, "the objective cost needs a price",
@@ -398,3 +409,24 @@ def test_thousands_of_mistakes_are_found_in_no_time_and_said_in_part(text: str) 
     assert time.monotonic() - began < 10
     assert len(message) < 12_000
     assert message.count("\n") < 200
+
+
+@pytest.mark.parametrize("key", ["request_rate", "rate", "qps", "rps", "arrival_rate", "burstiness"])
+def test_a_key_for_a_rate_points_to_the_open_loop_check(key: str) -> None:
+    said = told(BASE + f"{key}: 5\n")
+    assert f"unknown key {key!r}; a sweep is a closed loop" in said
+    assert "frontier verify" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "way_out"),
+    [
+        ("users max_concurrency concurrencies streams", "write concurrency: "),
+        ("input_len output_len random_input_len max_tokens input_tokens", "write shapes: "),
+        ("num_prompts num_requests", "write requests"), ("slo goodput", "write sla"),
+        ("duration max_seconds", "write max_time"), ("timeout", "write timeouts: "), ("dataset", "write prompts: "),
+    ],
+)  # fmt: skip
+def test_the_keys_of_other_tools_lead_to_ours(keys: str, way_out: str) -> None:
+    for key in keys.split():
+        assert f"\n  {way_out}" in told(BASE + f"{key}: 5\n"), key

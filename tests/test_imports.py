@@ -11,7 +11,7 @@ ROOT = Path(frontier.__file__).parent
 
 PROGRAM = {
     "results", "samplefile", "versus", "backend", "sweep", "importing", "verify", "views", "forecast", "lights",
-    "placement",
+    "placement", "standing",
 }  # fmt: skip
 FLOORS: list[set[str]] = [
     {"model", "units", "errors", "text", "_version"},

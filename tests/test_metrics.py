@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from frontier.metrics import DEFAULT_METRICS, Unit, claim_floor, metric
@@ -35,3 +37,23 @@ def test_every_default_metric_exists() -> None:
 @pytest.mark.parametrize(("p", "floor"), [(0.5, 30), (0.95, 200), (0.99, 1000), (0.999, 10_000)])
 def test_a_claim_about_a_rarer_percentile_needs_more_requests(p: float, floor: int) -> None:
     assert claim_floor(p) == floor
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("P99_TTFT", "'p99_ttft'"), ("ttft_p99", "'p99_ttft'"), ("p99ttft", "'p99_ttft'"), ("99_tpot", "'p99_tpot'"),
+        ("median_ttft", "'p50_ttft'"), ("avg_tpot", "'mean_tpot'"), ("p95_latency", "'p95_e2e'"),
+        ("p99_e2el", "'p99_e2e'"),
+        ("itl_mean", "'mean_itl'"), ("p99_ttft_ms", "'p99_ttft'"), ("tokens_per_second", "'output_throughput'"),
+        ("p0_ttft", "p1 to p99.99"), ("p100_tpot", "p99.9_tpot"), ("p999_e2e", "p1 to p99.99"),
+        ("max_ttft", "p1 to p99.99"),
+        ("p99.999_itl", "p99.9_itl"), ("ttft", "p99_ttft"), ("interactivity", "p50_interactivity"),
+    ],
+)  # fmt: skip
+def test_a_name_written_otherwise_leads_to_the_metric(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"unknown metric {name!r}")) as caught:
+        metric(name)
+    assert hint in str(caught.value)
+    for offered in re.findall(r"\b(?:p[\d.]+|mean)_[a-z0-9]+", str(caught.value).partition("; ")[2]):
+        assert offered == metric(offered).name

@@ -21,7 +21,9 @@ from frontier.store import (
     decode_record,
     encode_measurement,
     encode_record,
+    last_measured,
     newest_run,
+    runs_under,
 )
 
 
@@ -276,11 +278,28 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_the_newest_run_is_found(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no run under"):
         newest_run(tmp_path)
-    for name, age in (("old", 100), ("new", 10)):
+    now = time.time()
+    for name, begun in (("first", 300), ("second", 200), ("empty", 100)):
         open_run(tmp_path / name).close()
-        stamp = time.time() - age
-        os.utime(tmp_path / name / "manifest.json", (stamp, stamp))
-    assert tmp_path / "new" == newest_run(tmp_path)
+        os.utime(tmp_path / name / "manifest.json", (now - begun, now - begun))
+    assert [tmp_path / name for name in ("empty", "second", "first")] == runs_under(tmp_path)
+    with pytest.raises(StoreError, match="holds a finished trial"):
+        newest_run(tmp_path)
+    for name, ended in (("first", 10), ("second", 150)):  # the one begun before was gone on with
+        with RunDirectory(tmp_path / name, {}).writer(trial()) as writer:
+            writer.commit(measurement(trial()))
+        for file in (tmp_path / name / "trials").iterdir():
+            os.utime(file, (now - ended, now - ended))
+    assert tmp_path / "first" == newest_run(tmp_path)
+    assert [tmp_path / name for name in ("first", "second", "empty")] == runs_under(tmp_path)
+
+
+def test_a_link_or_a_part_is_no_finished_trial(tmp_path: Path) -> None:
+    open_run(tmp_path / "run").close()
+    (tmp_path / "run" / "trials" / "a.jsonl").symlink_to("/etc/hostname")
+    (tmp_path / "run" / "trials" / "b.jsonl.part").write_text("{}\n")
+    (tmp_path / "run" / "trials" / "c.jsonl").mkdir()
+    assert last_measured(tmp_path / "run") is None
 
 
 def _write_trials_for_ever(path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from frontier.cli.common import RUNS, read_config, say
 from frontier.config import Config, Setting, config_text, load_config
 from frontier.errors import MisaskedError, StoreError
-from frontier.store import extends, read_manifest
+from frontier.store import extends, last_measured, read_manifest, runs_under
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _fewer(config: Config) -> Iterator[Path]:
 
 def _hint(file: Path, config: Config) -> None:
     """Say that an earlier run could be extended instead of beginning a new one."""
-    if (run := next(_fewer(config), None)) is not None:
+    if (run := next(_fewer(config), None)) is not None and last_measured(run) is not None:
         before = read_manifest(run)["canonical"]["concurrency"]
         more = ",".join(str(c) for c in config.concurrency if c not in before)
         say(f"{run} holds this sweep without concurrency {more}; to go on there instead:")
@@ -119,9 +119,9 @@ def _hint(file: Path, config: Config) -> None:
 
 
 def _runs() -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The runs under runs/ that can be read, newest first."""
-    for manifest in sorted(RUNS.glob("*/manifest.json"), key=lambda p: p.stat().st_mtime, reverse=True):
+    """The runs under runs/ that can be read, newest first; those without a finished trial last."""
+    for path in runs_under(RUNS):
         try:
-            yield manifest.parent, read_manifest(manifest.parent)
+            yield path, read_manifest(path)
         except StoreError:
             continue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import answer, answer_json, in_colour, json_option, say, width
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, MisaskedError, install_command
 
 if TYPE_CHECKING:
     from frontier.engine.ceilings import Machine
@@ -66,7 +66,8 @@ def _machine(device: str) -> "Machine":
     gpu = torch is not None and torch.cuda.is_available()
     if device == "cuda" and not gpu:
         why = "torch is not installed" if torch is None else "torch sees no GPU"
-        raise MisaskedError(f"no GPU to measure: {why}", "pip install 'llm-frontier[gpu]',  or  --device cpu")
+        way_out = "--device cpu" if torch is not None else f"{install_command('torch')}   or  --device cpu"
+        raise MisaskedError(f"no GPU to measure: {why}", way_out)
     if gpu and device != "cpu":
         return TorchMachine(torch)
     return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from frontier.errors import MeasurementError
     from frontier.results import Run
 
 RUNS = Path("runs")
@@ -27,8 +29,28 @@ def harmless(text: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """The conversation: standard error."""
-    click.echo(harmless(text), err=True)
+    """The conversation: standard error; on a terminal its sentences are broken between words."""
+    text = harmless(text)
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            text = wrapped(text, os.get_terminal_size(sys.stderr.fileno()).columns)
+    click.echo(text, err=True)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Prose in lines of at most so many columns, broken between words and indented as it was. A line that is a command
+    stays whole, to be copied.
+    """
+    lines = []
+    for line in text.split("\n"):
+        lead = line[: len(line) - len(line.lstrip())]
+        if len(line) <= columns or line.lstrip().startswith("frontier "):
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(
+                line, max(20, columns), subsequent_indent=lead, break_long_words=False, break_on_hyphens=False
+            )
+    return "\n".join(lines)
 
 
 def answer(text: str) -> None:
@@ -55,6 +77,11 @@ def read_config(file: Path) -> str:
         raise MisaskedError(f"cannot read {file}: {error.strerror or error}") from error
 
 
+def answer_prose(text: str) -> None:
+    """Sentences of the answer, wrapped as its tables are laid out."""
+    answer(wrapped(text, width()))
+
+
 def answer_json(tree: Any) -> None:
     """The answer for a machine: one JSON object on standard output."""
     import orjson
@@ -62,33 +89,59 @@ def answer_json(tree: Any) -> None:
     click.echo(orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
 
 
-def find_run(run: Path | None) -> Path:
-    """The run named, or the newest under runs/, which is then named on standard error."""
-    from frontier.store import newest_run
+def find_run(run: Path | None, *, running: bool = False) -> Path:
+    """The run named, or the newest under runs/, which is then named on standard error: the one whose last trial was
+    finished last. With `running` a run that is being swept comes first, and one without a finished trial last.
+
+    A later run that holds nothing is named too. MeasurementError, with why, where no run holds a finished trial.
+    """
+    from frontier.store import RunDirectory, last_measured, newest_run, runs_under
 
     if run is not None:
         return run
-    newest = newest_run(RUNS)
+    runs = runs_under(RUNS)
+    empty = [path for path in runs if last_measured(path) is None]
+    if runs and len(empty) == len(runs) and not running:
+        raise _empty(runs[0])
+    newest = runs[0] if runs else newest_run(RUNS)
+    if running:
+        newest = next((path for path in runs if RunDirectory(path, {}).held()), newest)
     say(f"run  {newest}")
+    if empty and empty[0] != newest and (empty[0] / "manifest.json").stat().st_mtime > (last_measured(newest) or 0.0):
+        say(f"     {empty[0]} is newer and holds no finished trial: frontier status {empty[0]}")
     return newest
 
 
-def measured(path: Path, settings: Sequence[str] = ()) -> "Run":
-    """The run at `path`, looked at with these settings (see `load`).
-
-    MeasurementError, with what ended its sweep, when no trial of it was finished.
-    """
+def _empty(path: Path) -> "MeasurementError":
+    """What ended the sweep of a run without a finished trial."""
     from frontier.errors import MeasurementError
-    from frontier.results import load
     from frontier.store import RunDirectory
 
-    found = load(path, settings)
-    if found.histories or found.imported:
-        return found
     lines = RunDirectory.read(path).journal_lines()
     last = lines[-1] if lines else {}
     why = f": {last['event'].replace('_', ' ')}, {last['reason']}" if "reason" in last else ""
-    raise MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
+    return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
+
+
+def measured(path: Path, settings: Sequence[str] = (), *, told: bool = False) -> "Run":
+    """The run at `path`, looked at with these settings (see `load`). That a part of it is not measured yet is said,
+    unless the answer itself tells (`told`).
+
+    MeasurementError, with what ended its sweep, when no trial of it was finished.
+    """
+    from frontier.results import load
+
+    found = load(path, settings)
+    if not (found.histories or found.imported):
+        raise _empty(path)
+    if found.unfinished and not told:
+        say(found.unfinished)
+    return found
+
+
+def unfinished_tree(found: "Run") -> dict[str, Any] | None:
+    """For JSON: how far the sweep of an unfinished run has come; None for a finished one, or an import."""
+    return None if found.standing is None else found.standing.tree()
 
 
 def picture_cache() -> Path | None:

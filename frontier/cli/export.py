@@ -32,8 +32,8 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 @click.command("export")
 @run_argument
 @click.option("--csv", "name", flag_value="csv", help="A table for spreadsheets and `frontier import`.")
-@click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs llm-frontier[parquet].")
-@click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs llm-frontier[excel].")
+@click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs pyarrow.")
+@click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs openpyxl.")
 @click.option("--prometheus", "name", flag_value="prometheus", help="Gauges for a textfile collector.")
 @click.option("--llm-d", "name", flag_value="llm-d", help="llm-d's Benchmark Report 0.2, one per point.")
 @click.option(
@@ -55,6 +55,8 @@ def command(
     """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
 
     Figures are in SI units, each with the ends of its 95 % interval where there are any.
+
+    RUN defaults to the run under runs/ whose last trial was finished last.
 
     \b
     Examples:

@@ -2,24 +2,46 @@
 
 import click
 
-from frontier.cli.common import answer
-from frontier.config.values import SIMULATOR
+from frontier.cli.common import answer, say
 
 
 @click.command("init")
 @click.argument("url", default="http://localhost:8000/v1")
-@click.option("--model", help="The model's name as the server lists it; left for the server to say when not given.")
-def command(url: str, model: str | None) -> None:
+@click.option("--model", help="The model's name as the server lists it; default: the one that it has loaded.")
+@click.option(
+    "--api-key-env", metavar="NAME", help="The environment variable that holds the key; goes into the config."
+)
+def command(url: str, model: str | None, api_key_env: str | None) -> None:
     """Print a commented config for the endpoint at URL; `simulator` gives one for the embedded engine.
+
+    The server is asked which model it serves and how long a context it takes. Where it does not answer, the config is
+    a template that says so.
 
     \b
     Examples:
       frontier init http://localhost:8000/v1 > sweep.yaml
+      frontier init https://gateway.example/v1 --api-key-env GATEWAY_KEY > sweep.yaml
       frontier init simulator > sim.yaml
     """
-    from frontier.measure.target import require_address
+    from frontier.cli.probe import read_key
+    from frontier.config.faults import Faults
+    from frontier.config.values import endpoint
+    from frontier.errors import MisaskedError
+    from frontier.measure.discover import ask_server
+    from frontier.measure.runner import run
     from frontier.template import commented_config
 
-    if url != SIMULATOR:
-        require_address(url)
-    answer(commented_config(url, model).rstrip("\n"))
+    try:
+        address = endpoint(url)
+    except Faults as wrong:
+        first = wrong.faults[0]
+        raise MisaskedError(first.what.replace("{key}", "URL"), first.way_out) from None
+    if address == "simulator":
+        answer(commented_config(address, model).rstrip("\n"))
+        return
+    found = run(ask_server(address, read_key(api_key_env)))
+    if found is None:
+        say(f"note: no LLM server answered at {address}; the config is a template")
+    elif found.refused:
+        say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
+    answer(commented_config(address, model, found, api_key_env).rstrip("\n"))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 from frontier.analyze.compare import Comparison
 from frontier.analyze.sla import exit_code
-from frontier.cli.common import answer, answer_json, in_colour, picture_cache, say, width
+from frontier.cli.common import answer, answer_json, in_colour, picture_cache, say, unfinished_tree, width
+from frontier.cli.planning import larger_budget
 from frontier.errors import ExitCode, MisaskedError
 from frontier.lights import lights
 from frontier.model import Decision, Limit
+from frontier.present.answers import answers_json, answers_text
 from frontier.present.drawn import FORMATS
-from frontier.present.jsonout import decisions_json
 from frontier.present.kept import save
 from frontier.present.overlay import overlay, together
 from frontier.present.picture import small_multiples
@@ -26,7 +27,7 @@ from frontier.present.report import (
     Report,
     skipped_lines,
 )
-from frontier.present.tables import decision_table, points_table
+from frontier.present.tables import points_table
 from frontier.present.wording import Provenance, limits_text
 from frontier.results import Run, load
 from frontier.store import RunDirectory
@@ -49,9 +50,10 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
         return ExitCode.FAILED, ()
     points = found.points()
     frontiers = found.frontiers(points)
-    decisions = found.solve() if found.limits() else ()
+    answers = found.answers(found.config.tiers[:1])
+    decisions = answers[0].decisions if answers else ()
     if as_json:
-        answer_json(decisions_json(decisions))
+        answer_json({**answers_json(answers), "unfinished": unfinished_tree(found)})
     else:
         colour = in_colour()
         answer(
@@ -60,7 +62,8 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
             )
         )
         if decisions:
-            answer(decision_table(decisions, gpus=gpus(found), width=width(), colour=colour))
+            answer(answers_text(answers, gpus=gpus(found), width=width(), colour=colour))
+            _tell_how_to_compare(found)
     for told in skipped_lines(found.skipped):
         say(told)
     try:
@@ -75,11 +78,19 @@ def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[in
         say(_lost(path, again))
         return ExitCode.FAILED, decisions
     if end == "budget":
-        say(f"the budget left work undone; go on with\n  {again}")
+        say(larger_budget(found.config, path, again))
     say(f"run  {path}")
     if decisions:
         return exit_code(decisions), decisions
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED, ()
+
+
+def _tell_how_to_compare(found: Run) -> None:
+    """The command that compares the frontiers of two deployments; nothing where one was measured."""
+    names = list(dict.fromkeys(deployment for deployment, _ in found.histories))
+    if len(names) > 1:
+        pair = [part for name in names[:2] for part in ("--deployment", name)]
+        say(f"compare their frontiers with\n  {shlex.join(['frontier', 'compare', str(found.path), *pair])}")
 
 
 def _lost(path: Path, again: str) -> str:
@@ -119,6 +130,8 @@ def page_report(
         skipped=found.skipped,
         samples=samples_of(found),
         checks=_checks(found),
+        unfinished=found.unfinished,
+        standing=unfinished_tree(found),
     )
 
 
@@ -153,6 +166,7 @@ def provenance(found: Run) -> Provenance:
         model=", ".join(sorted(models)) or None,
         server=str(servers[-1]["identity"]) if servers else None,
         tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
+        remark=(found.standing.brief if found.standing else "") or None,
     )
 
 

@@ -68,6 +68,8 @@ def command(
     Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
     run, as png and svg. A picture drawn before is copied: they are kept in $FRONTIER_CACHE, or with your other caches.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier plot -o review.svg

@@ -11,6 +11,7 @@ from frontier.cli.common import (
     find_run,
     in_colour,
     json_option,
+    measured,
     read_config,
     say,
     set_option,
@@ -50,8 +51,9 @@ def command(
     """The frontier the engine model expects, and the speed of light.
 
     With a CONFIG nothing is measured: the model's sizes, the GPU and an assumed efficiency say what to expect. With a
-    RUN (default: the newest) the model is fitted to its measured points, and says what lies between and beyond them,
-    or at another shape. A prediction tells where to measure; no operating point is ever chosen from one.
+    RUN (default: the one under runs/ whose last trial was finished last) the model is fitted to its measured points,
+    and says what lies between and beyond them, or at another shape. A prediction tells where to measure; no operating
+    point is ever chosen from one.
 
     \b
     Examples:
@@ -101,12 +103,11 @@ def _of_run(
 ) -> "list[Forecast]":
     from frontier.cli.outcome import check_formats
     from frontier.forecast import of_run
-    from frontier.results import load
 
     if source is not None and not source.is_dir():
         raise MisaskedError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
-    run = load(find_run(source), settings)
+    run = measured(find_run(source), settings)
     found = of_run(run, asked, tuple(_shape(text) for text in shapes))
     if output is not None:
         _draw(run, found, output)

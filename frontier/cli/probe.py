@@ -2,19 +2,21 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, read_config, say
+from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, read_config, say, wrapped
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
     from frontier.measure.preflight import Check
     from frontier.measure.target import Target
 
+_INDENT = 27
 COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 
 
@@ -85,10 +87,12 @@ def _print(name: str, checks: "list[Check]") -> None:
     for check in checks:
         state = f"{check.state:<5}"
         state = click.style(state, fg=COLOURS[check.state]) if in_colour() else state
-        first, *more = check.detail.splitlines()
-        answer(f"{state}{check.name:<22}{harmless(first)}")
+        room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
+        detail = [line.strip() for line in check.detail.splitlines() or [""]]
+        first, *more = wrapped(harmless("\n".join(detail)), max(20, room)).split("\n")
+        answer(f"{state}{check.name:<22}{first}")
         for line in more:
-            answer(f"{'':<27}{harmless(line.strip())}")
+            answer(f"{'':<{_INDENT}}{line}")
 
 
 def find_server() -> str:
@@ -110,12 +114,24 @@ def find_server() -> str:
 
 
 def read_key(name: str | None) -> str | None:
-    """The key in the environment variable `name`. MisaskedError when it is not set."""
+    """The key in the environment variable `name`. MisaskedError when it is not set; what was given may be the key
+    itself, and is not repeated.
+    """
+    from frontier.config.faults import Faults
+    from frontier.config.values import variable
+
     if name is None:
         return None
     from frontier.config.deployment import from_environment
 
-    return from_environment(name, os.environ)
+    wanted = "put the key into a variable and give that one's name:  --api-key-env OPENAI_API_KEY"
+    try:
+        named = variable(name)
+    except Faults:
+        raise MisaskedError("--api-key-env wants the NAME of an environment variable, not a key", wanted) from None
+    if not os.environ.get(named, "").strip():
+        raise MisaskedError("the environment variable that --api-key-env names is not set, or empty", wanted)
+    return from_environment(named, os.environ)
 
 
 def seconds(text: str | None) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, json_option, say
+from frontier.cli.common import answer_json, answer_prose, json_option, say
 from frontier.errors import ExitCode, MeasurementError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
     if as_json:
         answer_json({"schema": "frontier.quick/1", "url": address, **told.tree()})
     else:
-        answer("\n".join(words(told, address, seen)))
+        answer_prose("\n".join(words(told, address, seen)))
     return ExitCode.YES
 
 

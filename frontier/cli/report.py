@@ -39,6 +39,8 @@ def command(
     The page has the decision, the picture, every point, why not its neighbours, the distributions, the health of the
     data, how to reproduce it and what it does not say. It loads nothing, prints well, and reads without its script.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier report -o review.html

@@ -7,6 +7,7 @@ import click
 from frontier.cli.common import (
     answer,
     answer_json,
+    answer_prose,
     deployment_option,
     find_run,
     in_colour,
@@ -16,6 +17,7 @@ from frontier.cli.common import (
     run_argument,
     set_option,
     shape_option,
+    unfinished_tree,
     width,
 )
 from frontier.errors import ExitCode
@@ -34,6 +36,8 @@ def command(
 ) -> int:  # fmt: skip
     """The points of RUN as a table: what each setting does, with intervals, and which are on the frontier.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier show
@@ -47,13 +51,13 @@ def command(
     from frontier.views import narrowed
 
     path = find_run(run)
-    found = narrowed(load(path, settings) if as_json else measured(path, settings), deployments, shapes)
+    found = narrowed(load(path, settings) if as_json else measured(path, settings, told=True), deployments, shapes)
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
     insights = found.insights(points, axes)
     frontiers = [one.frontier for one in insights]
     if as_json:
-        answer_json(points_json(points, frontiers, insights))
+        answer_json({**points_json(points, frontiers, insights), "unfinished": unfinished_tree(found)})
     else:
         from frontier.cli.outcome import gpus
 
@@ -65,4 +69,6 @@ def command(
                 colour=in_colour(),
             )
         )  # fmt: skip
+        if found.unfinished:
+            answer_prose(found.unfinished)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

@@ -8,6 +8,7 @@ import click
 from frontier.cli.common import (
     answer,
     answer_json,
+    answer_prose,
     complete_metrics,
     deployment_option,
     find_run,
@@ -17,6 +18,7 @@ from frontier.cli.common import (
     run_argument,
     set_option,
     shape_option,
+    unfinished_tree,
     width,
 )
 
@@ -52,6 +54,8 @@ def command(
     Nothing is measured again: any SLA can be asked of a finished run. The exit code says the verdict, the worst one
     where several tiers or shapes are asked.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier solve
@@ -64,14 +68,17 @@ def command(
     from frontier.results import load
     from frontier.views import narrowed
 
-    found = load(find_run(run), settings) if as_json else measured(find_run(run), settings)
+    path = find_run(run)
+    found = load(path, settings) if as_json else measured(path, settings, told=True)
     found = narrowed(found, deployments, shapes)
     answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:
-        answer_json(answers_json(answers))
+        answer_json({**answers_json(answers), "unfinished": unfinished_tree(found)})
     else:
         gpus = {d.name: d.gpus for d in found.config.deployments}
         answer(answers_text(answers, gpus=gpus, width=width(), colour=in_colour()))
+        if found.unfinished:
+            answer_prose(found.unfinished)
     return exit_code(answers)
 
 

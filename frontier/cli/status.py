@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, find_run, json_option, run_argument, unread
+from frontier.cli.common import answer, answer_json, answer_prose, find_run, json_option, run_argument, unread
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
     from frontier.store import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
-_ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
-"""What the journal of a sweep ends with; with anything else it was killed."""
 _EVERY = 1.0
 
 
@@ -26,19 +24,21 @@ _EVERY = 1.0
 def command(run: Path | None, follow: bool, as_json: bool) -> int:
     """How the sweep in RUN stands: done, running, left, time left, last warnings. Reads only; disturbs nothing.
 
+    RUN defaults to the one under runs/ that is being swept, else to the one whose last trial was finished last.
+
     \b
     Examples:
       frontier status
       frontier status runs/llama8b --follow
     """
-    path = find_run(run)
+    path = find_run(run, running=True)
     told = stand(path)
     if follow:
         return _follow(path, told, as_json)
     if as_json:
         answer_json(told)
     else:
-        answer("\n".join(page(told)))
+        answer_prose("\n".join(page(told)))
     return ExitCode.YES
 
 
@@ -68,36 +68,34 @@ def stand(path: Path) -> dict[str, Any]:
     """
     from frontier.budget import Pace
     from frontier.config import load_config
-    from frontier.plan import make_plan
+    from frontier.standing import standing
     from frontier.store import RunDirectory
     from frontier.sweep.timing import Timing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
         return _imported(run, path)
-    held, lines = run.held(), run.journal_lines()
+    lines = run.journal_lines()
     config = load_config(run.config_text(), str(path / "config.yaml"))
-    planned = {t.key: t for t in make_plan(config).trials}
     finished = {key: m.trial for key, m in run.finished().items()}
+    now = standing(run, config, finished)
+    held = now.end == "running"
     began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
     session = lines[began:]
-    given_up = _given_up(session) - finished.keys()
-    left = [trial for key, trial in planned.items() if key not in finished and key not in given_up]
     running = _running(session) if held else None
-    pace = Pace.of(lines, finished)
-    seconds = Timing(config).left(left, pace)
-    if seconds is not None and running is not None and running["trial"] in {t.key for t in left}:
+    seconds = Timing(config).left(now.left, Pace.of(lines, finished))
+    if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
         seconds = max(0.0, seconds - running["since"])
-    ended = lines[-1]["event"] if lines else "created"
     return {
         "schema": "frontier.status/1",
         "run": str(path),
-        "state": "running" if held else "finished" if ended in ("finished", "budget") and not left else "stopped",
-        "done": len(finished.keys() & planned.keys()),
-        "planned": len(planned),
-        "refined": len(finished.keys() - planned.keys()),
-        "skipped": len(given_up),
-        "left": len(left),
+        "state": now.state,
+        "end": now.end,
+        "done": now.done,
+        "planned": now.planned,
+        "refined": now.refined,
+        "skipped": len(now.given_up),
+        "left": len(now.left),
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
         "elapsed": round((time.time() if held else lines[-1]["time"]) - session[0]["time"], 1) if session else None,
@@ -123,17 +121,12 @@ def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "schema": "frontier.status/1",
         "run": str(path),
         "state": "imported",
+        "end": "imported",
         "done": done,
         "planned": done,
         **nothing,
         **unknown,
     }
-
-
-def _given_up(session: list[dict[str, Any]]) -> set[str]:
-    """The trials that were skipped, or dropped for the budget."""
-    skipped = {str(one["trial"]) for one in session if one["event"] == "skipped"}
-    return skipped.union(*(one["trials"] for one in session if one["event"] == "dropped"))
 
 
 def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -174,7 +167,7 @@ def line(told: Mapping[str, Any]) -> str:
     if not told["last"]:
         return text
     last = told["last"][-1]
-    killed = told["state"] == "stopped" and last["event"] not in _ENDS
+    killed = told["end"] == "killed"
     return f"{text}   last: {_told(last)}{'; then it was killed, and the same command goes on' if killed else ''}"
 
 

@@ -72,10 +72,14 @@ def command(
 def _require_time(asked: "Asked", plan: "Plan") -> None:
     """MisaskedError when the time by which all must be done is past, and something is left to do."""
     from frontier.budget import deadline
-    from frontier.cli.planning import standing
+    from frontier.cli.planning import remaining
 
     until = asked.config.budget.until
-    if until is not None and deadline(until, time.time()) <= time.time() and standing(asked.config, plan, asked.run)[1]:
+    if (
+        until is not None
+        and deadline(until, time.time()) <= time.time()
+        and remaining(asked.config, plan, asked.run)[1]
+    ):
         name = "--until" if "--until" in asked.options else "budget.until"
         raise MisaskedError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 

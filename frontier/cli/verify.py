@@ -46,6 +46,8 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
     A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
     The exit code says the verdict, as solve's does.
 
+    RUN defaults to the run under runs/ whose last trial was finished last.
+
     \b
     Examples:
       frontier verify

@@ -36,6 +36,10 @@ _INNER_KEYS = {
 _MERGED = ("simulator", "timeouts", "headers", "extra_body")
 """Mappings a deployment adds to, key by key; of all others its own replaces the top level's."""
 
+_OPEN_LOOP = (
+    "a sweep is a closed loop, its load the requests in flight",
+    "write concurrency: [1, 2, 4, 8]; then  frontier verify  sends the rate that was found as Poisson arrivals",
+)
 _SYNONYMS = {
     "api_key": ("keys are not written into a config", "name its variable: api_key_env: OPENAI_API_KEY"),
     "base_url": (None, "write endpoint"), "url": (None, "write endpoint"), "server": (None, "write endpoint"),
@@ -46,7 +50,15 @@ _SYNONYMS = {
     "duration": (None, "write max_time"), "timeout": (None, "write timeouts: {total: 30min}"),
     "temperature": (None, "write extra_body: {temperature: 0}"), "variants": (None, "write deployments"),
     "runs": (None, "write repeats"), "tiers": (None, "write sla: {gold: {p99_ttft: 200ms}}"),
-    "rate": ("this is a closed loop: load is set by concurrency", "write concurrency"),
+    "percentiles": (None, "write them into the limits: sla: {p99_ttft: 500ms}"), "goodput": (None, "write sla"),
+    "max_tokens": (None, "write shapes: [1024/256], input/output tokens"), "warmups": (None, "write warmup: 20s"),
+    "max_seconds": (None, "write max_time"), "dataset": (None, "write prompts: path.jsonl, or prompts: random"),
+    "tokenizer": ("prompts are fitted to the server's own token count", "remove it"),
+    **dict.fromkeys(("request_rate", "rate", "rates", "qps", "rps", "arrival_rate", "burstiness"), _OPEN_LOOP),
+    **dict.fromkeys(("users", "max_concurrency", "concurrencies", "num_users", "streams", "batch_size", "clients"),
+                    (None, "write concurrency: [1, 2, 4, 8], the requests in flight")),
+    **dict.fromkeys(("input_len", "output_len", "input_tokens", "output_tokens", "random_input_len",
+                     "random_output_len", "prompt_tokens"), (None, "write shapes: [1024/256], input/output tokens")),
 }  # fmt: skip
 
 

@@ -54,11 +54,19 @@ def moment(value: Any) -> str:
     return value.strip()
 
 
+_SURELY_MS = 20.0
+"""A latency of as many seconds is nobody's limit without a unit; of fewer either may be meant."""
+
+
 def latency(value: Any) -> float:
     """Seconds of a latency limit, above zero and at most a day."""
     if is_number(value):
         if not value > 0:
             raise fault(f"{{key}}: {value:g} is not a limit", "write a time above zero, as 500ms or 0.5s")
+        if value < 1:
+            raise fault("{key} needs a unit", f"write {value:g}s or {value * 1000:g}ms")
+        if value < _SURELY_MS:
+            raise fault("{key} needs a unit", f"write {value:g}s, or {value:g}ms if milliseconds are meant")
         raise fault("{key} needs a unit", f"write {value:g}ms or {value / 1000:g}s")
     seconds = _seconds(value, "a time", "500ms or 0.5s")
     if not 0 < seconds <= 86_400:

@@ -154,6 +154,10 @@ def _limits_of_text(text: str) -> tuple[Limit, ...]:
         line = _LINE.fullmatch(part)
         if line is None:
             raise fault(f"{shown(part.strip())} is not a limit", _EXAMPLE)
+        if re.search(r"[<>=≤≥:]", line[3]):
+            apart = re.sub(r"(?:\s*[;&]+\s*|\s+and\s+|\s+)(?=[A-Za-z][\w.]*\s*[<>=≤≥:])", ", ", part.strip())
+            if "," in apart:
+                raise fault(f"{shown(part.strip())} is more than one limit", f"put commas between them:  {apart}")
         one, sign, rest = known_metric(line[1]), line[2], line[3]
         right = "<=" if one.better == "lower" else ">="
         if sign in "=:":

@@ -7,7 +7,7 @@ import math
 from types import ModuleType
 from typing import Any
 
-from frontier.errors import MisaskedError
+from frontier.errors import MisaskedError, install_command
 from frontier.exchange.rows import Cell, Table, guarded
 from frontier.metrics import metric
 
@@ -29,7 +29,7 @@ def _plain(cell: Cell) -> Cell:
 
 def parquet_bytes(table: Table) -> bytes:
     """One Parquet file; the units are in the columns' metadata. MisaskedError where pyarrow is not installed."""
-    arrow = _library("pyarrow", "parquet")
+    arrow = _library("pyarrow")
     parquet = importlib.import_module("pyarrow.parquet")
     fields, arrays = [], []
     for i, name in enumerate(table.header):
@@ -63,7 +63,7 @@ def _unit(name: str) -> str:
 
 def excel_bytes(table: Table) -> bytes:
     """A workbook: the points, and what each column holds. MisaskedError where openpyxl is not installed."""
-    _library("openpyxl", "excel")
+    _library("openpyxl")
     openpyxl: Any = importlib.import_module("openpyxl")
     styles: Any = importlib.import_module("openpyxl.styles")
     book = openpyxl.Workbook()
@@ -113,11 +113,9 @@ def _about(name: str) -> tuple[str, str, str, str]:
     return name, of.unit.value, of.better, f"{of.label}; {name}_low and {name}_high: its 95 % interval"
 
 
-def _library(name: str, extra: str) -> ModuleType:
+def _library(name: str) -> ModuleType:
     """The library, or a plain word that it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MisaskedError(
-            f"this export needs {name}, which is not installed", f"pip install 'llm-frontier[{extra}]'"
-        ) from error
+        raise MisaskedError(f"this export needs {name}, which is not installed", install_command(name)) from error

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 from frontier.errors import MisaskedError
+from frontier.redaction import looks_like_a_key, looks_random
 
 _LONGEST = 8192
 
@@ -21,7 +22,9 @@ def read_key_file(path: Path) -> str:
                 raise MisaskedError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
             text = file.read(_LONGEST + 1).decode()
     except FileNotFoundError as error:
-        raise MisaskedError(f"there is no key file {path}", "write the key into it, and  chmod 600  it") from error
+        # A name that is no file's may be the key itself.
+        named = "that api_key_file names" if looks_random(path.name) or looks_like_a_key(path.name) else str(path)
+        raise MisaskedError(f"there is no key file {named}", "write the key into it, and  chmod 600  it") from error
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise MisaskedError(f"the key file {path} cannot be read: {reason}") from error

@@ -18,7 +18,7 @@ from frontier.measure.detect import LONGEST_MODEL, LONGEST_VERSION, answer, dete
 from frontier.measure.dialects import DIALECTS, Ask, Content, Dialect
 from frontier.measure.prompts import Calibration, calibrate_words, random_prompts
 from frontier.measure.reading import error_message, read_all, retry_after, to_record
-from frontier.measure.refusal import Tried, unanswered, unnamed, unreachable, way_out
+from frontier.measure.refusal import Tried, refused, unanswered, unnamed, unreachable, way_out
 from frontier.measure.target import Api, Target
 from frontier.measure.watchdog import local_ports, raise_fd_limit
 from frontier.model import Outcome, Record, Shape
@@ -83,7 +83,7 @@ async def preflight(
 async def changed(found: Preflight) -> str | None:
     """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
     async with Client(found.target) as client:
-        models, _ = _models(answer(await client.get("/v1/models")))
+        models, _ = models_of(answer(await client.get("/v1/models")))
         version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
@@ -170,7 +170,7 @@ class _Flight:
         exchange = await self._reach(client, wait)
         self._let_in(exchange)
         listed = answer(exchange)
-        models, max_len = _models(listed)
+        models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
             found = await detect(client, listed)
@@ -212,11 +212,7 @@ class _Flight:
             )
 
     def _refused(self, said: str) -> None:
-        has = "the key it was given" if self.target.api_key else "a request without a key"
-        raise MeasurementError(
-            f"{self.target.base_url} refuses {has}: {said}",
-            "name the environment variable that holds the key in  api_key_env,  or its file in  api_key_file",
-        )
+        raise refused(self.target.base_url, said, has_key=self.target.api_key is not None)
 
     async def _settle_model(
         self, client: Client, models: tuple[str, ...], max_len: int | None, listing: Exchange
@@ -337,7 +333,8 @@ async def _time_of(client: Client) -> float:
     return exchange.end - exchange.sent
 
 
-def _models(listed: Any) -> tuple[tuple[str, ...], int | None]:
+def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
+    """The models in the answer of /v1/models, and the shortest context among them, where it says so."""
     rows = listed_models(listed)
     lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
     return tuple(row["id"] for row in rows), min(lengths, default=None)

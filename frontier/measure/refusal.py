@@ -35,7 +35,7 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
             retry_after=retry_after(exchange),
         )
     if kind is Outcome.CONNECT and said.startswith("the proxy"):
-        way_out = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none"
+        way_out = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config"
         return MeasurementError(f"cannot reach {url}: {said}", way_out)
     if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
         return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
@@ -55,7 +55,20 @@ def _secure_way_out(url: str, said: str) -> str:
         return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
     if "expired" in said:
         return "renew the server's certificate (and look at this machine's clock)"
-    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false}"
+    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config"
+
+
+def refused(url: str, said: str, *, has_key: bool) -> MeasurementError:
+    """It lets nobody in without a key, or not with this one."""
+    if has_key:
+        return MeasurementError(
+            f"{url} refuses the key it was given: {said}", "look at what the variable or the file of the key holds"
+        )
+    return MeasurementError(
+        f"{url} refuses a request without a key: {said}",
+        "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
+        "quick  --api-key-env NAME",
+    )
 
 
 def unnamed(models: str, url: str, listing: Exchange) -> MeasurementError:

@@ -70,6 +70,18 @@ def _answer(found: Answer) -> dict[str, Any]:
             }
             for c in found.cheapest
         ],
+        "best": [
+            {
+                "deployment": b.decision.deployment,
+                "shape": b.decision.shape.label,
+                "concurrency": b.decision.concurrency,
+                "rate": number(b.rate),
+                "per_gpu": b.per_gpu,
+                "sure": b.sure and not b.open,
+                "open": list(b.open),
+            }
+            for b in found.best
+        ],
         "notes": list(found.notes),
     }
 

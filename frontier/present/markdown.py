@@ -20,6 +20,8 @@ def report_markdown(report: Report, picture: str | None = None) -> str:
     """The page as GitHub-flavoured Markdown, for a pull request. `picture` is the address of the picture, if any."""
     page = page_of(report)
     parts = [f"# {escape_markdown(page.title)}"]
+    if page.unfinished:
+        parts.append(f"**{escape_markdown(page.unfinished)}**")
     if picture is not None:
         parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
     for section in page.sections:

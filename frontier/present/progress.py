@@ -6,16 +6,16 @@ process. Everything that came from a server is cleaned and never read as markup.
 
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from frontier.metrics import metric
-from frontier.model import Trial
+from frontier.model import Flag, Trial
 from frontier.present.textplot import Spot, text_plot
-from frontier.present.wording import clean, count, setting, value_text
+from frontier.present.wording import clean, count, flag_words, setting, value_text
 from frontier.units import format_elapsed
 
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
@@ -48,14 +48,16 @@ class Tick(Protocol):
 
 
 class Progress(Protocol):
-    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none;
-    `expect` how many seconds the rest of the grid will take from now on, None while nobody knows."""
+    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none, and
+    what is wrong with the trial; `expect` how many seconds the rest of the grid will take from now on, None while
+    nobody knows.
+    """
 
     def plan(self, total: int, done: int) -> None: ...
     def expect(self, seconds: float | None) -> None: ...
     def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
     def tick(self, tick: Tick) -> None: ...
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
     def note(self, text: str) -> None: ...
     def close(self) -> None: ...
 
@@ -70,9 +72,27 @@ def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
 
 def trial_name(trial: Trial) -> str:
     """'1024/256  c=128 r3', after the deployment's name where it has one."""
+    return f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+
+
+def setting_name(trial: Trial) -> str:
+    """'fp8  1024/256': the deployment, where it has a name, and the shape."""
     name = clean(trial.deployment, 30)
     head = "" if name in ("", "default") else f"{name}  "
-    return f"{head}{clean(trial.shape.label, 30)}  {setting(trial.concurrency)} r{trial.repeat}"
+    return f"{head}{clean(trial.shape.label, 30)}"
+
+
+def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
+    """A line for what excludes a trial and one for what is only noted, each with whether it excludes.
+
+    That the requests are too few is not said of a single trial: its setting's repeats are pooled.
+    """
+    found = []
+    for excluded, word in ((True, "excluded"), (False, "noted")):
+        named = [flag_words(f) for f in flags if f.fatal == excluded and f.name != "too_few_samples"]
+        if named:
+            found.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
+    return found
 
 
 def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
@@ -159,11 +179,13 @@ class PlainProgress:
     def tick(self, tick: Tick) -> None:
         """Nothing: a log is not a screen."""
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
-        """The trial's line."""
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line, and what is wrong with it."""
         self._count.finished()
         parts = [f"{self._count.head()}  {trial_name(trial)}", figures_text(figures), self._count.left()]
         self._say("   ".join(part for part in parts if part))
+        for text, _ in flag_lines(trial, flags):
+            self._say(text)
 
     def note(self, text: str) -> None:
         """A line of its own."""
@@ -218,20 +240,27 @@ class LiveProgress:
         self._tick = tick
         self._draw()
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
-        """The trial's line scrolls by above."""
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line scrolls by above, with what is wrong with it."""
         self._count.finished()
         rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
         if rate is not None and latency is not None:
             # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
             spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
-            spots[trial.concurrency] = Spot(latency, rate)
+            spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
+            if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
+                spots[trial.concurrency] = spot
         self._above([(self._count.head(), _DIM), (f"  {trial_name(trial)}   {figures_text(figures)}", "")])
+        for text, excluded in flag_lines(trial, flags):
+            self._lines_above(text, _YELLOW if excluded else _DIM)
 
     def note(self, text: str) -> None:
         """A line above, or several where it is long."""
-        for line in textwrap.wrap(clean(text, 400), max(20, self._console.width)) or [""]:
-            self._above([(line, _YELLOW)])
+        self._lines_above(clean(text, 400), _YELLOW)
+
+    def _lines_above(self, text: str, colour: str) -> None:
+        for line in textwrap.wrap(text, max(20, self._console.width)) or [""]:
+            self._above([(line, colour)])
 
     def close(self) -> None:
         """The live lines go, what scrolled by stays."""
@@ -307,7 +336,9 @@ class LiveProgress:
         plot = text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
         with self._console.capture() as captured:
             self._console.print(plot)
-        return ["", *captured.get().rstrip("\n").split("\n")] if plot else []
+        ring = ", ○ excluded" if any(spot.excluded for spot in spots.values()) else ""
+        head = set_cell_size(f"{setting_name(trial)}: the settings so far{ring}", width - 1).rstrip()
+        return ["", head, *captured.get().rstrip("\n").split("\n")] if plot else []
 
 
 def _whole_parts(text: str, room: int) -> str:

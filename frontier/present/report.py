@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from frontier.analyze import energy
 from frontier.analyze.sample import Sample
@@ -82,7 +83,8 @@ class Report:
 
     `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`. `skipped` says why a
     trial was not run, by its key. `samples` holds the windows by concurrency, for distributions and for what was
-    watched; without them the page says less.
+    watched; without them the page says less. `unfinished` says that a part of the run is not measured, `standing` is
+    the same for machines.
     """
 
     points: Sequence[Point]
@@ -99,6 +101,8 @@ class Report:
     skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Setting, Mapping[int, Sample]] = field(default_factory=dict)
     checks: str = CHECKS
+    unfinished: str = ""
+    standing: Mapping[str, Any] | None = None
 
     def views(self) -> list[View]:
         """One per frontier, for the picture."""
@@ -157,6 +161,7 @@ class Page:
     commands: tuple[str, ...]
     config_text: str | None
     not_said: tuple[str, ...]
+    unfinished: str = ""
 
 
 def page_of(report: Report) -> Page:
@@ -171,7 +176,7 @@ def page_of(report: Report) -> Page:
     return Page(
         headline(report.views()), tuple(sections), health, _provenance(report),
         tuple(clean(command, 400) for command in report.commands), _lines_cleaned(report.config_text),
-        tuple(report.not_said),
+        tuple(report.not_said), clean(report.unfinished, 1000),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ def report_json(report: Report) -> Tree:
     return {
         "schema": REPORT_SCHEMA,
         "title": page.title,
+        "unfinished": report.standing,
         "solve": decisions_json(report.decisions),
         "show": points_json(report.points, report.frontiers),
         "sections": [

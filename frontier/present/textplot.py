@@ -14,15 +14,19 @@ MARGIN = 9
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0)."""
+    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0). An excluded one is drawn with
+    a ring, and beats no other.
+    """
 
     latency: float
     rate: float
+    excluded: bool = False
 
 
 def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
-    """The settings that no other beats in both."""
+    """The settings that no other beats in both, without the excluded ones."""
     found, most = set(), -math.inf
+    spots = {c: spot for c, spot in spots.items() if not spot.excluded}
     for concurrency, spot in sorted(spots.items(), key=lambda item: (item[1].latency, -item[1].rate)):
         if spot.rate > most:
             found.add(concurrency)
@@ -50,7 +54,7 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
     ):
         column = round(math.log(spot.latency / least) / span * (columns - 1))
         row = height - 1 - round(max(0.0, spot.rate) / top * (height - 1))
-        label = str(concurrency)
+        label = f"{'○' if spot.excluded else ''}{concurrency}"
         start = min(max(0, column - len(label) + 1), columns - len(label))
         if any(ch != " " for ch in grid[row][max(0, start - 1) : start + len(label) + 1]):
             label, start = "·", column

@@ -196,6 +196,46 @@ def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = Tru
     return [*shown[:MANY], *more]
 
 
+_FLAG_WORDS = {
+    "errors": "requests failed",
+    "short_output": "answers of another length than asked",
+    "wrong_input_length": "prompts of another length than asked",
+    "cache_contaminated": "prompts came from the cache",
+    "server_lost": "the server was lost",
+    "server_changed": "the server changed",
+    "server_restarted": "the server was restarted",
+    "buffered_stream": "the stream was held back and came in bursts",
+    "coalesced": "several tokens in a chunk",
+    "token_mismatch": "the server's token counts do not fit its stream",
+    "identity": "times and token counts do not fit together",
+    "uncounted": "answers without the server's token count",
+    "odd_finish": "answers were not finished",
+    "hollow_first": "a first token that shows nothing",
+    "missing_metric": "a metric of these axes is missing",
+    "repeats_differ": "repeats differ",
+    "sum": "throughputs do not add up",
+    "client_bound": "this machine was busy",
+    "resent": "kept connections were closed",
+    "under_concurrency": "fewer requests in flight than asked",
+    "over_concurrency": "more requests in flight than asked",
+    "littles_law": "rate and latency do not fit the concurrency",
+    "lockstep": "requests came in waves",
+    "non_stationary": "throughput or latency changed within the window",
+    "too_few_samples": "too few requests",
+    "faster_than_light": "faster than its hardware can be",
+    "no_requests": "no request counts",
+}
+
+
+def flag_words(flag: Flag) -> str:
+    """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
+    name.
+    """
+    name = clean(flag.name, 40)
+    said = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
+    return f"{said}, limit {clean(flag.limit, 60)}" if flag.limit else said
+
+
 MANY = 4
 """More settings than this, with few figures between them, are listed under each figure."""
 

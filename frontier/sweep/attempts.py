@@ -98,7 +98,7 @@ class Attempts:
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
             sample = load_sample(self.run, measurement)
-            found = flags(sample)
+            found = flags(sample, self.config.limits)
             busy = next((flag for flag in found if flag.name == "client_bound"), None)
             self._busy = self._busy + 1 if busy else 0
             if busy and busy_one is None and self._busy <= PATIENCE:
@@ -159,7 +159,7 @@ class Attempts:
         self.dropped.pop(trial.key, None)
         self.ledger.done(trial)
         self.tell_what_is_left()
-        self.progress.trial_finished(trial, sample_line(sample))
+        self.progress.trial_finished(trial, sample_line(sample), flags(sample, self.config.limits))
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frontier.backend import HttpBackend
 from frontier.config import load_config
 from frontier.errors import MeasurementError
 from frontier.measure.runner import run as run_loop
-from frontier.model import Trial
+from frontier.model import Flag, Trial
 from frontier.plan import make_plan
 from frontier.results import Run, load
 from frontier.store import RunDirectory
@@ -23,7 +23,7 @@ class Quiet:
     def expect(self, seconds: float | None) -> None: ...
     def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
     def tick(self, tick: object) -> None: ...
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
     def note(self, text: str) -> None: ...
     def close(self) -> None: ...
 

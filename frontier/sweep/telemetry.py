@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.errors import MisaskedError
-from frontier.model import Trial
+from frontier.model import Flag, Trial
 from frontier.present.progress import Progress, Tick
 
 _SETTING = ("deployment", "shape", "concurrency")
@@ -92,9 +92,9 @@ class Telemetry:
         self._so_far.labels("0.99").set(_or_nan(tick.p99_ttft))
         self._hear()
 
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None]) -> None:
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """What it found. A figure there is none of is not exported, rather than 0."""
-        self._inner.trial_finished(trial, figures)
+        self._inner.trial_finished(trial, figures, flags)
         self._idle()
         setting = (trial.deployment, trial.shape.label, str(trial.concurrency))
         for name, (metric, quantile) in _TAILS.items():

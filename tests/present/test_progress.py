@@ -3,14 +3,16 @@
 import io
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from toy import SHAPE
 
-from frontier.model import Phase, Shape, Trial
+from frontier.model import Flag, Phase, Shape, Trial
 from frontier.present.progress import LiveProgress, PlainProgress, _whole_parts, make_progress
 from frontier.present.textplot import Spot, best_so_far, text_plot
+from frontier.present.wording import flag_words
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
 
@@ -181,6 +183,69 @@ def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
     assert "1" == rows[-1][0]
     assert "50.0 ms" in said(30)
     assert "│" not in said(12)
+
+
+BUSY = Flag("client_bound", "event loop late (p99) 5.82 ms", "5.00 ms", "an idle machine")
+WAVES = Flag("lockstep", "variance over mean 3.1", "2.00", "vary the lengths")
+NOTED = Flag("resent", "4 requests", "0", "nothing", fatal=False)
+FEW = Flag("too_few_samples", "3 requests", "1000 for a p99", "more", fatal=False)
+
+
+def test_a_flag_is_said_in_words_where_it_arises() -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.trial_started(trial(32), 1, 2)
+    log.trial_finished(trial(32), FIGURES, (BUSY, WAVES, NOTED, FEW))
+    log.trial_finished(trial(32), FIGURES, (FEW,))
+    excluded = "1024/256  c=32 r3  excluded: this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms; "
+    noted = "1024/256  c=32 r3  noted: kept connections were closed: 4 requests, limit 0"
+    assert [f"t  {excluded}requests came in waves: variance over mean 3.1, limit 2.00", f"t  {noted}"] == [
+        line for line in out.getvalue().splitlines() if "p99 TTFT" not in line
+    ]
+    progress, out = live(Clock())
+    progress.trial_started(trial(32, deployment="fp8"), 1, 2)
+    progress.trial_finished(trial(32, deployment="fp8"), FIGURES, (BUSY, WAVES, NOTED))
+    lines = Screen(out.getvalue()).lines
+    said = " ".join(" ".join(lines).split())
+    assert f"fp8 {' '.join(excluded.split())}" in said
+    assert f"fp8 {' '.join(noted.split())}" in said
+    assert max(map(len, lines)) <= 100
+    progress.close()
+
+
+def test_every_flag_that_is_raised_has_words() -> None:
+    import frontier.analyze.loadchecks
+    import frontier.analyze.steady
+    import frontier.analyze.validity
+
+    source = "".join(
+        Path(module.__file__).read_text()
+        for module in (frontier.analyze.loadchecks, frontier.analyze.steady, frontier.analyze.validity)
+    )
+    raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
+    assert {"lockstep", "errors", "buffered_stream"} <= raised
+    for name in raised:
+        words = flag_words(Flag(name, "1", "", ""))
+        assert not words.startswith(name.replace("_", " ") + ":") or name in ("errors",), f"{name} has no words"
+
+
+def test_the_live_chart_says_what_it_shows_and_an_excluded_setting_beats_no_other() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30, color_system=None, _environ={})
+    progress = LiveProgress(console, Clock())
+    for deployment in ("bf16", "fp8"):
+        for c, rate, flags in ((1, 100.0, ()), (8, 600.0, ()), (64, 9000.0, (BUSY,))):
+            progress.trial_started(trial(c, deployment=deployment), 1, 30)
+            progress.trial_finished(trial(c, deployment=deployment), {"output_throughput": rate, "p99_ttft": c}, flags)
+    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
+    lines = progress.lines()
+    assert "fp8  1024/256: the settings so far, ○ excluded" in lines
+    assert any("○64" in line for line in lines)
+    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 800.0, "p99_ttft": 1.0})
+    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 9000.0, "p99_ttft": 1.0}, (BUSY,))
+    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
+    assert "fp8  1024/256: the settings so far" in progress.lines(), "a valid repeat counts"
+    progress.close()
+    assert {1, 8} == best_so_far({1: Spot(1.0, 1.0), 8: Spot(2.0, 5.0), 9: Spot(0.5, 9.0, excluded=True)})
 
 
 def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
