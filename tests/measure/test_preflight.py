@@ -1,10 +1,12 @@
 """What is asked of an endpoint before it is measured, and how it says no."""
 
 import asyncio
+import base64
 import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import faces
 import pytest
@@ -359,6 +361,33 @@ def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("no_proxy", raising=False)
         error = refusal(Target("https://elsewhere.invalid/v1", trust_env=True))
     assert "the proxy refuses: HTTP 407 Proxy Authentication Required" in error.what
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_gets_its_password_and_nobody_reads_it(
+    scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    heads: list[str] = []
+
+    async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        heads.append(head)
+        said = next((line for line in head.splitlines() if line.startswith("Proxy-Authorization")), "nothing")
+        body = f'{{"error": "{said} hunter2%21and-more"}}'
+        writer.write(f"HTTP/1.1 401 {said}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    (tmp_path / ".netrc").write_text("machine elsewhere.invalid login me password netrc-password\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("no_proxy", raising=False)
+    with listening(parrot) as proxy:
+        monkeypatch.setenv(f"{scheme}_proxy", proxy.replace("://", "://me:hunter2%21and-more@"))
+        error = refusal(Target(f"{scheme}://elsewhere.invalid/v1", trust_env=True))
+    coded = base64.b64encode(b"me:hunter2!and-more").decode()
+    assert any(f"Proxy-Authorization: Basic {coded}\r\n" in head for head in heads)
+    assert not any("\r\nAuthorization:" in head for head in heads), "what ~/.netrc holds is not sent"
+    assert "***" in error.what
+    assert not any(one in error.what for one in ("hunter2", coded[:12], coded[6:14]))
 
 
 def test_a_tls_file_that_is_not_there_is_named() -> None:
