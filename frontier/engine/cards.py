@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from frontier.units import usable_count
+
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}
 """Bytes per weight; fp4 with its block scales (nvfp4: one byte per sixteen)."""
 KV_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0}
@@ -159,10 +161,18 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     for name, field in fields.items():
         if field.default is dataclasses.MISSING and name not in what and name not in ("name", "head_dim"):
             raise ValueError(f"model.{name}: missing")
-        if name in what and name not in ("name", "precision") and not (isinstance(what[name], int) and what[name] >= 0):
-            raise ValueError(f"model.{name}: {what[name]!r} is not a count")
+        if name in what and name not in ("name", "precision"):
+            _count(name, what[name])
     given = {"name": "custom", "head_dim": what["hidden"] // what["heads"], **what}
     return _checked(ModelCard(**given))
+
+
+def _count(name: str, value: Any) -> int:
+    """A size of a model, above zero where others are divided by it. ValueError otherwise."""
+    found = usable_count(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if found is None or (found == 0 and name in ("heads", "num_attention_heads")):
+        raise ValueError(f"model.{name}: {value!r:.40} is not a count")
+    return found
 
 
 def _from_config(config: Mapping[str, Any]) -> ModelCard:
@@ -171,7 +181,7 @@ def _from_config(config: Mapping[str, Any]) -> ModelCard:
     def number(*names: str, default: int | None = None) -> int:
         for name in names:
             if config.get(name) is not None:
-                return int(config[name])
+                return _count(name, config[name])
         if default is None:
             raise ValueError(f"model.{names[0]}: missing in the model's config")
         return default

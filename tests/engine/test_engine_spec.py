@@ -21,6 +21,9 @@ def test_an_empty_mapping_is_the_default_engine():
     assert EngineSpec() == READ({}) == READ({"noise": None})
 
 
+_SIZES = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 2, "intermediate": 64, "vocab": 64}
+
+
 @pytest.mark.parametrize(
     ("mapping", "words"),
     [
@@ -48,6 +51,15 @@ def test_an_empty_mapping_is_the_default_engine():
         ({"efficiency": 0}, "efficiency: 0 is not between"),
         ({"prefix_cache": "perhaps"}, "prefix_cache: 'perhaps' is neither true nor false"),
         ({"kv_tokens": 20}, "kv_tokens: 20 is less than two blocks"),
+        ({"model": {"hidden": 8, "heads": 0}, "hardware": "h100"}, "model.layers: missing"),
+        ({"model": _SIZES | {"heads": 0}, "hardware": "h100"}, "model.heads: 0 is not a count"),
+        ({"model": _SIZES | {"vocab": 10**30}, "hardware": "h100"}, "model.vocab: 1000000000"),
+        (
+            {"model": {"num_hidden_layers": 1e300, "hidden_size": 8, "num_attention_heads": 0}, "hardware": "h100"},
+            "model.num_attention_heads: 0 is not a count",
+        ),
+        ({"step_base": "25h"}, "step_base: '25h' is not a duration between zero and a day"),
+        ({"kv_tokens": 1e300}, "kv_tokens: 1e+300 is not a whole number"),
         ({"model_name": ""}, "model_name: '' is not a name"),
     ],
 )
