@@ -137,10 +137,13 @@ def kill_myself_at(step: int, path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in _STEPS or (
-            event == "open" and str(arguments[0]).startswith(str(path)) and set(str(arguments[1])) & set("wax+")
-        ):
+        if event in _STEPS or (event == "open" and writes(*arguments)):
             next_step()
+
+    def writes(file: Any, _mode: Any, flags: int) -> bool:
+        """A file of the run is opened to be written to: by its name alone, in a directory that is open."""
+        named = Path(str(file))
+        return bool(flags & (os.O_WRONLY | os.O_RDWR)) and (not named.is_absolute() or path in named.parents)
 
     def counted(descriptor: Any) -> None:
         next_step()

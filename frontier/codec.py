@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from frontier.errors import StoreError
+from frontier.metrics import metric
 from frontier.model import (
     ClientHealth,
     Estimate,
@@ -23,6 +24,7 @@ from frontier.model import (
     Trial,
     Window,
 )
+from frontier.text import stored, stored_tree
 from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 
 _RECORD_DEFAULTS = {
@@ -30,16 +32,23 @@ _RECORD_DEFAULTS = {
 }  # a field at its default is not written: most records have no error, no reason, no schedule
 _RECORD_FIELDS = tuple(f.name for f in dataclasses.fields(Record))
 _TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled"})
+_NUMBERS = _TIMES | {
+    "index", "stream", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events",
+    "reads", "text_bytes", "text_chars",
+}  # fmt: skip
+_LONGEST = 1e12
+"""Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted with."""
+_WORDS = frozenset({"error", "finish_reason"})
 
 
 def encode_record(record: Record) -> bytes:
-    """One JSON line; times rounded to the microsecond, fields at their default left out."""
+    """One JSON line; times rounded to the microsecond, a server's words cleaned, fields at their default left out."""
     line: dict[str, Any] = {}
     for name in _RECORD_FIELDS:
         value = getattr(record, name)
         if name in _RECORD_DEFAULTS and value == _RECORD_DEFAULTS[name]:
             continue
-        line[name] = round(value, 6) if name in _TIMES else value
+        line[name] = round(value, 6) if name in _TIMES else stored(value) if name in _WORDS else value
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -49,6 +58,11 @@ def decode_record(line: bytes, file: Path | None = None) -> Record:
         fields = orjson.loads(line)
         fields["outcome"] = Outcome(fields["outcome"])
         fields["gaps"] = tuple(fields.get("gaps", ()))
+        for name in _NUMBERS & fields.keys():
+            if (value := fields[name]) is not None and not -_LONGEST <= value <= _LONGEST:
+                raise ValueError(f"{name} is larger than any that is measured")
+        if not abs(sum(fields["gaps"])) <= _LONGEST:
+            raise ValueError("its gaps are longer than any that are measured")
         return Record(**fields)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         where = f" of {file}" if file is not None else ""
@@ -59,8 +73,9 @@ def decode_record(line: bytes, file: Path | None = None) -> Record:
 
 
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
-    """A plain tree of the measurement, for JSON."""
-    return dataclasses.asdict(measurement)
+    """A plain tree of the measurement, for JSON; what the server says is cleaned."""
+    tree = dataclasses.asdict(measurement)
+    return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
@@ -107,14 +122,12 @@ def encode_imported(point: Point) -> bytes:
     return orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def decode_imported(line: bytes) -> Point:
-    """The point of one line. StoreError when it is not one."""
+def decode_imported(line: bytes, file: Path | None = None) -> Point:
+    """The point of one line. StoreError, naming the file it is of, when it is not one."""
     try:
         tree = orjson.loads(line)
         shape, n = _decode_shape(tree["shape"]), _count(tree["n"])
-        if beyond := [x for x in _lengths(shape) if usable(x) is None]:
-            raise ValueError(f"a length cannot be {beyond[0]!r:.40}")
-        return Point(
+        point = Point(
             deployment=tree["deployment"],
             shape=shape,
             concurrency=_count(tree["concurrency"], 1),
@@ -125,10 +138,13 @@ def decode_imported(line: bytes) -> Point:
             notes=tuple(tree["notes"]),
             whole_run=tree["whole_run"],
         )
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        _require_imported(point)
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        where = f" of {file}" if file is not None else ""
         raise StoreError(
-            f"an imported point cannot be read: {error}", "import the files again, into another run directory"
+            f"an imported point{where} cannot be read: {error}", "import the files again, into another run directory"
         ) from error
+    return point
 
 
 def _figure(value: Any) -> float:
@@ -170,18 +186,38 @@ def _require(found: Measurement) -> None:
         *_lengths(shape),
         *found.server.values(), *(v for v in dataclasses.astuple(found.health) if v is not None),
     ]  # fmt: skip
-    texts = [trial.deployment, trial.fingerprint, shape.isl.kind, shape.osl.kind, *found.server]
-    texts += [text for text in (shape.name, found.server_identity) if text is not None]
-    if not all(map(_is_number, numbers)):
-        raise TypeError("a number is not one")
-    if not _is_number(trial.seed):
-        raise TypeError("the seed is no number")
+    _require_kinds(
+        [*numbers, trial.seed],
+        [trial.deployment, trial.fingerprint, *_shape_texts(shape), *found.server, found.server_identity or ""],
+    )
+    lasts = (found.window.end, trial.warmup, trial.min_time, trial.max_time)
     if beyond := [n for n in numbers if usable(n) is None]:
         raise ValueError(f"{beyond[0]:.3g} cannot be one of its numbers")
-    lasts = (found.window.end, trial.warmup, trial.min_time, trial.max_time)
     if not (0 <= found.window.start <= found.window.end and max(lasts) <= LONGEST and abs(found.epoch) <= _LATEST):
         raise ValueError("its times cannot be")
     if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):
         raise ValueError("its load cannot be")
-    if not all(isinstance(text, str) for text in texts) or found.ended not in _ENDED:
+    if found.ended not in _ENDED:
+        raise TypeError("a text is not one")
+
+
+def _require_imported(point: Point) -> None:
+    texts = [point.deployment, *_shape_texts(point.shape), *point.metrics, *point.whole_run, *point.notes]
+    texts += [text for flag in point.flags for text in (flag.name, flag.measured, flag.limit, flag.advice)]
+    numbers = [point.shape.prefix, *_lengths(point.shape)]
+    _require_kinds([*numbers, *point.whole_run.values()], texts)
+    if beyond := [n for n in (*numbers, *point.whole_run.values()) if usable(n) is None and n != math.inf]:
+        raise ValueError(f"{beyond[0]!r:.40} cannot be one of its numbers")
+    for name in point.metrics:
+        metric(name)
+
+
+def _shape_texts(shape: Shape) -> list[Any]:
+    return [shape.isl.kind, shape.osl.kind, *([] if shape.name is None else [shape.name])]
+
+
+def _require_kinds(numbers: Iterable[Any], texts: Iterable[Any]) -> None:
+    if not all(map(_is_number, numbers)):
+        raise TypeError("a number is not one")
+    if not all(isinstance(text, str) for text in texts):
         raise TypeError("a text is not one")

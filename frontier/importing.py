@@ -14,6 +14,7 @@ from frontier.exchange import formats
 from frontier.exchange.assemble import Assembled, assemble, config_text
 from frontier.exchange.documents import MOST_BYTES, ForeignFileError, text
 from frontier.exchange.found import Found
+from frontier.files import read_given
 from frontier.model import MAX_TOKENS, Shape
 from frontier.results import Run, load
 from frontier.store import AnotherSweepError, RunDirectory
@@ -79,8 +80,7 @@ def _bytes(file: str) -> bytes:
     try:
         if path.is_dir():
             raise ForeignFileError(file, "it is a directory", f"name the files in it, as  {file.rstrip('/')}/*.json")
-        with path.open("rb") as opened:
-            return opened.read(MOST_BYTES + 1)
+        return read_given(path, MOST_BYTES)
     except FileNotFoundError:
         raise ForeignFileError(file, "there is no such file") from None
     except OSError as error:

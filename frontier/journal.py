@@ -1,16 +1,22 @@
 """The journal of a run: one JSON object a line, on the disk before the next step is taken, and never half a line."""
 
+import io
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
 
 import orjson
 
+from frontier.errors import StoreError
 from frontier.files import writing
+from frontier.folder import Folder, too_large
+from frontier.text import stored, stored_tree
 from frontier.units import usable
+
+MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
+"""Of a journal and of a line of it. A longer line is none of ours."""
 
 _NEEDED = {
     **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
@@ -56,18 +62,21 @@ def _sound(said: Any) -> bool:
 
 
 class Journal:
-    """The file `path`; it need not exist yet."""
+    """The file `name` in a folder; it need not exist yet."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Folder, name: str = "journal.jsonl") -> None:
+        self._folder, self._name = folder, name
+        self._path = folder.path / name
 
     def append(self, event: str, **facts: Any) -> None:
         """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is left.
 
-        Half a line would spoil the next one too, which is told of the same night when there is room again.
+        Half a line would spoil the next one too, which is told of the same night when there is room again. Its words
+        may be a server's: they are bounded, and cleaned.
         """
-        line = orjson.dumps({"time": round(time.time(), 3), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
-        with writing(self._path), self._path.open("ab", buffering=0) as file:
+        said = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
+        line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+        with writing(self._path), self._folder.appender(self._name) as file:
             before = file.tell()
             try:
                 if (put := file.write(line)) != len(line):
@@ -81,17 +90,48 @@ class Journal:
     def lines(self) -> list[dict[str, Any]]:
         """All of it; a line that was damaged, torn by a kill, or is none of ours is left out."""
         lines: list[dict[str, Any]] = []
-        if self._path.exists():
-            for line in self._path.read_bytes().splitlines():
+        with self._readable() as file:
+            while line := file.readline(LINE_BYTES):
                 with suppress(orjson.JSONDecodeError):
                     lines += [said] if _sound(said := orjson.loads(line)) else []
+                if file.tell() > MOST_BYTES:
+                    raise too_large(self._path, None, MOST_BYTES)
         return lines
+
+    @contextmanager
+    def _readable(self) -> Iterator[BinaryIO]:
+        """The file, or nothing where there is none. StoreError when it cannot be read."""
+        try:
+            file = self._folder.reader(self._name, MOST_BYTES)
+        except FileNotFoundError:
+            file = io.BytesIO()
+        except OSError as error:
+            raise StoreError(f"cannot read {self._path}: {error.strerror or error}") from error
+        with file:
+            yield file
 
     def mend(self) -> None:
         """Take away the half line that a killed predecessor may have left."""
-        if self._path.exists() and (said := self._path.read_bytes()) and not said.endswith(b"\n"):
-            os.truncate(self._path, said.rfind(b"\n") + 1)
+        with suppress(FileNotFoundError):
+            descriptor = self._folder.open(self._name, os.O_RDWR)
+            with os.fdopen(descriptor, "r+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - LINE_BYTES))
+                tail = file.read()
+                if tail and not tail.endswith(b"\n"):
+                    file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def forget(self) -> None:
         """It is another sweep's: begin anew."""
-        self._path.unlink(missing_ok=True)
+        self._folder.unlink(self._name)
+
+
+def server_words(model: Any, identity: Any) -> str:
+    """A server as the journal knows it: what is told of the same server twice is the same."""
+    return f"{stored(str(model))} on {stored(str(identity))}"
+
+
+def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The model and server each deployment was begun with."""
+    said = [line for line in lines if line["event"] == "server"]
+    return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(said)}

@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frontier.errors import StoreError
+from frontier.folder import Folder
 
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+_LONGEST = 1000
+"""Bytes of a lock file at most."""
 _PATIENCE = 0.5
 """Seconds: whoever only looks whether the lock is held (status) holds it for a moment."""
 
@@ -85,12 +88,15 @@ class Lock:
 
 
 def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
-    """The lock in the file `path`. StoreError, naming the holder, when somebody else has it.
+    """The lock in the file `path`. StoreError, naming the holder, when somebody else has it; also where the file is no
+    lock of ours: it would be emptied.
 
     `signs_of_life` are files the holder writes: how long ago it did helps to tell a dead machine from a slow one.
     """
-    file = path.open("a+b")
+    file = os.fdopen(Folder(path.parent).open(path.name, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
     try:
+        if not ours(file):
+            raise StoreError(f"{path} is not a lock that frontier wrote", "move it away, and start again")
         try:
             _flock(file)
             kernel = True
@@ -115,7 +121,7 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
 def held(path: Path) -> bool:
     """Some process holds the lock in the file `path`, or may: it is another machine's (see `elsewhere`)."""
     try:
-        with path.open("rb") as file:
+        with Folder(path.parent).reader(path.name) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError as error:
@@ -131,7 +137,7 @@ def held(path: Path) -> bool:
 
 def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
     """Who on another machine holds the lock, and when it last wrote; None where nobody does."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), Folder(path.parent).reader(path.name) as file:
         holder = _read(file)
         if holder is not None and holder.unseen:
             return f"{holder}{_last(signs_of_life)}"
@@ -180,10 +186,17 @@ def _ago(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
+def ours(file: BinaryIO) -> bool:
+    """A lock file is empty or holds a holder's name, perhaps the beginning of one: its disk may have been full."""
+    file.seek(0)
+    data = file.read(_LONGEST + 1)
+    return len(data) <= _LONGEST and b'{"pid": '.startswith(data[:8])
+
+
 def _read(file: BinaryIO) -> Holder | None:
     file.seek(0)
     try:
-        tree: Any = json.loads(file.read(1000))
+        tree: Any = json.loads(file.read(_LONGEST))
         return Holder(int(tree["pid"]), str(tree["host"]), tree.get("boot"), tree.get("began"))
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
         return None

@@ -182,7 +182,6 @@ class Record:
     first: float | None = None
     visible: float | None = None
     last: float | None = None
-    first_text: float | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
@@ -196,6 +195,7 @@ class Record:
     scheduled: float | None = None
     resent: bool = False
     gaps: tuple[int, ...] = ()
+    first_text: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

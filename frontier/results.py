@@ -1,13 +1,12 @@
 """A finished or growing run, looked at: records to samples to points, frontiers and decisions. `load` is the door.
 
-Samples are cached under `derived/samples`, so that a second look never reads the records again; deleting `derived/`
-is always safe.
+Samples are cached under `derived/samples`, so that a second look never reads the records again unless their file was
+touched since; deleting `derived/` is always safe. A trial that is not as it was written down never counts: its setting
+is flagged instead.
 """
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +22,13 @@ from frontier.analyze.validity import beyond_light
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.engine.light import Light, bounds, distance
-from frontier.errors import MisaskedError, StoreError
-from frontier.files import write_output
+from frontier.errors import MisaskedError
 from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import Estimate, Frontier, Limit, Measurement, Point, Power, Shape, Trial, Verdict
+from frontier.model import Estimate, Flag, Frontier, Limit, Point, Power, Shape, Trial, Verdict
 from frontier.present.shown import Decisions
-from frontier.samplefile import pack, unpack
+from frontier.samplefile import load_sample
 from frontier.standing import Standing, standing
-from frontier.store import RunDirectory
+from frontier.store import AlteredError, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +70,10 @@ class Doubt:
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first; `skipped`
-    why a trial was not run, by its key. `imported` are aggregates of
-    other tools: values without intervals. `standing` is how far its sweep had come; None for an import.
+    why a trial was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered`
+    are the trials that were changed since they were measured: they do not count. `unhashed` counts the trials where
+    that could not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an
+    import.
     """
 
     path: Path
@@ -82,6 +82,8 @@ class Run:
     histories: Mapping[Setting, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
     imported: tuple[Point, ...] = field(default=(), repr=False)
+    altered: tuple[tuple[Trial, AlteredError], ...] = field(default=(), repr=False)
+    unhashed: int = field(default=0, repr=False)
     standing: Standing | None = field(default=None, repr=False)
     _seen: dict[Any, list[Point]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Points by what they were asked for: a table, a decision and a picture of one run ask for the same."""
@@ -155,7 +157,11 @@ class Run:
         return replace(point, metrics={**point.metrics, "cost": cost})
 
     def _lit(self, point: Point, sample: Sample) -> Point:
-        """The point with its distance from light, flagged when it is faster than the described hardware can be."""
+        """The point with its distance from light, flagged when it is faster than the described hardware can be, and
+        when a trial of it was changed.
+        """
+        changed = [_altered(error) for trial, error in self.altered if _setting_of(trial) == _setting_of(point)]
+        point = replace(point, flags=(*changed, *point.flags))
         light = self.light(point.deployment)
         if light is None:
             return point
@@ -372,21 +378,34 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     run = RunDirectory.read(Path(path))
     config = _read_config(run, settings)
     histories: dict[Setting, History] = {}
-    finished = run.finished()
-    for measurement in finished.values():
+    altered: list[tuple[Trial, AlteredError]] = []
+    empty: History = []
+    finished = run.evidences()
+    for evidence in finished.values():
+        measurement = evidence.measurement
         trial = measurement.trial
-        sample = load_sample(run, measurement)
+        try:
+            sample = load_sample(run, measurement, evidence)
+        except AlteredError as error:
+            altered.append((trial, error))
+            empty.append((trial, window.sample(measurement, ())))
+            continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         sample = replace(sample, power=_power(config, trial.deployment, windows))
         histories.setdefault((trial.deployment, trial.shape), []).append((trial, sample))
+    for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
+        history = histories.setdefault((trial.deployment, trial.shape), [])
+        if all(other.concurrency != trial.concurrency for other, _ in history):
+            history.append((trial, sample))
     ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
     told: dict[str, str] = {}
     for line in run.journal_lines():
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
         told |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
-    trials = {key: measurement.trial for key, measurement in finished.items()}
+    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
     now = None if "imported" in run.manifest else standing(run, config, trials)
-    return Run(run.path, config, run.manifest, ordered, told, run.imported(), now)
+    unhashed = sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed()
+    return Run(run.path, config, run.manifest, ordered, told, run.imported(), tuple(altered), unhashed, now)
 
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
@@ -422,28 +441,9 @@ def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:
     )
 
 
-def load_sample(run: RunDirectory, measurement: Measurement) -> Sample:
-    """The sample of a finished trial: from the cache, or from its records, which then makes the cache."""
-    with suppress(OSError):
-        if (found := unpack(_cache(run, measurement).read_bytes(), _made_from(run, measurement))) is not None:
-            return found
-    key = measurement.trial.key
-    try:
-        sample = window.sample(measurement, run.records(key))
-    except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        file = run.trial_file(key)
-        raise StoreError(f"trial {file} cannot be read: {error}", f"remove {file} to measure it again") from error
-    with suppress(OSError):  # a run directory one may only read is still read, only more slowly
-        write_output(_cache(run, measurement), pack(sample, _made_from(run, measurement)))
-    return sample
+def _setting_of(what: Trial | Point) -> tuple[str, Shape, int]:
+    return what.deployment, what.shape, what.concurrency
 
 
-def _cache(run: RunDirectory, measurement: Measurement) -> Path:
-    return run.derived_file(f"samples/{measurement.trial.key}.sample")
-
-
-def _made_from(run: RunDirectory, measurement: Measurement) -> str:
-    """Names the data a sample is made of: a trial measured again must not be answered from the old cache."""
-    key = measurement.trial.key
-    evidence = hashlib.sha256(run.evidence_file(key).read_bytes()).hexdigest()
-    return f"{evidence} {run.trial_file(key).stat().st_size}"
+def _altered(error: AlteredError) -> Flag:
+    return Flag("records_changed", f"trial {error.trial}", "as it was written down", error.way_out or "")

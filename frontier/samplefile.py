@@ -1,25 +1,61 @@
-"""A sample as bytes and back, for the cache under `derived/`. No pickle: a run directory may come from a stranger.
+"""The sample of a finished trial, and its cache under `derived/`. No pickle: a run directory may come from a stranger.
 
-The digest of all that follows; the length of the head in eight bytes; the head as JSON; then each array that it lists.
+A cache is the digest of all that follows; the length of the head in eight bytes; the head as JSON; then each array that
+it lists.
 """
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from frontier.analyze import window
 from frontier.analyze.histogram import ALPHA, X0, LogHistogram
 from frontier.analyze.sample import Sample
-from frontier.model import ClientHealth, Lengths, Shape
+from frontier.errors import StoreError
+from frontier.model import ClientHealth, Lengths, Measurement, Shape
+from frontier.store import RunDirectory
+from frontier.trialfile import Evidence
 
 VERSION = 3
 """Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
+_CACHE_BYTES = 2**32
+
+
+def load_sample(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> Sample:
+    """The sample of a finished trial: from the cache, or from its records, which then makes the cache.
+
+    AlteredError when they are not those that were written down. A cache stands for the records only while their file
+    is as it was when they were read and hashed; a run that was copied is read once more.
+    """
+    key = measurement.trial.key
+    evidence = evidence or run.evidence(key)
+    before, _ = run.mark(key)
+    made_from = f"{evidence.digest} {before}"
+    if evidence.altered is None:
+        with suppress(OSError):
+            cached = run.derived("samples").read(f"{key}.sample", _CACHE_BYTES)
+            if (found := unpack(cached, made_from)) is not None:
+                return found
+    try:
+        sample = window.sample(measurement, run.records(key, evidence))
+    except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        run.require_unaltered(key)
+        file = run.trial_file(key)
+        raise StoreError(f"trial {file} cannot be read: {error}", f"remove {file} to measure it again") from error
+    if run.mark(key) == (before, True):
+        with suppress(OSError):  # a run directory one may only read is still read, only more slowly
+            kept = run.derived("samples")
+            kept.make()
+            kept.write_whole(f"{key}.sample", pack(sample, made_from))
+    return sample
 
 
 def pack(sample: Sample, made_from: str) -> bytes:

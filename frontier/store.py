@@ -11,19 +11,18 @@ is ever half there. The journal is an account for people and for `status`; it de
 
 import math
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import orjson
 
 from frontier import lock
 from frontier.codec import (
-    decode_imported,
     decode_measurement,
     decode_record,
     encode_imported,
@@ -31,73 +30,45 @@ from frontier.codec import (
     encode_record,
 )
 from frontier.errors import StoreError
-from frontier.files import fsync_directory, write_whole, writing
+from frontier.files import CONFIG_BYTES, writing
+from frontier.folder import Folder
 from frontier.journal import Journal
-from frontier.model import Measurement, Point, Record, Trial
+from frontier.model import Measurement, Phase, Point, Record, Trial
 from frontier.redaction import redact
+from frontier.text import stored_tree
+from frontier.trialfile import AlteredError, Evidence, TrialFiles, TrialWriter
+
+__all__ = [
+    "AlteredError", "AnotherSweepError", "RunDirectory", "TrialWriter", "decode_measurement", "decode_record",
+    "encode_measurement", "encode_record", "extends", "newest_run", "read_manifest",
+]  # fmt: skip
 
 SCHEMA = "frontier.run/1"
-
-
-class TrialWriter:
-    """The records of the trial in flight. `commit` makes them count; leaving without it drops them."""
-
-    def __init__(self, run: "RunDirectory", trial: Trial) -> None:
-        self._run, self._trial = run, trial
-        self._final = run.trial_file(trial.key)
-        self._part = self._final.with_name(self._final.name + ".part")
-        self._file: BinaryIO | None = None
-        self._records = 0
-
-    def __enter__(self) -> Self:
-        with writing(self._part):
-            self._file = self._part.open("wb", buffering=1 << 20)
-        return self
-
-    def add(self, record: Record) -> None:
-        """Append one record. Called while measuring: buffered, so it costs a few microseconds."""
-        assert self._file is not None
-        self._records += 1
-        try:
-            self._file.write(encode_record(record))
-        except OSError:
-            with writing(self._part):
-                raise
-
-    def commit(self, measurement: Measurement, **facts: Any) -> None:
-        """The trial is complete: evidence first, then the rename that makes it exist, then the journal with `facts`."""
-        assert self._file is not None
-        with writing(self._final):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            size = self._file.tell()
-            self._file.close()
-            tree = encode_measurement(measurement)
-            tree |= {"number": self._run.next_number(), "records": self._records, "bytes": size}
-            evidence = orjson.dumps(tree, option=orjson.OPT_INDENT_2)
-            write_whole(self._run.evidence_file(self._trial.key), evidence)
-            self._part.replace(self._final)
-            fsync_directory(self._final.parent)
-        self._run.journal("trial_done", trial=self._trial.key, ended=measurement.ended, **facts)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.close()
-        with suppress(OSError):
-            self._part.unlink(missing_ok=True)
+MANIFEST_BYTES = 128 * 2**20
+_KEY = rf".+-.+-c\d{{4,}}-(?:{'|'.join(Phase)})-r\d+"
+_TEMPORARY = r"\.\d+\.tmp"
+_LEFTOVERS = {
+    (): re.compile(rf"(?:manifest\.json|config\.yaml|imported\.jsonl){_TEMPORARY}"),
+    ("trials",): re.compile(rf"{_KEY}\.jsonl\.part"),
+    ("evidence",): re.compile(rf"(?:{_KEY}|imported)\.json{_TEMPORARY}"),
+    ("derived",): re.compile(rf"[a-z-]+(?:-\d+)?\.(?:png|svg|pdf){_TEMPORARY}"),
+    ("derived", "samples"): re.compile(rf"{_KEY}\.sample{_TEMPORARY}"),
+}
+"""By directory, the names that a killed process of ours may leave. Whatever is called otherwise is somebody else's."""
 
 
 class RunDirectory:
     """One run on disk. Open it with `create`, `resume` or `read`; the first two hold its lock until `close`."""
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any], held: lock.Lock | None = None) -> None:
+    def __init__(
+        self, path: Path, manifest: Mapping[str, Any], held: lock.Lock | None = None, folder: Folder | None = None
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self._lock = held
-        self._journal = Journal(path / "journal.jsonl")
+        self._folder = folder or Folder(path)
+        self._trials = TrialFiles(self._folder, hashed=manifest.get("hashed") is True)
+        self._journal = Journal(self._folder)
         self._number: int | None = None
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -122,24 +93,26 @@ class RunDirectory:
         StoreError when the directory holds another sweep (`.other` is then its canonical config), is in use by another
         process, is no run directory, or cannot be written.
         """
-        manifest_file = path / "manifest.json"
+        folder = Folder(path)
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
-        if path.is_dir() and not manifest_file.exists() and not _unborn(path):
+        if path.is_dir() and not folder.exists("manifest.json") and not _unborn(path):
             raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
         with writing(path, opening=True):
-            for part in (path, path / "trials", path / "evidence", path / "derived"):
-                part.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
+            _make(folder)
             held = lock.take(path / "lock", _signs_of_life(path))
         try:
             with writing(path, opening=True):
-                if manifest_file.exists() and not _barren(run := cls(path, read_manifest(path), held), identity):
+                if folder.exists("manifest.json") and not _barren(
+                    run := cls(path, read_manifest(path), held), identity
+                ):
                     if extend and run.manifest.get("identity") != identity:
                         run._extend(identity, canonical)
                     run._require_same(identity, canonical)
                     run._sweep_leftovers()
                     if run.config_text() != redact(config_text):
-                        write_whole(path / "config.yaml", redact(config_text).encode())
+                        folder.write_whole("config.yaml", redact(config_text).encode())
                     killed = {} if held.killed is None else {"killed": str(held.killed)}
                     run.journal("resumed", finished=len(run.finished()), **killed)
                     return run
@@ -151,10 +124,11 @@ class RunDirectory:
                     "identity": identity,
                     "canonical": canonical,
                     "created": time.time(),
-                    **facts,
+                    "hashed": True,
+                    **stored_tree(facts),
                 }
-                write_whole(path / "config.yaml", redact(config_text).encode())
-                write_whole(manifest_file, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+                folder.write_whole("config.yaml", redact(config_text).encode())
+                folder.write_whole("manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
             run = cls(path, manifest, held)
             run.journal("created")
         except BaseException:
@@ -169,13 +143,16 @@ class RunDirectory:
         They are kept apart from the sweep's: `verify/` is laid out as a run is, and no estimate is made of both.
         """
         manifest = read_manifest(path)
-        below = path / "verify"
-        with writing(below):
-            for part in (below / "trials", below / "evidence", below / "derived"):
-                part.mkdir(parents=True, exist_ok=True)
+        below = Folder(path, "verify")
+        with writing(below.path):
+            _make(below)
             held = lock.take(path / "lock", _signs_of_life(path))
-        run = cls(below, manifest, held)
-        run._sweep_leftovers()
+        try:
+            run = cls(below.path, manifest, held, below)
+            run._sweep_leftovers()
+        except BaseException:
+            held.close()
+            raise
         return run
 
     @classmethod
@@ -207,13 +184,19 @@ class RunDirectory:
         added = [c for c in canonical["concurrency"] if c not in before]
         begun_as = [*self.manifest.get("begun_as", ()), self.manifest["identity"]]
         self.manifest = {**self.manifest, "identity": identity, "canonical": canonical, "begun_as": begun_as}
-        write_whole(self.path / "manifest.json", orjson.dumps(self.manifest, option=orjson.OPT_INDENT_2))
+        self._folder.write_whole("manifest.json", orjson.dumps(self.manifest, option=orjson.OPT_INDENT_2))
         self.journal("extended", concurrency=added)
 
     def _sweep_leftovers(self) -> None:
-        """Parts, temporaries and a half journal line of a killed predecessor: never data, so they go."""
-        for leftover in [*self.path.rglob("trials/*.part"), *self.path.rglob("*.[0-9]*.tmp")]:
-            leftover.unlink(missing_ok=True)
+        """Parts, temporaries and a half journal line of a killed predecessor, by their exact names in the directories
+        that are ours: never data, so they go. What is below in directories of other names belongs to others.
+        """
+        for run in (self._folder, self._folder.at("verify")):
+            for inside, ours in _LEFTOVERS.items():
+                folder = run.at(*inside)
+                for name in folder.names():
+                    if ours.fullmatch(name):
+                        folder.unlink(name)
         self._journal.mend()
 
     def held(self) -> bool:
@@ -232,55 +215,59 @@ class RunDirectory:
 
     def writer(self, trial: Trial) -> TrialWriter:
         """A place for the records of a trial about to run."""
-        return TrialWriter(self, trial)
+        return TrialWriter(self._trials, trial, self.next_number, self.journal)
 
     def write_imported(self, points: Sequence[Point]) -> None:
         """The aggregates of an import, whole or not at all."""
         with writing(self.path / "imported.jsonl"):
-            write_whole(self.path / "imported.jsonl", b"".join(map(encode_imported, points)))
+            self._trials.write_imported(b"".join(map(encode_imported, points)))
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def finished(self) -> dict[str, Measurement]:
         """The trials that count, by key, in the order they were finished, whatever the clock was set to meanwhile."""
-        found = [self._look(file) for file in self._trial_files()]
-        return {m.trial.key: m for _, _, m in sorted(found, key=lambda item: item[:2])}
+        return {key: evidence.measurement for key, evidence in self.evidences().items()}
+
+    def evidences(self) -> dict[str, Evidence]:
+        """The evidence of the finished trials, in the same order."""
+        found = [self.evidence(key) for key in self._trials.finished()]
+        found.sort(key=lambda e: (e.number, float(e.measurement.epoch)))
+        return {e.measurement.trial.key: e for e in found}
+
+    def evidence(self, key: str) -> Evidence:
+        """The evidence of a finished trial, with its hashes. StoreError when it cannot be read."""
+        return self._trials.evidence(key)
 
     def next_number(self) -> int:
         """The number of the trial finished next: they are numbered as they are finished."""
         if self._number is None:
-            self._number = max((self._look(file)[0] for file in self._trial_files()), default=0)
+            self._number = max((self.evidence(key).number for key in self._trials.finished()), default=0)
         self._number += 1
         return self._number
 
-    def _trial_files(self) -> list[Path]:
-        return sorted((self.path / "trials").glob("*.jsonl"))
+    def records(self, key: str, evidence: Evidence | None = None) -> Iterator[Record]:
+        """The records of a finished trial, in the order they ended. AlteredError, at the latest after the last of them,
+        when they are not those that were written down.
+        """
+        return self._trials.records(key, evidence)
 
-    def _look(self, file: Path) -> tuple[int, float, Measurement]:
-        """Number, epoch and evidence of a finished trial. StoreError when they cannot be read or the file is cut."""
-        try:
-            tree = orjson.loads(self.evidence_file(file.stem).read_bytes())
-            measurement = decode_measurement(tree)
-            if measurement.trial.key != file.stem:
-                raise ValueError(f"it is of another trial, {measurement.trial.key!r}")
-            if tree.get("bytes") not in (None, size := file.stat().st_size):
-                raise ValueError(f"the trial's file has {size:,} bytes of {tree['bytes']:,}")
-            return int(tree.get("number", 0)), float(measurement.epoch), measurement
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(
-                f"the evidence of trial {file.stem} cannot be read: {error}", f"remove {file} to measure it again"
-            ) from error
+    def require_unaltered(self, key: str) -> None:
+        """AlteredError when a finished trial is not as it was written down; all of it is read."""
+        self._trials.require_unaltered(key)
 
-    def records(self, key: str) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended."""
-        with self.trial_file(key).open("rb") as file:
-            for line in file:
-                yield decode_record(line, self.trial_file(key))
+    def mark(self, key: str) -> tuple[str, bool]:
+        """Names the state of the file of a trial's records without reading it, and whether the next change would give
+        another name.
+        """
+        return self._trials.mark(key)
 
     def imported(self) -> tuple[Point, ...]:
-        """The aggregates of an import; none in a run that was measured."""
-        file = self.path / "imported.jsonl"
-        return tuple(map(decode_imported, file.read_bytes().splitlines())) if file.exists() else ()
+        """The aggregates of an import; none in a run that was measured. StoreError when they were changed."""
+        return self._trials.imported()[0]
+
+    def imported_unhashed(self) -> bool:
+        """It has aggregates without a hash: an earlier version imported them."""
+        return not self._trials.imported()[1]
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The journal; a last line torn by a kill is left out."""
@@ -289,12 +276,12 @@ class RunDirectory:
     def config_text(self) -> str:
         """The config as the user wrote it."""
         try:
-            return (self.path / "config.yaml").read_text(encoding="utf-8")
+            return self._folder.read("config.yaml", CONFIG_BYTES).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 
     def trial_file(self, key: str) -> Path:
-        return self.path / "trials" / f"{key}.jsonl"
+        return self._trials.file(key)
 
     def evidence_file(self, key: str) -> Path:
         return self.path / "evidence" / f"{key}.json"
@@ -303,16 +290,24 @@ class RunDirectory:
         """What a server that the sweep started says; its predecessor lies beside it as NAME.log.1."""
         return self.path / "logs" / f"{deployment}.log"
 
+    def derived(self, *inside: str) -> Folder:
+        """The directory of what can be made again. NotPlainError where it is something else."""
+        folder = self._folder.at("derived", *inside)
+        folder.require()
+        return folder
+
     def derived_file(self, name: str) -> Path:
         """A place for something that can be made again."""
-        return self.path / "derived" / name
+        return self.derived().path / name
 
     def size(self) -> int:
         """Bytes on disk."""
         total = 0
-        for file in self.path.rglob("*"):
-            with suppress(OSError):  # what is temporary may go while one looks
-                total += file.stat().st_size if file.is_file() else 0
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(OSError):  # what is temporary may go while one looks
+                    about = Path(directory, name).lstat()
+                    total += about.st_size if stat.S_ISREG(about.st_mode) else 0
         return total
 
 
@@ -334,8 +329,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a run. StoreError when there is none or it is of a newer schema."""
     file = path / "manifest.json"
     try:
-        manifest = orjson.loads(file.read_bytes())
-    except FileNotFoundError as error:
+        manifest = orjson.loads(Folder(path).read("manifest.json", MANIFEST_BYTES))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(f"{path} is not a run directory", "make one with  frontier sweep CONFIG") from error
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
@@ -344,26 +339,42 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def _make(folder: Folder) -> None:
+    """The directories of a run."""
+    for part in ("trials", "evidence", "derived"):
+        folder.at(part).make()
+
+
 def _signs_of_life(path: Path) -> list[Path]:
     """What whoever sweeps or verifies the run writes to."""
-    return [path / "journal.jsonl", *path.glob("trials/*.part"), *path.glob("verify/trials/*.part")]
+    trials = [Folder(path, "trials"), Folder(path, "verify", "trials")]
+    return [path / "journal.jsonl", *(folder.path / name for folder in trials for name in folder.names(".part"))]
 
 
 def _barren(run: RunDirectory, identity: str) -> bool:
     """Another sweep's, and with nothing in it that was measured or imported."""
-    return run.manifest.get("identity") != identity and not any(
-        (*(run.path / "trials").glob("*.jsonl"), *run.path.glob("imported.jsonl"))
-    )
+    folder = Folder(run.path)
+    measured = folder.at("trials").names(".jsonl") or folder.exists("imported.jsonl")
+    return run.manifest.get("identity") != identity and not measured
 
 
-_OWN_NAMES = {"lock", "config.yaml", "trials", "evidence", "derived", "journal.jsonl"}
+_OWN_NAMES = {"lock", "config.yaml", "journal.jsonl"}
+_OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 
 def _unborn(path: Path) -> bool:
-    """Empty, or with no more in it than a start leaves that is killed before its manifest is written."""
+    """Empty, or with no more in it than a start leaves that is killed before its manifest is written: empty
+    directories, and files only beside the lock that it took before it wrote any.
+    """
+    begun = _begun(path)
     for entry in path.iterdir():
-        temporary = entry.suffix == ".tmp" and entry.name.startswith(("config.yaml.", "manifest.json."))
-        if not (temporary or entry.name in _OWN_NAMES) or (entry.is_dir() and any(entry.iterdir())):
+        if entry.is_symlink():
+            return False
+        if entry.is_dir():
+            known = entry.name in _OWN_DIRECTORIES and not any(entry.iterdir())
+        else:
+            known = begun and (entry.name in _OWN_NAMES or _LEFTOVERS[()].fullmatch(entry.name) is not None)
+        if not known:
             return False
     return True
 
@@ -387,6 +398,15 @@ def runs_under(root: Path) -> list[Path]:
         with suppress(OSError):  # it may be removed while one looks
             found.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
     return [path for *_, path in sorted(found, reverse=True)]
+
+
+def _begun(path: Path) -> bool:
+    """A lock of ours is there."""
+    try:
+        with Folder(path).reader("lock") as file:
+            return lock.ours(file)
+    except (OSError, StoreError):
+        return False
 
 
 def newest_run(root: Path) -> Path:

@@ -21,6 +21,7 @@ from frontier.analyze.sample import Sample
 from frontier.backend import Facts, Sink
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, ExitCode, MeasurementError, MisaskedError
+from frontier.journal import server_words, servers
 from frontier.measure.loop import Progress as Tick
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point, Trial, Verdict
@@ -143,9 +144,8 @@ async def verify(
 
 def _same_server(run: Run, facts: Facts) -> None:
     """The server that answers must be the one that was swept. MeasurementError otherwise."""
-    lines = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
-    told = {line["deployment"]: f"{line['model']} on {line['identity']}" for line in reversed(lines)}
-    before, now = told.get(facts.deployment), f"{facts.model} on {facts.identity}"
+    before = servers(RunDirectory.read(run.path).journal_lines()).get(facts.deployment)
+    now = server_words(facts.model, facts.identity)
     if before is not None and before != now:
         raise AnotherServerError(
             f"another server answers at {facts.endpoint}: {before} was swept, {now} answers now",

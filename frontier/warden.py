@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from frontier.errors import StoreError
+from frontier.folder import beside
 from frontier.redaction import Secrets
 
 LOG_BYTES = 8_000_000
@@ -56,8 +58,12 @@ class Log:
 
     def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
         self._path, self._limit = path, limit
-        self._file: BinaryIO | None = path.open("ab")
-        self._size = path.stat().st_size
+        self._folder = beside(path)
+        self._file: BinaryIO | None = None
+        self._size = 0
+        with contextlib.suppress(OSError, StoreError):  # without a log the command runs all the same
+            self._file = self._folder.appender(path.name)
+            self._size = os.fstat(self._file.fileno()).st_size
         self._lock = threading.Lock()
 
     def write(self, line: str) -> None:
@@ -71,12 +77,11 @@ class Log:
         try:
             if self._size + len(text) > self._limit // 2:
                 self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
-                self._file, self._size = self._path.open("wb"), 0
+                self._folder.replace(self._path.name, self._path.name + ".1")
+                self._file, self._size = self._folder.creator(self._path.name, buffering=0), 0
             self._file.write(text)
-            self._file.flush()
             self._size += len(text)
-        except OSError:
+        except (OSError, StoreError):
             self._file = None
 
     def close(self) -> None:

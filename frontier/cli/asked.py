@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.cli.common import RUNS, read_config, say
+from frontier.cli.common import RUNS, say
 from frontier.config import Config, Setting, config_text, load_config
 from frontier.errors import MisaskedError, StoreError
+from frontier.files import read_config
 from frontier.store import extends, last_measured, read_manifest, runs_under
 
 

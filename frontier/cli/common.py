@@ -63,20 +63,6 @@ def unread() -> bool:
     return bool(getattr(sys.stdout, "unread", False))
 
 
-def read_config(file: Path) -> str:
-    """The text of a config. MisaskedError when it is not there or is no text."""
-    from frontier.errors import MisaskedError
-
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise MisaskedError(f"there is no config {file}", f"make one with  frontier init URL > {file}") from error
-    except UnicodeDecodeError as error:
-        raise MisaskedError(f"cannot read {file}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
-    except OSError as error:
-        raise MisaskedError(f"cannot read {file}: {error.strerror or error}") from error
-
-
 def answer_prose(text: str) -> None:
     """Sentences of the answer, wrapped as its tables are laid out."""
     answer(wrapped(text, width()))
@@ -112,6 +98,22 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     return newest
 
 
+def looked_at(path: Path, settings: Sequence[str] = ()) -> "Run":
+    """The run at `path`, looked at with these settings (see `load`). What could not be checked is said, once a command,
+    and what was changed.
+    """
+    from frontier.results import load
+
+    found = load(path, settings)
+    told = click.get_current_context().meta
+    if found.unhashed and not told.get("unhashed"):
+        told["unhashed"] = True
+        say(f"{path} was made before trials had hashes: a change of its records would not be seen")
+    for _, error in found.altered:
+        say(f"warning: {error}")
+    return found
+
+
 def _empty(path: Path) -> "MeasurementError":
     """What ended the sweep of a run without a finished trial."""
     from frontier.errors import MeasurementError
@@ -129,9 +131,7 @@ def measured(path: Path, settings: Sequence[str] = (), *, told: bool = False) ->
 
     MeasurementError, with what ended its sweep, when no trial of it was finished.
     """
-    from frontier.results import load
-
-    found = load(path, settings)
+    found = looked_at(path, settings)
     if not (found.histories or found.imported):
         raise _empty(path)
     if found.unfinished and not told:

@@ -9,6 +9,7 @@ from frontier.cli.common import say
 from frontier.config import Config, load_config
 from frontier.config.yamltext import MAX_BYTES
 from frontier.errors import MisaskedError
+from frontier.files import read_config
 
 
 def consent_to_sweep(config_file: Path, config: Config) -> None:
@@ -40,8 +41,8 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
     if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
-        return {one.text for one in load_config(own.read_text(encoding="utf-8"), str(own)).effects}
-    except (OSError, UnicodeDecodeError, MisaskedError):
+        return {one.text for one in load_config(read_config(own), str(own)).effects}
+    except (OSError, MisaskedError):
         return set()
 
 

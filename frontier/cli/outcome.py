@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from frontier.analyze.compare import Comparison
 from frontier.analyze.sla import exit_code
-from frontier.cli.common import answer, answer_json, in_colour, picture_cache, say, unfinished_tree, width
+from frontier.cli.common import answer, answer_json, in_colour, looked_at, picture_cache, say, unfinished_tree, width
 from frontier.cli.planning import larger_budget
 from frontier.errors import ExitCode, MisaskedError
 from frontier.lights import lights
@@ -29,7 +29,7 @@ from frontier.present.report import (
 )
 from frontier.present.tables import points_table
 from frontier.present.wording import Provenance, limits_text
-from frontier.results import Run, load
+from frontier.results import Run
 from frontier.store import RunDirectory
 from frontier.views import check_axes, check_panels, grouped, samples_of, sheets
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[int, Sequence[Decision]]:
     """Say what the sweep found, however it ended; the exit code, and what was decided."""
-    found = load(path)
+    found = looked_at(path)
     if end == "interrupted":
         say(f"stopped; {len_trials(found)} finished trials are in {path}; go on with\n  {again}")
         return ExitCode.INTERRUPTED, ()

@@ -12,7 +12,6 @@ from frontier.cli.common import (
     in_colour,
     json_option,
     measured,
-    read_config,
     say,
     set_option,
     width,
@@ -64,7 +63,7 @@ def command(
     from frontier.present.predicted import forecast_json, forecast_table
 
     asked = _concurrencies(concurrency)
-    if source is not None and source.is_file():
+    if source is not None and source.exists() and not source.is_dir():
         if output or shapes:
             raise MisaskedError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
         found = _of_config(source, changes, efficiency, asked, settings)
@@ -83,6 +82,7 @@ def _of_config(
     source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...], settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
+    from frontier.files import read_config
     from frontier.forecast import of_config
     from frontier.units import parse_share
 

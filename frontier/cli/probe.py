@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, read_config, say, wrapped
+from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, say, wrapped
 from frontier.errors import ExitCode, MisaskedError
 
 if TYPE_CHECKING:
@@ -65,10 +65,11 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
         patience = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
         return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=patience)}
     file = Path(where)
-    if not file.is_file():
+    if file.is_dir() or not file.exists():
         raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
     from frontier.cli.consent import consent_to_reach
     from frontier.config import load_config
+    from frontier.files import read_config
     from frontier.measure.keyfile import read_key_file
 
     config = load_config(read_config(file), where)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import read_config, say
+from frontier.cli.common import say
 
 
 @click.command("serve-sim")
@@ -35,6 +35,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     from frontier.engine.server import run_server
     from frontier.engine.spec import EngineSpec
     from frontier.errors import MisaskedError
+    from frontier.files import read_config
 
     mapping: dict[str, object] = {}
     if config is not None:

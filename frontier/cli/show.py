@@ -12,6 +12,7 @@ from frontier.cli.common import (
     find_run,
     in_colour,
     json_option,
+    looked_at,
     measured,
     objectives_option,
     run_argument,
@@ -47,11 +48,10 @@ def command(
     from frontier.cli.common import read_objectives
     from frontier.present.jsonout import points_json
     from frontier.present.tables import points_table
-    from frontier.results import load
     from frontier.views import narrowed
 
     path = find_run(run)
-    found = narrowed(load(path, settings) if as_json else measured(path, settings, told=True), deployments, shapes)
+    found = narrowed(looked_at(path, settings) if as_json else measured(path, settings, told=True), deployments, shapes)
     axes = read_objectives(objectives) or found.config.objectives
     points = found.points(names=axes)
     insights = found.insights(points, axes)

@@ -14,6 +14,7 @@ from frontier.cli.common import (
     find_run,
     in_colour,
     json_option,
+    looked_at,
     measured,
     run_argument,
     set_option,
@@ -65,11 +66,10 @@ def command(
     """
     from frontier.analyze.answer import exit_code
     from frontier.present.answers import answers_json, answers_text
-    from frontier.results import load
     from frontier.views import narrowed
 
     path = find_run(run)
-    found = load(path, settings) if as_json else measured(path, settings, told=True)
+    found = looked_at(path, settings) if as_json else measured(path, settings, told=True)
     found = narrowed(found, deployments, shapes)
     answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if as_json:

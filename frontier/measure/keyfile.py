@@ -1,10 +1,10 @@
 """A key in a file: read only where nobody else could have read or written it."""
 
-import os
 import stat
 from pathlib import Path
 
 from frontier.errors import MisaskedError
+from frontier.files import read_regular
 from frontier.redaction import looks_like_a_key, looks_random
 
 _LONGEST = 8192
@@ -13,14 +13,11 @@ _LONGEST = 8192
 def read_key_file(path: Path) -> str:
     """The key a file holds: one line. MisaskedError when it is not there, others may read it, or it is no key."""
     try:
-        with path.open("rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                raise MisaskedError(f"the key file {path} is not a file")
-            if about.st_mode & 0o077:
-                loose = f"others may read or write it (mode {stat.S_IMODE(about.st_mode):04o})"
-                raise MisaskedError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
-            text = file.read(_LONGEST + 1).decode()
+        data, about = read_regular(path, _LONGEST + 1)
+        if about.st_mode & 0o077:
+            loose = f"others may read or write it (mode {stat.S_IMODE(about.st_mode):04o})"
+            raise MisaskedError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
+        text = data.decode()
     except FileNotFoundError as error:
         # A name that is no file's may be the key itself.
         named = "that api_key_file names" if looks_random(path.name) or looks_like_a_key(path.name) else str(path)

@@ -8,16 +8,19 @@ user and not in the run: a run may come from a stranger, and what it holds must 
 import functools
 import hashlib
 import os
+import re
 import sys
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
 from frontier.files import write_output, write_whole
-from frontier.present.drawn import Picture, Theme
+from frontier.present.drawn import FORMATS, Picture, Theme
 
 MOST = 40
 """Files kept; the oldest go first."""
+_NAME = re.compile(rf"[0-9a-f]{{64}}\.(?:{'|'.join(FORMATS)})(?:\.\d+\.tmp)?")
+"""What is kept here is called so. The directory is the user's to name, and may hold other things."""
 
 
 def save(
@@ -69,8 +72,8 @@ def _keep(kept: Path, data: bytes) -> None:
         if not _own(kept.parent):
             return
         write_whole(kept, hashlib.sha256(data).digest() + data)
-        by_age = sorted(kept.parent.iterdir(), key=lambda file: file.stat().st_mtime)
-        for file in by_age[:-MOST]:
+        ours = [file for file in kept.parent.iterdir() if _NAME.fullmatch(file.name)]
+        for file in sorted(ours, key=lambda file: file.lstat().st_mtime)[:-MOST]:
             file.unlink(missing_ok=True)
 
 

@@ -15,7 +15,8 @@ from frontier.memory import require_spare
 from frontier.model import Measurement, Record, Shape, Trial
 from frontier.plan import Plan
 from frontier.present.progress import Progress
-from frontier.results import History, Setting, load_sample
+from frontier.results import History, Setting
+from frontier.samplefile import load_sample
 from frontier.store import RunDirectory
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.losses import LIVES, Losses, Witness

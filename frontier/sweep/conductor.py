@@ -19,7 +19,8 @@ from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Shape, Trial
 from frontier.plan import Plan, in_turn, make_trial
 from frontier.present.progress import Progress
-from frontier.results import History, Setting, load_sample
+from frontier.results import History, Setting
+from frontier.samplefile import load_sample
 from frontier.store import RunDirectory
 from frontier.sweep.attempts import Attempts, Step
 from frontier.sweep.launch import LAST_LINES

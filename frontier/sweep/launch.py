@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
-from frontier.errors import AnotherServerError, MeasurementError
+from frontier.errors import AnotherServerError, MeasurementError, StoreError
+from frontier.folder import beside
 from frontier.redaction import Secrets
 from frontier.sweep.waiting import sleep_or_stop, unless_stopped
 from frontier.units import format_elapsed
@@ -122,7 +123,9 @@ class Launched:
             "secrets": sorted(self._secrets.values),
             "whole": sorted(self._secrets.whole),
         }
-        self.log.parent.mkdir(exist_ok=True)
+        logs = beside(self.log)
+        logs.make()
+        logs.appender(self.log.name).close()  # what cannot be written to is said here: the warden can tell nobody
         # A session of its own: Ctrl-C in the terminal is ours to answer.
         self._warden = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "frontier.warden",
@@ -195,9 +198,9 @@ def _listens(host: str, port: int) -> bool:
 def last_lines(log: Path) -> list[str]:
     """The end of a log, for a message: it is cleaned already, and cut here."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 4_000))
-            said = file.read().decode(errors="replace").splitlines()
-    except OSError:
+        with beside(log).reader(log.name) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 4_000))
+            said = file.read(4_000).decode(errors="replace").splitlines()
+    except (OSError, StoreError):
         return []
     return [line[:200] for line in said if line.strip()][-_LAST_LINES:]

@@ -8,6 +8,7 @@ from pathlib import Path
 from frontier.backend import HttpBackend
 from frontier.config import load_config
 from frontier.errors import MeasurementError
+from frontier.files import read_config
 from frontier.measure.runner import run as run_loop
 from frontier.model import Flag, Trial
 from frontier.plan import make_plan
@@ -34,7 +35,7 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
     MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
     """
-    text = Path(config_file).read_text(encoding="utf-8")
+    text = read_config(Path(config_file))
     config = load_config(text, str(config_file))
     with RunDirectory.open_for_sweep(
         Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}

@@ -1,12 +1,13 @@
 """The servers of a sweep: checked before the first trial, waited for when lost, never mixed with another."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from frontier.backend import Backend, Facts
 from frontier.config import DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError
+from frontier.journal import server_words, servers
 from frontier.present.progress import Progress
 from frontier.store import RunDirectory
 from frontier.sweep.launch import Launched
@@ -83,7 +84,8 @@ class Servers:
     async def prepare(self, deployment: DeploymentConfig) -> None:
         """Check that it can be measured. AnotherServerError when it is not the one the run was begun with."""
         facts = await self.backend.prepare(deployment)
-        before, now = self._identities().get(deployment.name), f"{facts.model} on {facts.identity}"
+        before = servers(self.run.journal_lines()).get(deployment.name)
+        now = server_words(facts.model, facts.identity)
         if before is not None and before != now and self.done:
             raise AnotherServerError(
                 f"another server answers at {facts.endpoint}: {before} when the run was begun, {now} now",
@@ -93,11 +95,6 @@ class Servers:
         self.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
         for note in facts.notes:
             self.progress.note(note)
-
-    def _identities(self) -> Mapping[str, str]:
-        """The model and server each deployment was begun with, from the journal."""
-        lines = [line for line in self.run.journal_lines() if line["event"] == "server"]
-        return {line["deployment"]: f"{line['model']} on {line['identity']}" for line in reversed(lines)}
 
     async def back(self, deployment: DeploymentConfig) -> bool:
         """Wait, bounded, for a lost server to answer again. When it does not, its deployment is given up."""

@@ -159,7 +159,7 @@ def test_a_damaged_run_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -
     file = here / "r" / "imported.jsonl"
     file.write_bytes(file.read_bytes()[:-40])
     assert 2 == run(["show", "r"])
-    assert "an imported point cannot be read" in capsys.readouterr().err
+    assert "imported.jsonl does not match its hash" in capsys.readouterr().err
     assert RunDirectory.read(here / "r").manifest["imported"]["sources"]
 
 

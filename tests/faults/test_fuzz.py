@@ -3,6 +3,7 @@
 Bounded by default; `-m slow` looks much longer.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -20,15 +21,17 @@ from frontier.analyze.window import sample
 from frontier.codec import decode_measurement, decode_record, encode_record
 from frontier.config import load_config
 from frontier.errors import ConfigError, MisaskedError, StoreError
+from frontier.importing import import_files
 from frontier.measure.client import Exchange
 from frontier.measure.dialects import DIALECTS, message_of
 from frontier.measure.evidence import parse_metrics
 from frontier.measure.reading import Reading, error_message, read_all, retry_after, to_record
 from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
-from frontier.model import Outcome
+from frontier.model import Limit, Outcome
 from frontier.results import load
 from frontier.samplefile import unpack
 from frontier.store import RunDirectory
+from frontier.trialfile import sealed
 from frontier.units import MOST
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -296,11 +299,12 @@ def damages(many: int, *marks: pytest.MarkDecorator) -> Any:
 
 
 @pytest.mark.parametrize("many", [damages(10), damages(1500, pytest.mark.slow, pytest.mark.timeout(1200))])
-def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path) -> None:
+def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path, imported_run: Path) -> None:
     """One byte string put somewhere, or an end cut off, in any of the run's files; then everything is asked of it."""
     files = [run / "manifest.json", run / "journal.jsonl", run / "config.yaml"]
     files += sorted((run / "trials").iterdir())[:2] + sorted((run / "evidence").iterdir())[:2]
     files += sorted((run / "derived" / "samples").iterdir())[:2]
+    files += [imported_run / "imported.jsonl", imported_run / "evidence" / "imported.json"]
 
     @settings(max_examples=many, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
     @given(
@@ -312,13 +316,96 @@ def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, 
         try:
             damage(file, at, how, filler)
             try:
-                found = load(run)
+                found = load(imported_run if imported_run in file.parents else run)
                 found.points()
                 found.solve()
             except (StoreError, ConfigError, MisaskedError) as error:  # a cut config may have lost its SLA
                 assert str(error)  # noqa: PT017
         finally:
             file.write_bytes(whole)
+
+    once()
+
+
+@pytest.fixture(scope="module")
+def imported_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("fuzz-import")
+    (here / "t.csv").write_text(
+        "concurrency,request_throughput,output_throughput,p99_ttft_ms\n1,2.5,300,40\n4,9,1100,55\n"
+    )
+    import_files([here / "t.csv"], here / "run", deployment="a", shape="256/64")
+    return here / "run"
+
+
+EDGES = st.sampled_from(
+    [1e308, -1e308, 1e300, 5e-324, -0.0, 0, -1, 2**53, 2**63, -(2**63), 2**64 - 1, True, None, "1", "", [], {}, 1e16]
+)
+
+
+def numbers(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of the numbers in a tree."""
+    if isinstance(tree, dict | list):
+        items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+        return [place for key, value in items for place in numbers(value, (*path, key))]
+    return [path] if isinstance(tree, int | float) and not isinstance(tree, bool) else []
+
+
+def put(tree: Any, path: tuple[Any, ...], value: object) -> None:
+    for key in path[:-1]:
+        tree = tree[key]
+    tree[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        pytest.param(n, marks=[*marks, pytest.mark.fault("a stored number at the edge of what a float holds", times=n)])
+        for n, marks in ((25, ()), (500, (pytest.mark.slow, pytest.mark.timeout(1200))))
+    ],
+)
+def test_numbers_at_the_edges_with_every_hash_in_place_are_read_or_refused(
+    many: int, run: Path, imported_run: Path
+) -> None:
+    """A stranger's run: evidence, a record or an aggregate has a number that no sweep writes, and its hashes agree."""
+    key = "default-256x32-c0004-grid-r1"
+    evidence, trial = run / "evidence" / f"{key}.json", run / "trials" / f"{key}.jsonl"
+    aggregates, digest = imported_run / "imported.jsonl", imported_run / "evidence" / "imported.json"
+    whole = {file: file.read_bytes() for file in (evidence, trial, aggregates, digest)}
+
+    def changed_line(file: Path, at: int, which: int, edge: object) -> bytes:
+        lines = whole[file].splitlines()
+        tree = orjson.loads(lines[which % len(lines)])
+        places = numbers(tree)
+        put(tree, places[at % len(places)], edge)
+        lines[which % len(lines)] = orjson.dumps(tree)
+        return b"\n".join(lines) + b"\n"
+
+    @settings(max_examples=many, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @given(st.sampled_from(["evidence", "record", "aggregate"]), st.integers(0, 10**4), st.integers(0, 10**4), EDGES)
+    def once(what: str, at: int, which: int, edge: object) -> None:
+        tree = orjson.loads(whole[evidence])
+        del tree["digest"]
+        try:
+            if what == "aggregate":
+                aggregates.write_bytes(changed_line(aggregates, at, which, edge))
+                digest.write_bytes(sealed({"sha256": hashlib.sha256(aggregates.read_bytes()).hexdigest()}))
+            elif what == "record":
+                trial.write_bytes(changed_line(trial, at, which, edge))
+                sha256 = hashlib.sha256(trial.read_bytes()).hexdigest()
+                evidence.write_bytes(sealed(tree | {"bytes": trial.stat().st_size, "sha256": sha256}))
+            else:
+                places = numbers(tree)
+                put(tree, places[at % len(places)], edge)
+                evidence.write_bytes(sealed(tree))
+            try:
+                found = load(imported_run if what == "aggregate" else run)
+                found.points()
+                found.solve([Limit("p99_ttft", 0.05)], point_estimates=True)
+            except (StoreError, MisaskedError) as error:
+                assert str(error)  # noqa: PT017
+        finally:
+            for file, data in whole.items():
+                file.write_bytes(data)
 
     once()
 
@@ -334,7 +421,9 @@ def test_records_of_the_wrong_type_are_refused_with_the_file_named(tmp_path: Pat
     whole = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(orjson.dumps(line) + b"\n" + b"".join(whole[1:]))
     evidence = orjson.loads(opened.evidence_file(key).read_bytes())
-    opened.evidence_file(key).write_bytes(orjson.dumps(evidence | {"bytes": file.stat().st_size}))
+    evidence |= {"bytes": file.stat().st_size, "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    del evidence["digest"]
+    opened.evidence_file(key).write_bytes(sealed(evidence))
     with pytest.raises(StoreError, match="cannot be read") as caught:
         load(path)
     assert str(file) in str(caught.value)

@@ -16,7 +16,8 @@ MODULES = (
     "tests.test_deployments", "tests.faults.test_kills", "tests.test_interrupt",
     "tests.test_lock", "tests.faults.test_our_own_machine", "tests.faults.test_fuzz",
     "tests.faults.test_foreign_files", "tests.test_consent", "tests.faults.test_environment",
-    "tests.faults.test_numbers",
+    "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.test_altered",
+    "tests.test_store",
 )  # fmt: skip
 
 

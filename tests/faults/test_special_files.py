@@ -1,0 +1,339 @@
+"""A stranger's run directory: links to the user's files, FIFOs, sockets and devices where files should be, too large
+files. Each is refused with its place named; nothing is waited for, written through or emptied.
+
+And files that the user names: links will do there, but nothing may hang or fill the memory.
+"""
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from frontier import files
+from frontier.errors import MisaskedError, StoreError
+from frontier.files import read_config, write_output
+from frontier.folder import NotPlainError
+from frontier.importing import read_files
+from frontier.measure.keyfile import read_key_file
+from frontier.measure.prompts import read_prompts
+from frontier.present.kept import MOST, _keep
+from frontier.results import load
+from frontier.store import RunDirectory, read_manifest
+from frontier.sweep.launch import last_lines
+from frontier.warden import Log
+from tests.commands import frontier
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+TEXT = (
+    config_text(ENGINES["smooth"], requests=20).replace("repeats: 3", "repeats: 1").replace("2, 4, 8, 16, 32, 64", "2")
+)
+KEY = "default-256x32-c0001-grid-r1"
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "UNOPENED", 0.1)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("special") / "run"
+    sweep_in_virtual_time(path, TEXT)
+    load(path)
+    return path
+
+
+@pytest.fixture
+def run(swept: Path, tmp_path: Path) -> Path:
+    """A run of a stranger's; a second one lies beside it, for links to lead to what reads well."""
+    shutil.copytree(swept, tmp_path / "theirs" / "run")
+    shutil.copytree(swept, tmp_path / "mine" / "run")
+    return tmp_path / "theirs" / "run"
+
+
+def link(place: Path, mine: Path) -> None:
+    place.symlink_to(mine)
+
+
+def endless(place: Path, _: Path) -> None:
+    place.symlink_to("/dev/zero")
+
+
+def fifo(place: Path, _: Path) -> None:
+    os.mkfifo(place)
+
+
+def unix_socket(place: Path, _: Path) -> None:
+    here = Path.cwd()
+    os.chdir(place.parent)  # the name of a socket may have about a hundred characters
+    try:
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(place.name)
+    finally:
+        os.chdir(here)
+
+
+def nowhere(place: Path, _: Path) -> None:
+    place.symlink_to("nothing is here")
+
+
+def itself(place: Path, _: Path) -> None:
+    place.symlink_to(place.name)
+
+
+KINDS = (link, endless, fifo, unix_socket, nowhere, itself)
+
+
+def look(run: Path) -> None:
+    load(run).points()
+
+
+def resume(run: Path) -> None:
+    sweep_in_virtual_time(run, TEXT)
+
+
+def verify(run: Path) -> None:
+    RunDirectory.open_to_verify(run).close()
+
+
+def status(run: Path) -> None:
+    said = frontier("status", run, cwd=run.parent, here=True)
+    assert said.code in (0, 2), said.err
+    if said.code:
+        raise StoreError(said.err)
+
+
+def draw(run: Path) -> None:
+    said = frontier("plot", run, cwd=run.parent)
+    assert said.code in (0, 2), said.err
+    if said.code:
+        raise StoreError(said.err)
+
+
+FILES = {
+    "manifest.json": (look, resume, verify, status),
+    "config.yaml": (look, resume, status),
+    "journal.jsonl": (look, resume, status),
+    "lock": (resume, verify),
+    f"trials/{KEY}.jsonl": (look, resume),
+    f"evidence/{KEY}.json": (look, resume, status),
+    f"derived/samples/{KEY}.sample": (look, resume),
+    "imported.jsonl": (look,),
+    "trials": (look, resume, status),
+    "evidence": (look, resume, status),
+    "derived": (look, resume, draw),
+    "derived/samples": (look, resume),
+    "verify": (resume, verify),
+    "verify/trials": (resume, verify),
+    "verify/evidence": (resume, verify),
+}
+CASES = [(place, act) for place, acts in FILES.items() for act in acts]
+
+
+def contents(root: Path) -> dict[str, bytes | None]:
+    return {str(p.relative_to(root)): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+@pytest.mark.fault("a link, FIFO, socket or device in a run directory", times=len(KINDS))
+@pytest.mark.parametrize(("place", "act"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_what_is_no_file_is_refused_by_name_and_nothing_is_touched_through_it(
+    place: str, act: Callable[[Path], None], run: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine" / "run"
+    for name in ("verify/trials", "verify/evidence"):
+        (mine / name).mkdir(parents=True)
+    (mine / "imported.jsonl").touch()
+    before = contents(mine)
+    for kind in KINDS:
+        there = run / place
+        shutil.rmtree(there) if there.is_dir() else there.unlink(missing_ok=True)
+        there.parent.mkdir(exist_ok=True)
+        kind(there, mine / place)
+        with pytest.raises(StoreError) as caught:
+            act(run)
+        assert place in str(caught.value), kind
+        assert contents(mine) == before, kind
+        there.unlink()
+        shutil.rmtree(run)
+        shutil.copytree(mine, run)
+
+
+@pytest.mark.fault("a hard link to a file of the user's in a run directory")
+@pytest.mark.parametrize("name", ["lock", "journal.jsonl", "logs/vllm.log"])
+def test_what_is_written_to_in_place_may_have_no_other_name(name: str, run: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    (run / "logs").mkdir()
+    (run / name).unlink(missing_ok=True)
+    (run / name).hardlink_to(precious)
+    if name.startswith("logs"):
+        log = Log(run / name)
+        log.write("said")
+        log.close()
+    else:
+        with pytest.raises(NotPlainError, match="hard link"):
+            resume(run)
+    assert precious.read_text() == "mine\n"
+
+
+@pytest.mark.fault("a link, FIFO, socket or device in a run directory", times=4)
+@pytest.mark.parametrize("kind", [link, endless, fifo, nowhere])
+def test_a_log_is_written_through_no_link(kind: Callable[[Path, Path], None], run: Path, tmp_path: Path) -> None:
+    """Neither through its own name nor its directory's, nor when it is turned over."""
+    precious = tmp_path / "precious"
+    precious.write_text("mine\n")
+    (run / "logs").mkdir()
+    kind(run / "logs" / "a.log", precious)
+    kind(run / "logs" / "b.log.1", precious)
+    for name in ("a.log", "b.log"):
+        log = Log(run / "logs" / name, limit=100)
+        for _ in range(20):
+            log.write("a line of a server")
+        log.close()
+        assert set(last_lines(run / "logs" / name)) == (set() if name == "a.log" else {"a line of a server"})
+    (tmp_path / "elsewhere").mkdir()
+    (run / "logs2").symlink_to(tmp_path / "elsewhere")
+    Log(run / "logs2" / "a.log").close()
+    assert precious.read_text() == "mine\n"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_the_run_itself_may_be_reached_by_a_link_of_the_users(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to(run)
+    (tmp_path / "dir").symlink_to(run.parent)
+    for path in (tmp_path / "latest", tmp_path / "dir" / "run"):
+        look(path)
+        resume(path)
+        verify(path)
+        assert frontier("show", path, cwd=tmp_path).code == 0
+
+
+@pytest.mark.fault("a file of a run that is too large to be one")
+@pytest.mark.parametrize("name", ["manifest.json", "config.yaml", "journal.jsonl", f"evidence/{KEY}.json"])
+def test_a_file_without_end_is_refused_before_it_is_read(name: str, run: Path) -> None:
+    os.truncate(run / name, 2**40)
+    with pytest.raises(StoreError, match="1,099,511,627,776 bytes") as caught:
+        look(run)
+    assert name in str(caught.value)
+
+
+@pytest.mark.fault("a file of a run that is too large to be one")
+def test_records_without_end_are_not_read(run: Path) -> None:
+    os.truncate(run / "trials" / f"{KEY}.jsonl", 2**40)
+    found = load(run)
+    assert [trial.key for trial, _ in found.altered] == [KEY]
+    assert not found.points()[0].valid
+
+
+def test_a_lock_that_is_a_file_of_the_users_is_not_emptied(run: Path) -> None:
+    (run / "lock").write_text("combination: 12-34-56")
+    with pytest.raises(StoreError, match="not a lock that frontier wrote"):
+        resume(run)
+    assert (run / "lock").read_text() == "combination: 12-34-56"
+
+
+# --- files the user names
+
+
+def opened(file: Path) -> str:
+    return read_config(file)
+
+
+def imported(file: Path) -> str:
+    return str(read_files([file]))
+
+
+def key(file: Path) -> str:
+    return read_key_file(file)
+
+
+def prompts(file: Path) -> str:
+    return str(read_prompts(file))
+
+
+@pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=5)
+@pytest.mark.parametrize("read", [opened, imported, key, prompts])
+def test_a_named_file_that_is_none_is_a_mistake_and_no_wait(read: Callable[[Path], str], tmp_path: Path) -> None:
+    sparse = tmp_path / "sparse"
+    sparse.touch(mode=0o600)
+    os.truncate(sparse, 2**40)
+    fifo(tmp_path / "fifo", sparse)
+    unix_socket(tmp_path / "socket", sparse)
+    link(tmp_path / "link to a fifo", tmp_path / "fifo")
+    for file in (sparse, tmp_path / "fifo", tmp_path / "socket", tmp_path / "link to a fifo", Path("/dev/zero")):
+        with pytest.raises(MisaskedError) as caught:
+            read(file)
+        assert str(file) in str(caught.value)
+
+
+COMMANDS = (
+    ("sweep", "--dry-run"), ("predict",), ("probe",), ("serve-sim",), ("import", "-o", "run")
+)  # fmt: skip
+
+
+@pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=2)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_every_command_that_reads_a_file_ends_when_it_is_none(command: tuple[str, ...], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for file in ("fifo", "/dev/zero"):
+        said = frontier(command[0], file, *command[1:], cwd=tmp_path, here=True)
+        assert said.code == 2, said.err
+        assert file in said.err
+
+
+def test_a_config_may_be_a_link_or_come_through_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(TEXT)
+    (tmp_path / "link.yaml").symlink_to("sweep.yaml")
+    assert frontier("sweep", "link.yaml", "--dry-run", cwd=tmp_path).code == 0
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        time.sleep(0.2)  # longer than a pipe that nobody has opened is waited for
+        os.write(writing, TEXT[:50].encode())
+        time.sleep(0.2)
+        os.write(writing, TEXT[50:].encode())
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    said = frontier("sweep", f"/dev/fd/{reading}", "--dry-run", "--json", cwd=tmp_path)
+    thread.join()
+    os.close(reading)
+    assert said.code == 0, said.err
+
+
+def test_an_output_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.html")
+    for path in (tmp_path / "fifo.html", Path("/dev/null")):
+        with pytest.raises(MisaskedError, match="not a file to write to"):
+            write_output(path, b"x")
+        assert not path.is_file()
+
+
+def test_the_picture_cache_removes_only_pictures_it_kept(tmp_path: Path) -> None:
+    """The user names its directory, and may name one that holds other things."""
+    cache = tmp_path / "pictures"
+    cache.mkdir(mode=0o700)
+    for i in range(MOST + 5):
+        (cache / f"holiday-{i}.png").write_text("mine")
+    for i in range(MOST + 5):
+        _keep(cache / f"{i:064x}.png", b"drawn")
+    names = [p.name for p in cache.iterdir()]
+    assert sum(name.startswith("holiday") for name in names) == MOST + 5
+    assert sum(not name.startswith("holiday") for name in names) == MOST
+
+
+def test_a_manifest_that_is_no_file_says_so_and_not_that_there_is_no_run(run: Path) -> None:
+    (run / "manifest.json").unlink()
+    os.mkfifo(run / "manifest.json")
+    with pytest.raises(NotPlainError, match="is a FIFO and not a regular file"):
+        read_manifest(run)
+    with suppress(StoreError):
+        RunDirectory.read(run.parent)
