@@ -25,6 +25,9 @@ from frontier.model import Outcome, Record, Shape
 from frontier.units import format_seconds
 
 _TRIES, _TRY_EVERY = 3, 3.0
+_COUNTS = 3
+"""Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
+_NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
 """What a server answers, or a gateway before it, that is not able to just now."""
@@ -100,14 +103,15 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
     async with Client(found.target) as client, swept(client):
 
         async def count(content: Content) -> int:
-            record, exchange = await ask_patiently(client, found.target, content, 1)
-            if record.outcome is not Outcome.OK or record.prompt_tokens is None:
-                said = record.error or "no usage in the answer"
-                raise MeasurementError(
-                    f"a prompt could not be counted: {said}", way_out(record, wait := retry_after(exchange)),
-                    retry_after=wait,
-                )  # fmt: skip
-            return record.prompt_tokens
+            for _ in range(_COUNTS):
+                record, exchange = await ask_patiently(client, found.target, content, 1)
+                if record.outcome is not Outcome.OK:
+                    wait = retry_after(exchange)
+                    what = f"a prompt could not be counted: {record.error}"
+                    raise MeasurementError(what, way_out(record, wait), retry_after=wait)
+                if record.prompt_tokens is not None:
+                    return record.prompt_tokens
+            raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
         return await calibrate_words(count, max(lengths))
 
@@ -263,8 +267,7 @@ class _Flight:
     def _judge(self, record: Record) -> bool:
         if record.completion_tokens is None or record.prompt_tokens is None:
             raise MeasurementError(
-                "the server reports no token counts (usage) in its stream, so throughput cannot be measured",
-                "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect",
+                "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
             )
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL

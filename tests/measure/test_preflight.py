@@ -309,6 +309,23 @@ def test_a_prompt_that_cannot_be_counted_is_told_with_a_way_out(server: Hostile,
     assert way_out in (caught.value.way_out or "")
 
 
+@pytest.mark.parametrize(("every", "counted"), [(2, True), (10**9, False)])
+def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Hostile, every: int, counted: bool) -> None:
+    class Forgetful(Engine):
+        async def complete(self, call: Call, api: str) -> None:
+            self.usage = self.served < 2 or self.served % every == 0
+            await super().complete(call, api)
+
+    engine = Forgetful(f"forgetful{every}", takes_ids=False, ttft=0.0, itl=0.0)
+    engine.install()
+    found = asyncio.run(preflight(Target(server.url(engine.name))))
+    if counted:
+        assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
+    else:
+        with pytest.raises(MeasurementError, match="no usage in 3 answers"):
+            asyncio.run(calibrate(found, [64]))
+
+
 def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
     only_completions("p_silent", "slow_first_byte")
     error = refusal(Target(server.url("p_silent"), timeouts=Timeouts(1.0, 0.3, 5.0, 5.0)))
