@@ -14,7 +14,7 @@ from typing import Any
 MODULES = (
     "tests.faults.test_the_servers_night", "tests.test_nights", "tests.faults.test_security", "tests.test_deployments",
     "tests.faults.test_kills", "tests.test_interrupt", "tests.test_lock", "tests.faults.test_our_own_machine",
-    "tests.faults.test_fuzz",
+    "tests.faults.test_fuzz", "tests.test_standing",
 )  # fmt: skip
 
 
