@@ -157,8 +157,9 @@ def _hint(name: str) -> str:
             if _STATISTIC.fullmatch(close):
                 return f"did you mean {close!r}?"
             return _percentiles(quantity)
-    if found := re.fullmatch(rf"(?:(?:max|min|std)_)?({_QUANTITY})(?:_m?s)?", plain):
-        return _percentiles(found[1])
+    if found := re.fullmatch(rf"((?:max|min|std)_)?({_QUANTITY})(?:_m?s)?", plain):
+        usual = f"p50_{found[2]}" if found[2] == "interactivity" else f"p99_{found[2]}"
+        return _percentiles(found[2]) if found[1] else f"did you mean {usual!r}?"
     if re.fullmatch(r"p\d+(\.\d+)?|mean", plain):
         return f"of what? {plain}_ttft, {plain}_tpot, {plain}_itl or {plain}_e2e"
     turned = re.sub(rf"^({_QUANTITY})_(mean|p\d+(?:\.\d+)?)$", r"\2_\1", plain)

@@ -8,9 +8,9 @@ import pty
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import pytest
@@ -430,15 +430,21 @@ def on_a_terminal(columns: int, *arguments: str, cwd: Path) -> str:
     """What `frontier ARGUMENTS` writes on a terminal of so many columns, without colour."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"NO_COLOR": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "frontier", *arguments], cwd=cwd, env=environ, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # how a terminal ends
-        while part := os.read(ours, 65536):
-            shown += part
+    shown: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while part := os.read(ours, 65536):
+                shown.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(theirs, "w") as terminal, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        patch.setattr(sys, "stdout", terminal)
+        patch.setattr(sys, "stderr", terminal)
+        patch.chdir(cwd)
+        assert run(list(arguments)) in (0, 3, 4)
+    reader.join(30)
     os.close(ours)
-    assert process.wait(60) in (0, 3, 4)
-    return shown.decode().replace("\r\n", "\n")
+    return b"".join(shown).decode().replace("\r\n", "\n")

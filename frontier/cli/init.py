@@ -20,7 +20,7 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
     \b
     Examples:
       frontier init http://localhost:8000/v1 > sweep.yaml
-      frontier init https://gateway.example/v1 --api-key-env GATEWAY_KEY > sweep.yaml
+      frontier init https://gate.example/v1 --api-key-env GATE_KEY > sweep.yaml
       frontier init simulator > sim.yaml
     """
     from frontier.cli.probe import read_key

@@ -17,7 +17,7 @@ MODULES = (
     "tests.test_lock", "tests.faults.test_our_own_machine", "tests.faults.test_fuzz",
     "tests.faults.test_foreign_files", "tests.test_consent", "tests.faults.test_environment",
     "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.test_altered",
-    "tests.test_store",
+    "tests.test_store", "tests.test_standing",
 )  # fmt: skip
 
 
