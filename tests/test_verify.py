@@ -175,7 +175,7 @@ def test_what_cannot_be_checked_says_why(
     assert "there is no operating point to verify" in capsys.readouterr().err
     for load in ("0%", "x", "2000%"):
         assert 2 == cli(["verify", str(swept), "--load", load])
-        assert "is not a share of a rate" in capsys.readouterr().err
+        assert "is not a share of the rate between 1% and 1000%" in capsys.readouterr().err
 
 
 @pytest.mark.slow

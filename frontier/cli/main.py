@@ -5,6 +5,7 @@ import errno
 import importlib
 import io
 import keyword
+import logging
 import os
 import re
 import sys
@@ -202,12 +203,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _mend_environment(environ: MutableMapping[str, str]) -> None:
-    """Forget a size of the terminal that is none, on which libraries stumble."""
+    """Forget numbers that are none, on which libraries stumble, and what matplotlib says where it finds no home."""
     from frontier.units import whole_number
 
-    for name in ("COLUMNS", "LINES"):
-        if whole_number(environ.get(name, "1"), 1, 10_000) is None:
+    for name, most in (("COLUMNS", 10_000), ("LINES", 10_000), ("SOURCE_DATE_EPOCH", 10**11)):
+        if whole_number(environ.get(name, "1"), 1, most) is None:
             del environ[name]
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 
 def main() -> NoReturn:

@@ -69,7 +69,8 @@ class Lasting(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """As any text stream's; never an OSError."""
-        data = self._encoder.encode(text)
+        # click writes a shell's completions as bytes where a text stream has none below it.
+        data = bytes(text) if isinstance(text, bytes) and text else self._encoder.encode(text)
         if not self.unread and self.lost is None:
             try:
                 self._put(data)

@@ -163,12 +163,23 @@ def test_a_terminal_of_no_size_is_laid_out_for_all_the_same(size: str, monkeypat
 
 
 @pytest.mark.fault(ODD)
+@pytest.mark.parametrize("moment", ["abc", "", "-1", "1e9", "1" + "0" * 30])
+def test_a_build_s_date_that_is_none_is_forgotten(moment: str) -> None:
+    """numpy and matplotlib read it, and fail."""
+    environ = {"SOURCE_DATE_EPOCH": moment}
+    _mend_environment(environ)
+    assert {} == environ
+    _mend_environment(right := {"SOURCE_DATE_EPOCH": "1700000000"})
+    assert {"SOURCE_DATE_EPOCH": "1700000000"} == right
+
+
+@pytest.mark.fault(ODD)
 @pytest.mark.parametrize(
     "environ",
     [{"COLUMNS": "²", "LINES": "abc"}, {"TERM": "garbage", "FORCE_COLOR": "x", "TZ": "garbage"},
      {"PYTHONOPTIMIZE": "2"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
      {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "MPLCONFIGDIR": "/proc/none", "MPLBACKEND": "garbage"},
-     {"TMPDIR": "/none", "SOURCE_DATE_EPOCH": "abc", "HTTP_PROXY": "::", "NO_PROXY": "[", "SSL_CERT_FILE": "/none"}],
+     {"SOURCE_DATE_EPOCH": "abc", "TMPDIR": "/none", "HTTP_PROXY": "::", "NO_PROXY": "[", "SSL_CERT_FILE": "/none"}],
     ids=lambda environ: next(iter(environ)),
 )  # fmt: skip
 def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path: Path, shown: str) -> None:
