@@ -58,11 +58,11 @@ def decode_record(line: bytes, file: Path | None = None) -> Record:
         fields = orjson.loads(line)
         fields["outcome"] = Outcome(fields["outcome"])
         fields["gaps"] = tuple(fields.get("gaps", ()))
-        for name in _NUMBERS & fields.keys():
-            if (value := fields[name]) is not None and not -_LONGEST <= value <= _LONGEST:
-                raise ValueError(f"{name} is larger than any that is measured")
-        if not abs(sum(fields["gaps"])) <= _LONGEST:
-            raise ValueError("its gaps are longer than any that are measured")
+        numbers = [value for name, value in fields.items() if name in _NUMBERS and value is not None]
+        if not (
+            -_LONGEST <= min(numbers) and max(numbers) <= _LONGEST and -_LONGEST <= sum(fields["gaps"]) <= _LONGEST
+        ):
+            raise ValueError("a number is larger than any that is measured")
         return Record(**fields)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         where = f" of {file}" if file is not None else ""
