@@ -446,4 +446,4 @@ def _setting_of(what: Trial | Point) -> tuple[str, Shape, int]:
 
 
 def _altered(error: AlteredError) -> Flag:
-    return Flag("records_changed", f"trial {error.trial}", "as it was written down", error.way_out or "")
+    return Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.way_out or "")

@@ -1,0 +1,74 @@
+"""Runs that an earlier version made say after every change what they said then."""
+
+import json
+import math
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import frontier
+
+DATA = Path(__file__).parent / "data" / "runs"
+THEN: dict[str, Any] = json.loads((DATA / "runs-0.1.0.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(DATA / "runs-0.1.0.tar.gz") as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+def answer(runs: Path, command: str) -> tuple[int, Any]:
+    said = frontier(*command.split(), "--json", cwd=runs, here=True)
+    assert said.err.count("was made before trials had hashes") == 1, "once a command"
+    return said.code, json.loads(said.out)
+
+
+def agrees(then: Any, now: Any, where: str = "") -> None:
+    """All that was said then is said now; numbers to nine digits, as other builds of numpy add up in another order."""
+    if isinstance(then, dict):
+        assert set(then) <= set(now), where
+        for name, value in then.items():
+            agrees(value, now[name], f"{where}.{name}")
+    elif isinstance(then, list):
+        assert len(then) == len(now), where
+        for i, (one, other) in enumerate(zip(then, now, strict=True)):
+            agrees(one, other, f"{where}[{i}]")
+    elif isinstance(then, float):
+        assert math.isclose(then, now, rel_tol=1e-9), (where, then, now)
+    else:
+        assert then == now, where
+
+
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_its_points_are_the_same(runs: Path, run: str) -> None:
+    code, said = answer(runs, f"show {run}")
+    points = [point | {"flags": sorted(flag["name"] for flag in point["flags"])} for point in said["points"]]
+    assert code == 0
+    agrees(THEN[f"show {run}"], points)
+
+
+def test_its_decisions_are_the_same(runs: Path) -> None:
+    code, said = answer(runs, "solve before")
+    assert code == 0
+    agrees(THEN["solve before"], said["shapes"])
+
+
+def test_a_comparison_of_two_is_the_same(runs: Path) -> None:
+    code, said = answer(runs, "compare before after")
+    assert code == 0
+    agrees(THEN["compare before after"], said)
+
+
+def test_its_picture_shows_the_same_decisions(runs: Path) -> None:
+    said = frontier("plot", "before", "-o", "before.svg", cwd=runs, here=True)
+    assert said.code == 0
+    described = re.search(r"<dc:description>(.*?)</dc:description>", (runs / "before.svg").read_text(), re.DOTALL)
+    assert described is not None
+    assert "Both workloads keep p90 TTFT ≤ 40 ms and p90 TPOT ≤ 7 ms" in described[1]
+    assert 2 == described[1].count("concurrencies on the frontier: 1, 4, 16")
