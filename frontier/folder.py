@@ -105,7 +105,7 @@ class Folder:
             should = "a directory" if wanted is stat.S_ISDIR else "a regular file"
             raise NotPlainError(
                 f"{path} is {kind_of(about.st_mode)} and not {should}: it is not used",
-                "remove it, or put what it should be in its place",
+                f"remove it, or replace it with {should}",
             )
         if alone and about.st_nlink > 1:
             raise NotPlainError(
