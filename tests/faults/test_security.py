@@ -1,21 +1,19 @@
 """Keys stay where they belong, and a hostile server's words harm nobody: every byte that is produced is searched."""
 
-import base64
 import html
 import itertools
 import json
 import random
 import re
-import string
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import psutil
 import pytest
@@ -27,6 +25,7 @@ from frontier.measure.keyfile import read_key_file
 from frontier.redaction import MOST, Secrets
 from tests import servers
 from tests.commands import Said, frontier, start
+from tests.faults.dresses import DRESSES, LONG, SHORT, betrays
 
 KEY = "planted-KEY-5f1e0c77"
 HEADER = "planted-HEADER-91b2"
@@ -95,63 +94,6 @@ def everything(tmp_path: Path, said: list[Said]) -> bytes:
     return b"\n".join([*found, *((s.out + s.err).encode() for s in said)])
 
 
-LONG = "tok." + "".join(random.Random(11).choices(string.ascii_letters + string.digits + "-_.~+/=&<", k=820))
-"""As long as an identity provider's token, with characters that encodings change."""
-SHORT = "Zq7/x"
-
-
-def hexed(text: str) -> str:
-    return text.encode().hex()
-
-
-DRESSES: dict[str, Callable[[str], str]] = {
-    "plain": str,
-    "prefix": lambda key: key[: max(9, len(key) // 3)],
-    "middle": lambda key: key[1:-1] if len(key) > 9 else key,
-    "url": lambda key: quote(key, safe=""),
-    "url in lower case": lambda key: quote(key, safe="").lower() if len(key) > 9 else key,
-    "url, every byte": lambda key: "".join(f"%{byte:02x}" for byte in key.encode()),
-    "url in part": lambda key: key[:3] + quote(key[3:], safe=""),
-    "url, twice": lambda key: quote(quote(key, safe=""), safe=""),
-    "json": lambda key: json.dumps(key).replace("/", "\\/"),
-    "json in json": lambda key: json.dumps(json.dumps({"key": key})),
-    "json, every character": lambda key: "".join(f"\\u{ord(ch):04X}" for ch in key),
-    "html": html.escape,
-    "html, decimal": lambda key: "".join(f"&#{ord(ch)};" for ch in key),
-    "html, hexadecimal": lambda key: "".join(f"&#x{ord(ch):X};" for ch in key),
-    "hexadecimal": hexed,
-    "hexadecimal in upper case": lambda key: hexed(key).upper(),
-    "python": lambda key: repr(f"Bearer {key}".encode()),
-    "unseen between": "\u200b".join,
-    "unassigned between": "\ue000".join,
-    "basic": lambda key: f"Basic {base64.b64encode(f'user:{key}'.encode()).decode()}",
-    "wrapped": lambda key: base64.encodebytes(key.encode() * 3).decode(),
-    **{
-        f"base64 after {n}, {name}": lambda key, n=n, code=code: code(b"q" * n + key.encode()).decode().rstrip("=")
-        for n in range(3)
-        for name, code in (("standard", base64.b64encode), ("url", base64.urlsafe_b64encode))
-    },
-}
-
-
-def betrays(text: str, key: str) -> str | None:
-    """What of a key a text holds: eight characters (or all of it), in any of the encodings it may be said back in."""
-    size = min(8, len(key))
-    plain = text
-    for _ in range(4):  # undone one after another, and apart from the code that is tested
-        plain = html.unescape(unquote(plain))
-        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), plain)
-        plain = re.sub(r'\\([/"\\])', r"\1", plain)
-    dense = "".join(ch for ch in plain if ch.isprintable() and ch != " ")
-    coded = [text, plain, dense]
-    for run in re.findall(r"[A-Za-z0-9+/]{5,}", dense.replace("-", "+").replace("_", "/")):
-        coded += [base64.b64decode(run[at:] + "A" * (-len(run[at:]) % 4)).decode("latin-1") for at in range(4)]
-    for run in re.findall(r"[0-9a-f]{8,}", dense.lower()):
-        coded += [bytes.fromhex(run[at : at + (len(run) - at) // 2 * 2]).decode("latin-1") for at in range(2)]
-    parts = {key[i : i + size] for i in range(len(key) - size + 1)}
-    return next((one[i : i + size] for one in coded for i in range(len(one)) if one[i : i + size] in parts), None)
-
-
 @pytest.mark.fault("a key said back")
 @pytest.mark.parametrize("key", [LONG, SHORT, KEY], ids=["long", "short", "usual"])
 @pytest.mark.parametrize("dress", DRESSES)
@@ -159,11 +101,10 @@ def test_a_secret_is_found_in_any_dress_wherever_a_cut_falls(dress: str, key: st
     secrets = Secrets.of([key])
     worn = DRESSES[dress](key)
     assert betrays(worn, key) or dress in ("prefix", "middle"), "the search of this test finds what is not masked"
-    for before in (0, 45, 53, 59, 285, 292, 299, MOST - 130, MOST - 5):
-        for longest in (60, 300):
-            said = secrets.said("." * before + worn + " behind it", longest)
-            assert len(said) <= longest
-            assert betrays(said, key) is None
+    for before, longest in ((0, 300), (53, 60), (292, 300), (MOST - 130, 300), (MOST - 5, 300)):
+        said = secrets.said("." * before + worn + " behind it", longest)
+        assert len(said) <= longest
+        assert betrays(said, key) is None
     assert secrets.redact(f"see {worn}").startswith("see ")
 
 

@@ -1,0 +1,66 @@
+"""A key in every dress that a server may say it back in, and a search for what a text still tells of one."""
+
+import base64
+import html
+import json
+import random
+import re
+import string
+from collections.abc import Callable
+from urllib.parse import quote, unquote
+
+LONG = "tok." + "".join(random.Random(11).choices(string.ascii_letters + string.digits + "-_.~+/=&<", k=820))
+"""As long as an identity provider's token, with characters that encodings change."""
+SHORT = "Zq7/x"
+
+
+def hexed(text: str) -> str:
+    return text.encode().hex()
+
+
+DRESSES: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "prefix": lambda key: key[: max(9, len(key) // 3)],
+    "middle": lambda key: key[1:-1] if len(key) > 9 else key,
+    "url": lambda key: quote(key, safe=""),
+    "url in lower case": lambda key: quote(key, safe="").lower() if len(key) > 9 else key,
+    "url, every byte": lambda key: "".join(f"%{byte:02x}" for byte in key.encode()),
+    "url in part": lambda key: key[:3] + quote(key[3:], safe=""),
+    "url, twice": lambda key: quote(quote(key, safe=""), safe=""),
+    "json": lambda key: json.dumps(key).replace("/", "\\/"),
+    "json in json": lambda key: json.dumps(json.dumps({"key": key})),
+    "json, every character": lambda key: "".join(f"\\u{ord(ch):04X}" for ch in key),
+    "html": html.escape,
+    "html, decimal": lambda key: "".join(f"&#{ord(ch)};" for ch in key),
+    "html, hexadecimal": lambda key: "".join(f"&#x{ord(ch):X};" for ch in key),
+    "hexadecimal": hexed,
+    "hexadecimal in upper case": lambda key: hexed(key).upper(),
+    "python": lambda key: repr(f"Bearer {key}".encode()),
+    "unseen between": "\u200b".join,
+    "unassigned between": "\ue000".join,
+    "basic": lambda key: f"Basic {base64.b64encode(f'user:{key}'.encode()).decode()}",
+    "wrapped": lambda key: base64.encodebytes(key.encode() * 3).decode(),
+    **{
+        f"base64 after {n}, {name}": lambda key, n=n, code=code: code(b"q" * n + key.encode()).decode().rstrip("=")
+        for n in range(3)
+        for name, code in (("standard", base64.b64encode), ("url", base64.urlsafe_b64encode))
+    },
+}
+
+
+def betrays(text: str, key: str) -> str | None:
+    """What of a key a text holds: eight characters (or all of it), in any of the encodings it may be said back in."""
+    size = min(8, len(key))
+    plain = text
+    for _ in range(4):  # undone one after another, and apart from the code that is tested
+        plain = html.unescape(unquote(plain))
+        plain = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), plain)
+        plain = re.sub(r'\\([/"\\])', r"\1", plain)
+    dense = "".join(ch for ch in plain if ch.isprintable() and ch != " ")
+    coded = [text, plain, dense]
+    for run in re.findall(r"[A-Za-z0-9+/]{5,}", dense.replace("-", "+").replace("_", "/")):
+        coded += [base64.b64decode(run[at:] + "A" * (-len(run[at:]) % 4)).decode("latin-1") for at in range(4)]
+    for run in re.findall(r"[0-9a-f]{8,}", dense.lower()):
+        coded += [bytes.fromhex(run[at : at + (len(run) - at) // 2 * 2]).decode("latin-1") for at in range(2)]
+    parts = {key[i : i + size] for i in range(len(key) - size + 1)}
+    return next((one[i : i + size] for one in coded for i in range(len(one)) if one[i : i + size] in parts), None)
