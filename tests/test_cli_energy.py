@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import frontier as api
+from frontier.trialfile import sealed, unsealed
 from tests.commands import Said, frontier
 from tests.sweeps import sweep_in_virtual_time
 
@@ -46,9 +47,9 @@ def points(said: Said) -> list[dict[str, object]]:
 def drew(run: Path, watts: float, gpus: int) -> None:
     """nvidia-smi had been there."""
     for file in (run / "evidence").glob("*.json"):
-        tree = json.loads(file.read_text())
+        tree, _ = unsealed(file.read_bytes())
         tree["server"] |= {"gpu_power": watts, "gpu_count": float(gpus)}
-        file.write_text(json.dumps(tree))
+        file.write_bytes(sealed(tree))
 
 
 def test_nothing_knows_it_unless_it_is_said(cwd: Path) -> None:

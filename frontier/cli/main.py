@@ -159,7 +159,7 @@ def _require_text(arguments: list[str]) -> None:
 
     for argument in arguments:
         if any("\ud800" <= ch <= "\udfff" for ch in argument):
-            said = argument.encode(errors="surrogatepass").decode(errors="backslashreplace")
+            said = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
             raise MisaskedError(f"the argument '{said[:60]}' is not UTF-8 text", "give the file another name")
 
 

@@ -39,7 +39,8 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
     assert sorted(name for name in named if f"`{name}`" not in page) == []
     shares = {
         "errors": loadchecks.ERRORS, "short_output": validity.SHORT_OUTPUT, "wrong_input_length": validity.INPUT_OFF,
-        "cache_contaminated": validity.CACHED, "identity": validity.IDENTITY, "littles_law": loadchecks.OCCUPANCY,
+        "cache_contaminated": validity.CACHED, "token_mismatch": validity.MISCOUNTED, "uncounted": validity.UNCOUNTED,
+        "littles_law": loadchecks.OCCUPANCY,
         "non_stationary": loadchecks.DRIFT, "client_bound": loadchecks.CLIENT_CPU,
         "faster_than_light": validity.FASTER_THAN_LIGHT,
     }  # fmt: skip
