@@ -70,7 +70,6 @@ def stand(path: Path) -> dict[str, Any]:
     from frontier.config import load_config
     from frontier.standing import standing
     from frontier.store import RunDirectory
-    from frontier.sweep.timing import Timing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
@@ -83,7 +82,11 @@ def stand(path: Path) -> dict[str, Any]:
     began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
     session = lines[began:]
     running = _running(session) if held else None
-    seconds = Timing(config).left(now.left, Pace.of(lines, finished))
+    seconds: float | None = 0.0
+    if now.left:
+        from frontier.sweep.timing import Timing  # the engine model that it asks takes a while to load
+
+        seconds = Timing(config).left(now.left, Pace.of(lines, finished))
     if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
         seconds = max(0.0, seconds - running["since"])
     return {

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from frontier.engine.roofline import Limits, Roofline
 from frontier.model import Estimate, Shape
@@ -259,6 +258,8 @@ _DENSE: list[_Form] = [(_one, _power(1.0))]
 
 def _combine(form: _Form, c: Floats, y: Floats, fixed: Curve) -> Curve:
     """`fixed` plus the non-negative combination of the form's terms nearest to y in relative error."""
+    from scipy.optimize import nnls  # half a second, which a sweep's start need not pay
+
     terms = np.array([term(c) for term in form]).T / y[:, None]
     size = np.maximum(np.linalg.norm(terms, axis=0), 1e-300)
     weights = nnls(terms / size, 1.0 - fixed(c) / y, maxiter=1000)[0] / size

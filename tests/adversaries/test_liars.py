@@ -20,7 +20,7 @@ from tests.measure.hostile import Hostile
 
 ROOM = {liar.name: liar for liar in liars()}
 CONTROL = Liar("honest", lambda _: honest(), ("p90_tpot", 3 * TPOT), None)
-SECONDS, CALLERS, AT_ONCE = 2.6, 6, 10
+SECONDS, CALLERS, AT_ONCE = 2.0, 6, 14
 BUSY = {"client_bound", "non_stationary", "lockstep", "under_concurrency", "over_concurrency"}
 """What a machine at work on all these trials at once may say of itself, which must not be what catches a liar."""
 
