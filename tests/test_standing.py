@@ -19,6 +19,8 @@ DEFAULTING = (
     ["show"], ["show", "--json"], ["solve"], ["solve", "--json"], ["plot", "-o", "p.svg"], ["report", "-o", "p.md"],
     ["export", "--csv"], ["predict"], ["verify"], ["status"],
 )  # fmt: skip
+QUICK = (["show"], ["solve", "--json"], ["verify"], ["status"])
+"""Of those, the ones that are tried each time."""
 
 
 def emptied(path: Path, reason: str = "cannot reach http://127.0.0.1:9: connection refused") -> None:
@@ -58,7 +60,10 @@ def cut(path: Path, left: int, event: str | None, **facts: object) -> None:
 
 
 @pytest.mark.fault("a start that fails, beside a run that was measured")
-@pytest.mark.parametrize("arguments", DEFAULTING, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(one, marks=[] if one in QUICK else pytest.mark.slow, id=" ".join(one)) for one in DEFAULTING],
+)
 def test_an_empty_run_is_never_the_newest(arguments: list[str], here: Path) -> None:
     (here / "runs" / "good" / "config.yaml").write_text(TEXT.replace("p99_ttft: 50ms", "p99_ttft: 1us"))
     said = frontier(*arguments, cwd=here, here=True)  # a limit that nothing keeps: verify has nothing to measure

@@ -58,7 +58,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.fault(STREAMS)
-@pytest.mark.parametrize("closed", [(0,), (2,), (0, 2)])
+@pytest.mark.parametrize(
+    "closed", [(2,), pytest.param((0,), marks=pytest.mark.slow), pytest.param((0, 2), marks=pytest.mark.slow)]
+)
 def test_closed_input_and_conversation_change_nothing(closed: tuple[int, ...], tmp_path: Path, shown: str) -> None:
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, before=closing(*closed))
 
@@ -69,7 +71,10 @@ def test_an_answer_whose_output_is_closed_stands_on_standard_error(tmp_path: Pat
 
 
 @pytest.mark.fault(STREAMS)
-@pytest.mark.parametrize("arguments", [("--help",), ("show", "--help"), ("init", "simulator"), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), *(pytest.param(one, marks=pytest.mark.slow) for one in (("show", "--help"), ("init", "simulator")))],
+)
 def test_an_answer_that_finds_no_room_stands_on_standard_error_and_is_no_yes(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -86,7 +91,7 @@ def test_the_exit_code_tells_where_nothing_can_be_said(before: Callable[[], None
 
 
 @pytest.mark.fault(STREAMS)
-@pytest.mark.parametrize("before", [closing(2), closing(0, 1, 2)])
+@pytest.mark.parametrize("before", [pytest.param(closing(2), marks=pytest.mark.slow), closing(0, 1, 2)])
 def test_a_socket_gets_no_number_of_a_standard_stream(before: Callable[[], None], tmp_path: Path) -> None:
     """uvloop aborts the process that has one there."""
     with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
@@ -94,7 +99,7 @@ def test_a_socket_gets_no_number_of_a_standard_stream(before: Callable[[], None]
 
 
 @pytest.mark.fault(STREAMS)
-@pytest.mark.parametrize("before", [closing(1, 2), filling(1, 2)])
+@pytest.mark.parametrize("before", [pytest.param(closing(1, 2), marks=pytest.mark.slow), filling(1, 2)])
 def test_a_sweep_that_can_say_nothing_keeps_its_trial(before: Callable[[], None], tmp_path: Path) -> None:
     with servers.serving(servers.completing(servers.streaming(usage=True))) as url:
         text = f"endpoint: {url}\nshapes: [16/4]\nconcurrency: [1]\nrequests: 5\nrepeats: 1\nrefine: 0\n"
@@ -176,10 +181,19 @@ def test_a_build_s_date_that_is_none_is_forgotten(moment: str) -> None:
 @pytest.mark.fault(ODD)
 @pytest.mark.parametrize(
     "environ",
-    [{"COLUMNS": "²", "LINES": "abc"}, {"TERM": "garbage", "FORCE_COLOR": "x", "TZ": "garbage"},
-     {"PYTHONOPTIMIZE": "2"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-     {"HOME": "/proc/none", "XDG_CACHE_HOME": "/proc/none", "MPLCONFIGDIR": "/proc/none", "MPLBACKEND": "garbage"},
-     {"SOURCE_DATE_EPOCH": "abc", "TMPDIR": "/none", "HTTP_PROXY": "::", "NO_PROXY": "[", "SSL_CERT_FILE": "/none"}],
+    [
+        {"COLUMNS": "²", "LINES": "abc", "SOURCE_DATE_EPOCH": "abc", "HOME": "/proc/none"},
+        *(
+            pytest.param(environ, marks=pytest.mark.slow)
+            for environ in (
+                {"TERM": "garbage", "FORCE_COLOR": "x", "TZ": "garbage"},
+                {"PYTHONOPTIMIZE": "2"},
+                {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+                {"XDG_CACHE_HOME": "/proc/none", "MPLCONFIGDIR": "/proc/none", "MPLBACKEND": "garbage"},
+                {"TMPDIR": "/none", "HTTP_PROXY": "::", "NO_PROXY": "[", "SSL_CERT_FILE": "/none"},
+            )
+        ),
+    ],
     ids=lambda environ: next(iter(environ)),
 )  # fmt: skip
 def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path: Path, shown: str) -> None:
