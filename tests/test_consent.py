@@ -109,7 +109,7 @@ def test_all_that_a_config_does_is_shown(
         (consent_to_reach, reached),
         (consent_to_sweep, reached | {"run  ./up", "run  ./ready", "run  ./down", told}),
     ):
-        with pytest.raises(MisaskedError, match="nobody agreed"):
+        with pytest.raises(MisaskedError, match="was not confirmed"):
             ask(tmp_path / "config.yaml", config)
         assert wanted == {line.strip() for line in capsys.readouterr().err.splitlines()[1:]}
 
@@ -136,10 +136,10 @@ def test_a_link_into_a_run_and_a_begun_with_that_is_no_file_do_not_help(tmp_path
     (tmp_path / "sweep.yaml").symlink_to(run / "config.yaml")
     os.mkfifo(tmp_path / "fifo")
     config = load_config(text, "config.yaml")
-    with pytest.raises(MisaskedError, match="nobody agreed"):
+    with pytest.raises(MisaskedError, match="was not confirmed"):
         consent_to_sweep(tmp_path / "sweep.yaml", config)
     for begun_with in (tmp_path / "sweep.yaml", tmp_path / "fifo", Path("/dev/zero"), Path("a\0b"), tmp_path):
-        with pytest.raises(MisaskedError, match="nobody agreed"):
+        with pytest.raises(MisaskedError, match="was not confirmed"):
             consent_to_reach(run / "config.yaml", config, begun_with)
 
 

@@ -281,7 +281,7 @@ def test_secrets_that_a_config_in_a_run_directory_names_are_not_sent_unasked(tmp
     assert said.code == 2
     assert "  send  $CLOUD_KEY to https://elsewhere.invalid/v1\n" in said.err
     assert "  send  $OTHER_KEY to https://elsewhere.invalid/v1\n" in said.err
-    assert "nobody agreed to what config.yaml would do" in said.err
+    assert "refusing to go on: config.yaml is inside a run directory and was not confirmed" in said.err
 
 
 def test_verifying_a_run_sends_a_key_where_the_users_own_config_sends_it(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_at_a_terminal_it_is_asked_first_with_every_command_shown(
         consent_to_sweep(tmp_path / "sweep.yaml", config)
     asked = capsys.readouterr().err
     assert all(f"  run  {command}\n" in asked for command in ("./up", "./ready", "./down", "./tell"))
-    assert "let it? [y/N]" in asked
+    assert "allow this? [y/N]" in asked
 
 
 def test_a_changed_start_command_is_another_deployment() -> None:

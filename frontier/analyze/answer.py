@@ -46,8 +46,8 @@ class Best:
             return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
         if not self.others:
             return f"For {d.shape.label} only {d.deployment} keeps the SLA: {point}."
-        doubt = "more than" if self.sure else "within the interval of"
-        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {doubt} {_listed(self.others)}."
+        apart = "more than" if self.sure else "within the interval of"
+        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
 
 
 def _listed(names: Sequence[str]) -> str:

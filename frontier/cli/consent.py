@@ -51,9 +51,9 @@ def _ask(file: Path, wanted: list[str], begun_with: Path | None = None) -> None:
         return
     lines = [line for text in wanted for line in ("  " + text.replace("\n", "\n       ")).splitlines()]
     say(f"{file} lies in a run directory, and would:\n" + "\n".join(lines))
-    if sys.stdin is not None and sys.stdin.isatty() and click.confirm("let it?", err=True):
+    if sys.stdin is not None and sys.stdin.isatty() and click.confirm("allow this?", err=True):
         return
     way_out = "read it, then copy it to a file of your own and name that"
     if begun_with is not None:
         way_out = f"if the run is yours, go where its config {begun_with} is, or answer at a terminal"
-    raise MisaskedError(f"nobody agreed to what {file} would do", way_out)
+    raise MisaskedError(f"refusing to go on: {file} is inside a run directory and was not confirmed", way_out)

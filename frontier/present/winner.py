@@ -92,8 +92,8 @@ def _panel_sentence(group: Group, found: Contest) -> str:
         of = "" if not found.others else " of those proven"
         return f"{best.name} carries the most{of} inside {promise}: {said}{_clauses(found)}"
     known = all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.proven)
-    doubt = "within the doubt of the next" if known else "but intervals are not known"
-    return f"No clear winner inside {promise}: {best.name} carries {said}, {doubt}{_clauses(found)}"
+    apart = "within the interval of the next" if known else "but intervals are not known"
+    return f"No clear winner inside {promise}: {best.name} carries {said}, {apart}{_clauses(found)}"
 
 
 def _clauses(found: Contest, *, head: bool = True) -> str:
