@@ -145,6 +145,8 @@ def _workloads_sentence(groups: Sequence[Group]) -> str:
     found = [contest(group) for group in groups]
     if len(names) < 2 or any(one is None for one in found):
         return _names_sentence(groups)
+    if all(len(group.names) == 1 for group in groups):
+        return f"{_names_sentence(groups)} share no workload"
     parts: dict[str, int] = {}
     won: dict[str, int] = {}
     for group, one in zip(groups, found, strict=True):
