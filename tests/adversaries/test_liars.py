@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +72,13 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
     assert judged.verdict is not Verdict.MEETS
     if liar.caught_by is not None:
         assert liar.caught_by in {flag.name for flag in found.flags}
+
+
+def test_the_page_counts_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    table = page.partition("## Servers that look better than they are")[2].partition("\n## ")[0]
+    assert f"has {len(ROOM)} servers" in table
+    assert len(ROOM) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
 
 
 def test_an_honest_server_is() -> None:
