@@ -21,7 +21,7 @@ from frontier.model import ClientHealth, Lengths, Measurement, Shape
 from frontier.store import RunDirectory
 from frontier.trialfile import Evidence
 
-VERSION = 3
+VERSION = 4
 """Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size

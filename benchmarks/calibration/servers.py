@@ -217,7 +217,7 @@ class Process:
             starts=np.array([start + 1e6 * seed]), ends=np.array([stop + 1e6 * seed]), sent=sent[inside] + 1e6 * seed,
             window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
             tpot=np.where(ok, (e2e - ttft) / (tokens - 1), math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
-            silence=np.zeros(n), hollow=np.zeros(n, dtype=bool),
+            silence=np.zeros(n), hollow=np.zeros(n, dtype=bool), irregular=np.full(n, math.nan),
             asked_isl=np.full(n, 512.0), asked_osl=tokens, prompt_tokens=np.full(n, 512.0), completion_tokens=tokens,
             cached_tokens=np.zeros(n), events=whole, reads=whole, text_chars=5 * whole,
             block_seconds=np.full(BLOCKS, (stop - start) / BLOCKS), block_output_tokens=np.diff(arrived.sum(axis=0)),

@@ -26,9 +26,11 @@ class Sample:
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
     `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
-    (`untimed`). Token counts are NaN where the server gave none,
-    `text_chars` is how much text came. `silence` is how long after the first token the first
-    visible character came, on any channel; `hollow` marks where their own pace of tokens does not explain it.
+    (`untimed`). `silence` is how long after the first token the first visible character came, on any channel; `hollow`
+    marks where the answer's own pace of tokens does not explain it, and `irregular` how often ordinary gaps are as long:
+    a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
+    `text_chars` is how much text came.
+
     Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
     `odd_finishes` counts the finish reasons that are not known to be good.
 
@@ -56,6 +58,7 @@ class Sample:
     asked_osl: Floats
     silence: Floats
     hollow: Bools
+    irregular: Floats
     prompt_tokens: Floats
     completion_tokens: Floats
     cached_tokens: Floats

@@ -327,10 +327,25 @@ def _miscounted(sample: Sample) -> Bools:
     return wrong
 
 
+def _usual_silences(sample: Sample) -> float:
+    """How many of the silences after a first token an honest server would have: as often as ordinary gaps are as long,
+    at the upper end of what these show.
+    """
+    after = sample.silence > 0
+    known = ~np.isnan(sample.irregular)
+    control = sample.irregular[known & ~after]
+    if len(control) < TELLING:
+        control = sample.irregular[known & after]
+    if not len(control):
+        return 0.0
+    return float(after.sum()) * stats.clopper_pearson(float(control.sum()), len(control))[1]
+
+
 def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     """Fatal where a TTFT is claimed, and where nothing is said of what will be."""
     late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
-    if _share_above(late, answers, HOLLOW):
+    usual = _usual_silences(sample) / answers if late else 0.0
+    if _share_above(late, answers, HOLLOW + usual):
         first, silence = median(sample.ttft[sample.hollow]), median(sample.silence[sample.hollow])
         yield Flag(
             "hollow_first",

@@ -23,6 +23,8 @@ BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
 HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
+CONTROLS = 64
+"""Of each batch with a hollow silence: other answers whose first gap is looked at."""
 ODD_REASONS = 8
 OURS = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
@@ -75,6 +77,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         ok=ok,
         silence=np.where(ok, kept["silence"], 0.0),
         hollow=ok & (kept["hollow"] > 0),
+        irregular=kept["irregular"],
         asked_isl=kept["asked_isl"],
         asked_osl=kept["asked_osl"],
         prompt_tokens=kept["prompt_tokens"],
@@ -156,14 +159,14 @@ def join(samples: Sequence[Sample]) -> Sample:
 
 
 _JOINED = (
-    "starts", "ends", "sent", "ttft", "tpot", "e2e", "silence", "asked_isl", "asked_osl", "prompt_tokens",
+    "starts", "ends", "sent", "ttft", "tpot", "e2e", "silence", "irregular", "asked_isl", "asked_osl", "prompt_tokens",
     "completion_tokens", "cached_tokens", "block_seconds", "block_output_tokens", "block_input_tokens",
     "block_finished", "in_flight",
 )  # fmt: skip
 
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
-    "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow",
+    "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
 )  # fmt: skip
 
 
@@ -180,34 +183,54 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *((0.0, 0.0) if r.first_text is None or r.first is None else (r.first_text - r.first, _is_hollow(r))),
+            *silence,
         )
-        for r in batch
+        for r, silence in zip(batch, _hollowness(batch), strict=True)
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
     if (np.abs(table[[0, 1, 2, 3, 13, 14]]) > LONGEST).any() or (np.abs(table[4:13]) > MOST_COUNT).any():
         raise ValueError("a number of a record is beyond what can be")
-    sent, first, last, completion, since, silence, hollow = (table[i] for i in (0, 2, 3, 8, 13, 14, 15))
+    sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
-    latencies = [first - since, tpot, last - since, silence, hollow]
+    latencies = [first - since, tpot, last - since, *table[14:]]
     return np.concatenate([since[None] if open_loop else sent[None], table[1:13], latencies])
 
 
-def _is_hollow(record: Record) -> bool:
-    """The first visible character came over HOLLOW of the TTFT after the first token, and later than the tokens
-    between, each at twice the request's median gap, explain.
+def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
+    """Per record: seconds from the first token to the first visible character, whether that is hollow, and how often
+    ordinary gaps are as long.
 
-    Models do begin with line breaks and tokens without text, at their own pace. A token that is sent at once, to look
-    fast, is followed by a silence.
+    A silence is hollow when it is over HOLLOW of the TTFT and longer than the tokens in it, each at twice the request's
+    median gap, explain. Models do begin with line breaks and tokens without text, at their own pace, and the gaps of a
+    busy server are uneven, the first most of all: so the first gaps of CONTROLS other answers are looked at likewise. A
+    token that is sent ahead to look fast is followed by a silence that the others do not have.
     """
-    if record.first is None or record.first_text is None:
-        return False
-    silence = record.first_text - record.first
-    tokens = int(np.searchsorted(np.cumsum(record.gaps), silence / _MICRO * (1 - _CLOSE))) + 1
-    pace = float(np.median(record.gaps[1:])) * _MICRO if len(record.gaps) > 1 else 0.0
-    return silence > HOLLOW * (record.first - record.sent) and silence > 2 * pace * tokens
+    if all(r.first_text is None for r in batch):
+        return [(0.0, 0.0, math.nan)] * len(batch)
+    controls, found = CONTROLS, []
+    for r in batch:
+        gaps = np.array(r.gaps) * _MICRO
+        if r.first is None or r.outcome is not Outcome.OK:
+            found.append((0.0, 0.0, math.nan))
+        elif r.first_text is not None:
+            silence = r.first_text - r.first
+            tokens = int(np.searchsorted(gaps.cumsum(), silence * (1 - _CLOSE))) + 1
+            late = _late(r, gaps, silence, tokens)
+            rest = gaps[tokens:]
+            found.append((silence, float(late), float((rest > 2 * np.median(rest)).mean()) if len(rest) else math.nan))
+        elif len(gaps) > 1 and controls:
+            controls -= 1
+            found.append((0.0, 0.0, float(_late(r, gaps, float(gaps[0]), 1))))
+        else:
+            found.append((0.0, 0.0, math.nan))
+    return found
+
+
+def _late(record: Record, gaps: Floats, silence: float, tokens: int) -> bool:
+    pace = float(np.median(gaps[1:])) if len(gaps) > 1 else 0.0
+    return silence > HOLLOW * ((record.first or 0.0) - record.sent) and silence > 2 * pace * tokens
 
 
 def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:

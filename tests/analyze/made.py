@@ -27,7 +27,7 @@ def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployme
         deployment=deployment, shape=shape, concurrency=concurrency, starts=np.array([start]),
         ends=np.array([start + length]), sent=sent, window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
         tpot=np.where(ok, tpot, math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
-        silence=np.zeros(n), hollow=np.zeros(n, bool),
+        silence=np.zeros(n), hollow=np.zeros(n, bool), irregular=np.full(n, math.nan),
         asked_isl=np.full(n, float(shape.isl.low)), asked_osl=np.full(n, float(osl)),
         prompt_tokens=np.full(n, float(shape.isl.low)), completion_tokens=np.full(n, float(osl)),
         cached_tokens=np.zeros(n), block_seconds=np.full(BLOCKS, length / BLOCKS),

@@ -39,6 +39,7 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
         ok=np.ones(n, dtype=bool),
         silence=np.zeros(n),
         hollow=np.zeros(n, dtype=bool),
+        irregular=np.full(n, math.nan),
         asked_isl=np.full(n, 100.0),
         asked_osl=np.full(n, 10.0),
         prompt_tokens=np.full(n, 100.0),

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier.analyze import steady
+from frontier.analyze import steady, window
 from frontier.analyze.histogram import LogHistogram
 from frontier.analyze.sample import BLOCKS, Floats, Sample
 from frontier.analyze.validity import flags
 from frontier.analyze.window import join, sample
 from frontier.engine.spec import EngineSpec
 from frontier.engine.virtual import closed_loop
-from frontier.model import ClientHealth, Flag, Lengths, Limit, Measurement, Phase, Shape, Trial
+from frontier.model import ClientHealth, Flag, Lengths, Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
 
@@ -198,6 +198,31 @@ def test_a_hollow_first_token_is_fatal_where_a_ttft_is_claimed(limits: tuple[Lim
     hollow = np.arange(one.n) % 20 == 0
     raised = flags(replace(one, hollow=hollow, silence=hollow * 0.06), limits)
     assert [fatal] == [flag.fatal for flag in raised if flag.name == "hollow_first"]
+
+
+@pytest.mark.parametrize("blank", [0.2, 1.0])
+@pytest.mark.parametrize(("sent_ahead", "flagged"), [(False, False), (True, True)])
+def test_uneven_gaps_of_a_busy_server_are_not_hollow_and_a_token_sent_ahead_is(
+    blank: float, sent_ahead: bool, flagged: bool
+) -> None:
+    """A share of the answers begins with a line break. Every fifth gap is ten times as long, or only those after it."""
+    rng, records = np.random.default_rng(3), []
+    for i in range(600):
+        gaps = np.where(rng.random(31) < (0.0 if sent_ahead else 0.2), 100_000, 10_000)
+        is_blank = rng.random() < blank
+        if sent_ahead and is_blank:
+            gaps[0] = 100_000
+        last = 0.03 + float(gaps.sum()) * 1e-6
+        records.append(
+            Record(
+                i, 0, i / 100, Outcome.OK, i / 100 + last, 100, 32, first=i / 100 + 0.03, last=i / 100 + last,
+                prompt_tokens=100, completion_tokens=32, events=32, reads=32, text_chars=99, gaps=tuple(gaps.tolist()),
+                first_text=i / 100 + 0.03 + float(gaps[0]) * 1e-6 if is_blank else None,
+            )
+        )  # fmt: skip
+    trial = Trial("d", Shape.of(100, 32), 40, 0, Phase.GRID, 600, 1, 0, 0, 60, "x")
+    found = window.sample(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
+    assert flagged is ("hollow_first" in {flag.name for flag in flags(found)})
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> S
     zeros = np.zeros(BLOCKS)
     return Sample(
         "default", SHAPE, c, np.array([0.0]), np.array([100.0]), np.linspace(0, 99, n), np.zeros(n, dtype=np.int64),
-        ttft, tpot, e2e, ok, isl, osl, np.zeros(n), np.zeros(n, dtype=bool), isl, osl,
+        ttft, tpot, e2e, ok, isl, osl, np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), isl, osl,
         np.zeros(n), np.full(n, 100), np.ones(n, dtype=np.int64),
         np.full(n, 500),
         np.full(BLOCKS, 5.0), zeros, zeros, zeros, tuple(LogHistogram.of(part) for part in np.split(gaps, BLOCKS)),
