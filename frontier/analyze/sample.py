@@ -27,7 +27,7 @@ class Sample:
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
     `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
     (`untimed`). `silence` is how long after the first token the first visible character came, on any channel; `hollow`
-    marks where the answer's own pace of tokens does not explain it, and `irregular` how often ordinary gaps are as long:
+    marks where the answer's own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long:
     a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
 
