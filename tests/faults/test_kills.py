@@ -35,12 +35,12 @@ def test_forty_kills_at_random_moments_lose_no_finished_trial() -> None:
     assert "0 finished trials lost, 0 files torn" in study("--kills", "40", "--seed", str(time.time_ns() % 10**6))
 
 
-@pytest.mark.fault("SIGKILL before an open, fsync, rename, removal, mkdir or lock", times=60)
+@pytest.mark.fault("SIGKILL before an open, fsync, rename, removal, mkdir or lock", times=55)
 @pytest.mark.slow
 def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
     said = study("--every-step", "3")
     assert "0 finished trials lost, 0 files torn" in said
-    assert int(said.split()[0]) >= 60
+    assert int(said.split()[0]) >= 55
 
 
 SWEEP = """\

@@ -58,7 +58,7 @@ PARTS = ("manifest.json", "journal.jsonl")
     "many",
     [pytest.param(30, marks=pytest.mark.fault(HOSTILE, times=30)),
      pytest.param(
-         1500, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=1500)]
+         300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]
      )],
 )  # fmt: skip
 def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int, tmp_path: Path) -> None:
