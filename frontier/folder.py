@@ -168,8 +168,11 @@ class Folder:
     def read(self, name: str, most: int) -> bytes:
         """All of the file."""
         with self.reader(name, most) as file:
-            data = file.read(most + 1)
-        if len(data) > most:  # it grew, or is one of those that say 0
+            # Not `most` at once: so much memory would be taken before the first byte is read.
+            data = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
+            while len(data) <= most and (part := file.read(1 << 20)):  # it grew, or is one of those that say 0
+                data += part
+        if len(data) > most:
             raise too_large(self.path / name, None, most)
         return data
 

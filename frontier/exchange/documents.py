@@ -19,6 +19,7 @@ import orjson
 
 from frontier.errors import MisaskedError
 from frontier.redaction import redact
+from frontier.units import MOST_COUNT
 
 MOST_BYTES = 256 * 2**20
 MOST_ROWS = 1_000_000
@@ -109,6 +110,8 @@ class Node:
             raise self.wrong(
                 f"{self.place(key)} is {_shown(value)}, not a whole number", "see whether the file is whole"
             )
+        if value is not None and value > MOST_COUNT:
+            raise self.wrong(f"{self.place(key)} is {_shown(value)}, which cannot be", "see whether the file is whole")
         return None if value is None else int(value)
 
     def words(self, key: str, longest: int = 80) -> str | None:
