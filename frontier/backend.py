@@ -105,7 +105,7 @@ def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     for deployment in config.deployments:
         key = None
         if deployment.api_key_file is not None:
-            with suppress(MisaskedError):  # whoever needs it says why it cannot be read
+            with suppress(MisaskedError):  # the request that needs the key says why it cannot be read
                 key = read_key_file(Path(deployment.api_key_file))
         found |= Secrets.of(deployment.hidden(environ, key))
         found |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS

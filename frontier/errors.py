@@ -81,7 +81,7 @@ class WriteError(StoreError):
 
 
 MOST_COMPLAINTS = 50
-"""So many are said at once; nobody reads thousands."""
+"""Complaints printed at once; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def answer(text: str) -> None:
 
 
 def unread() -> bool:
-    """Whoever read the answer has left."""
+    """The program that read standard output has closed its end of the pipe."""
     return bool(getattr(sys.stdout, "unread", False))
 
 

@@ -36,7 +36,7 @@ class Lasting(io.TextIOBase):
     """A standard stream: writes at once, and never fails.
 
     `lost` is why it can no longer be written to, None as long as it can; what is written then goes to `instead`, if
-    there is one. `unread`: its reader has left, and nobody wants the rest.
+    there is one. `unread`: the reader closed its end of the pipe.
     """
 
     def __init__(self, descriptor: int, encoding: str, instead: "Lasting | None" = None) -> None:
@@ -86,7 +86,7 @@ class Lasting(io.TextIOBase):
         while data:
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # whoever shares it has made it non-blocking
+            except BlockingIOError:  # another process that shares it made it non-blocking
                 select.select([], [self._descriptor], [])
 
 

@@ -55,7 +55,7 @@ def moment(value: Any) -> str:
 
 
 _SURELY_MS = 20.0
-"""A latency of as many seconds is nobody's limit without a unit; of fewer either may be meant."""
+"""A latency limit without a unit, this large or larger, means milliseconds; a smaller one may mean either."""
 
 
 def latency(value: Any) -> float:

@@ -1,6 +1,6 @@
 """What a config makes a command do beyond this process: the commands it runs, the files it reads, what it sends where.
 
-Every key that holds a text is marked with its use, so that whoever is asked for consent is shown all of it; a test
+Every key that holds a text is marked with its use, so that the question for consent shows all of it; a test
 finds a key without a mark.
 """
 
