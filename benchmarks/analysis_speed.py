@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from frontier.analyze.summarize import point
-from frontier.analyze.window import sample
 from frontier.model import Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.stats.estimate import point
+from frontier.stats.window import sample
 
 CONCURRENCY = 64
 

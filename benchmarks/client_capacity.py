@@ -18,10 +18,10 @@ from multiprocessing import get_context
 from typing import Any, cast
 
 from benchmarks.truth import TruthServer
-from frontier.measure.loop import run_trial
-from frontier.measure.prompts import random_prompts
-from frontier.measure.runner import run
-from frontier.measure.target import Target
+from frontier.client.event_loop import run
+from frontier.client.loop import run_trial
+from frontier.client.prompts import random_prompts
+from frontier.client.target import Target
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 
 ISL = 256

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.truth import Served, TruthServer
-from frontier.analyze import validity, window
-from frontier.measure.loop import run_trial
-from frontier.measure.prompts import Prompt
-from frontier.measure.runner import run
-from frontier.measure.target import Target
+from frontier.client.event_loop import run
+from frontier.client.loop import run_trial
+from frontier.client.prompts import Prompt
+from frontier.client.target import Target
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+from frontier.stats import flags as validity
+from frontier.stats import window
 
 Floats = npt.NDArray[np.float64]
 

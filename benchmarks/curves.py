@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from benchmarks.silicon import Series, figures
-from frontier.engine.predict import Known, Prediction, calibrate
+from frontier.hardware.predict import Known, Prediction, calibrate
 
 METRICS = ("tpot", "throughput", "ttft")
 Figures = Mapping[str, float]

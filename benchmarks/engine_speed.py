@@ -8,10 +8,9 @@ Run: python benchmarks/engine_speed.py [requests]
 import sys
 import time
 
-from frontier.engine.spec import EngineSpec
-from frontier.engine.spec_parts import Disaggregation, Speculation
-from frontier.engine.virtual import closed_loop, closed_loop_arrays
 from frontier.model import Shape
+from frontier.simulator.spec import Disaggregation, EngineSpec, Speculation
+from frontier.simulator.virtual import closed_loop, closed_loop_arrays
 
 TARGET = 1_000_000
 NIGHT = (Shape.of(1024, 256), Shape.of(256, 128), Shape.of(8192, 256))

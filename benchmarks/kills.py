@@ -30,13 +30,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frontier.backend import VirtualBackend
 from frontier.config import load_config
 from frontier.model import Measurement, Trial
 from frontier.plan import make_plan
-from frontier.results import load
-from frontier.store import RunDirectory
+from frontier.run import load
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor, Quiet
+from frontier.sweep.backend import VirtualBackend
 
 CONFIG = """\
 endpoint: simulator

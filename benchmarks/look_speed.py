@@ -15,11 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from frontier.backend import VirtualBackend
 from frontier.config import load_config
 from frontier.plan import make_plan
-from frontier.store import RunDirectory
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor, Quiet
+from frontier.sweep.backend import VirtualBackend
 
 GOAL = 1.0
 CONFIG = """\

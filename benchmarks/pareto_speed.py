@@ -6,7 +6,7 @@ from collections.abc import Callable
 import moocore
 import numpy as np
 
-from frontier.analyze.pareto import nondominated, nondominated_nd
+from frontier.decide.pareto import nondominated, nondominated_nd
 
 
 def best_of(call: Callable[[], object], repeats: int = 7) -> float:

@@ -20,10 +20,9 @@ import numpy as np
 
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
-from frontier.engine.expect import Assumption, expect
-from frontier.engine.light import Carded
-from frontier.engine.predict import Known, Prediction, calibrate
-from frontier.forecast import assumed_engine
+from frontier.decide.forecast import Assumption, assumed_engine, expect
+from frontier.hardware.predict import Known, Prediction, calibrate
+from frontier.hardware.roofline import Carded
 from frontier.model import Shape
 
 Choice = Callable[[int], list[list[int]]]

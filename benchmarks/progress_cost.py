@@ -20,12 +20,12 @@ from rich.console import Console
 from scipy import stats
 
 from benchmarks.truth import TruthServer
-from frontier.measure.loop import Progress, run_trial
-from frontier.measure.prompts import random_prompts
-from frontier.measure.runner import run
-from frontier.measure.target import Target
+from frontier.client.event_loop import run
+from frontier.client.loop import Progress, run_trial
+from frontier.client.prompts import random_prompts
+from frontier.client.target import Target
 from frontier.model import Outcome, Phase, Record, Shape, Trial
-from frontier.present.progress import LiveProgress
+from frontier.report.progress import LiveProgress
 
 STREAMS, TOKENS, ITL = 128, 100, 0.010
 QUANTITIES = {"cpu": "client's CPU a token", "p50": "p50 TTFT", "p99": "p99 TTFT", "rate": "output tokens a second"}

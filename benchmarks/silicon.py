@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from frontier.engine.cards import card
-from frontier.engine.hardware import hardware
-from frontier.engine.predict import Known
-from frontier.engine.roofline import Roofline
+from frontier.hardware.gpus import hardware
+from frontier.hardware.models import card
+from frontier.hardware.predict import Known
+from frontier.hardware.roofline import Roofline
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "silicon" / "sample.csv"
 

@@ -33,16 +33,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.server import FaultyServer, key_of
-from frontier.backend import HttpBackend, Sink, VirtualBackend
+from frontier.client.prompts import PromptSource
 from frontier.config import Config, load_config
-from frontier.engine.spec import EngineSpec
 from frontier.errors import MeasurementError
-from frontier.measure.prompts import PromptSource
 from frontier.model import Decision, Measurement, Outcome, Record, Trial
 from frontier.plan import make_plan
-from frontier.results import load
-from frontier.store import RunDirectory
+from frontier.run import load
+from frontier.simulator.spec import EngineSpec
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor, Quiet
+from frontier.sweep.backend import HttpBackend, Sink, VirtualBackend
 
 SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)
 CONFIG = """\

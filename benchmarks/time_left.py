@@ -4,7 +4,7 @@ Run: python -m benchmarks.time_left [cases]
 
 Sweeps are simulated in virtual time on engines whose efficiency differs from the assumed 60 %, and judged after so many
 of their 32 to 48 trials: by the mean of the trials so far, by what neighbouring settings took (`Pace`), and by
-`frontier.sweep.timing` with the hardware described and without.
+`frontier.budget` with the hardware described and without.
 """
 
 import random
@@ -13,15 +13,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from frontier.analyze import window
-from frontier.budget import Amount, Pace
+from frontier.budget import Amount, Pace, Timing
 from frontier.config import Config, load_config
-from frontier.engine.spec import EngineSpec
-from frontier.engine.virtual import virtual_trial
 from frontier.model import Trial
 from frontier.plan import make_plan
-from frontier.results import History, Setting
-from frontier.sweep.timing import Timing
+from frontier.run import History, Setting
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.virtual import virtual_trial
+from frontier.stats import window
 
 AFTER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24)
 MODELS = (("llama-3.1-8b", "h100"), ("llama-3.1-8b", "l40s"), ("qwen3-32b", "h200"), ("gpt-oss-120b", "h200"))

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from frontier._version import __version__
 
 if TYPE_CHECKING:
-    from frontier.analyze.pareto import nondominated
     from frontier.config import Config, load_config, parse_sla
+    from frontier.decide.pareto import nondominated
     from frontier.importing import import_files
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
-    from frontier.results import Run, load
+    from frontier.report.compare_runs import compare_runs
+    from frontier.run import Run, load
     from frontier.sweep import run_sweep
-    from frontier.versus import compare_runs
 
 __all__ = [
     "Config",
@@ -50,15 +50,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "frontier.analyze.pareto": ("nondominated",),
+    "frontier.decide.pareto": ("nondominated",),
     "frontier.config": ("Config", "load_config", "parse_sla"),
     "frontier.importing": ("import_files",),
     "frontier.metrics": ("Metric", "metric"),
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),
-    "frontier.results": ("Run", "load"),
+    "frontier.run": ("Run", "load"),
     "frontier.sweep": ("run_sweep",),
-    "frontier.versus": ("compare_runs",),
+    "frontier.report.compare_runs": ("compare_runs",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

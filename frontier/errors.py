@@ -14,8 +14,8 @@ class ExitCode(IntEnum):
     """What a script reads: 0 yes, 3 no, 4 not proven, 5 measurement failed, 2 mis-asked, 130 interrupted."""
 
     YES = 0
-    BUG = 1
-    MISASKED = 2
+    INTERNAL_ERROR = 1
+    USAGE = 2
     NO = 3
     NOT_PROVEN = 4
     FAILED = 5
@@ -23,17 +23,17 @@ class ExitCode(IntEnum):
 
 
 class FrontierError(Exception):
-    """Base of every error meant for the user: `what` happened, and optionally the `way_out`."""
+    """Base of every error meant for the user: `what` happened, and optionally the `hint`."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
-    def __init__(self, what: str, way_out: str | None = None) -> None:
+    def __init__(self, what: str, hint: str | None = None) -> None:
         super().__init__(what)
         self.what = what
-        self.way_out = way_out
+        self.hint = hint
 
     def __str__(self) -> str:
-        return self.what if self.way_out is None else f"{self.what}\n  {self.way_out}"
+        return self.what if self.hint is None else f"{self.what}\n  {self.hint}"
 
 
 def install_command(*libraries: str) -> str:
@@ -41,10 +41,10 @@ def install_command(*libraries: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *libraries])
 
 
-class MisaskedError(FrontierError):
+class UsageError(FrontierError):
     """The request itself is wrong: a bad option, a missing run, a config mistake."""
 
-    exit_code = ExitCode.MISASKED
+    exit_code = ExitCode.USAGE
 
 
 class MeasurementError(FrontierError):
@@ -55,8 +55,8 @@ class MeasurementError(FrontierError):
 
     exit_code = ExitCode.FAILED
 
-    def __init__(self, what: str, way_out: str | None = None, *, retry_after: float | None = None) -> None:
-        super().__init__(what, way_out)
+    def __init__(self, what: str, hint: str | None = None, *, retry_after: float | None = None) -> None:
+        super().__init__(what, hint)
         self.retry_after = retry_after
 
 
@@ -71,7 +71,7 @@ class AnotherServerError(MeasurementError):
 class StoreError(FrontierError):
     """The run directory cannot be used: another sweep's, locked, not writable, damaged."""
 
-    exit_code = ExitCode.MISASKED
+    exit_code = ExitCode.USAGE
 
 
 class WriteError(StoreError):
@@ -92,14 +92,14 @@ class Complaint:
     """
 
     what: str
-    way_out: str | None = None
+    hint: str | None = None
     line: int | None = None
     column: int | None = None
     source_line: str | None = None
     where: str | None = None
 
 
-class ConfigError(MisaskedError):
+class ConfigError(UsageError):
     """Everything that is wrong with one config file, all at once."""
 
     def __init__(self, file: str, complaints: tuple[Complaint, ...]) -> None:
@@ -114,8 +114,8 @@ class ConfigError(MisaskedError):
             lines.append(f"{where}: {c.what}")
             if c.source_line is not None:
                 lines.append(f"  {c.line} | {c.source_line.strip()}")
-            if c.way_out is not None:
-                lines.append(f"  {c.way_out}")
+            if c.hint is not None:
+                lines.append(f"  {c.hint}")
         if (more := len(self.complaints) - MOST_COMPLAINTS) > 0:
             lines.append(f"and {more:,} more")
         return lines

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from frontier._version import __version__
 from frontier.config import Config, load_config
-from frontier.errors import ConfigError, MisaskedError, StoreError
-from frontier.exchange import formats
-from frontier.exchange.assemble import Assembled, assemble, config_text
-from frontier.exchange.documents import MOST_BYTES, ForeignFileError, text
-from frontier.exchange.found import Found
-from frontier.files import read_given
+from frontier.errors import ConfigError, StoreError, UsageError
+from frontier.formats import registry
+from frontier.formats.assemble import Assembled, assemble, config_text
+from frontier.formats.documents import MOST_BYTES, ForeignFileError, text
+from frontier.formats.found import Found
 from frontier.model import MAX_TOKENS, Shape
-from frontier.results import Run, load
-from frontier.store import AnotherSweepError, RunDirectory
+from frontier.run import Run, load
+from frontier.store.files import read_given
+from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
 MOST_FILES = 10_000
 MOST_SAID = 20
@@ -42,13 +42,13 @@ def read_files(
     deployment: str | None = None,
     shape: Shape | None = None,
 ) -> Read:
-    """Read and put together; nothing is written. MisaskedError with every complaint when a file cannot be used."""
+    """Read and put together; nothing is written. UsageError with every complaint when a file cannot be used."""
     if len(files) > MOST_FILES:
-        raise MisaskedError(f"{len(files):,} files are more than {MOST_FILES:,}", "import a part of them")
+        raise UsageError(f"{len(files):,} files are more than {MOST_FILES:,}", "import a part of them")
     founds: list[Found] = []
     skipped: list[str] = []
     sources: list[dict[str, str]] = []
-    wrong: list[MisaskedError] = []
+    wrong: list[UsageError] = []
     seen: dict[str, str] = {}
     for file in map(str, files):
         try:
@@ -57,8 +57,8 @@ def read_files(
             if digest in seen:
                 raise ForeignFileError(file, f"the same file as {text(seen[digest], 200)}", "name it once")
             seen[digest] = file
-            found = formats.read(file, data, format)
-        except MisaskedError as error:
+            found = registry.read(file, data, format)
+        except UsageError as error:
             wrong.append(error)
             continue
         if found is None:
@@ -68,7 +68,7 @@ def read_files(
         sources.append({"file": text(Path(file).name, 200), "sha256": digest, "format": found.format})
     if wrong:
         more = f"\n  and {len(wrong) - MOST_SAID} more files" if len(wrong) > MOST_SAID else ""
-        raise MisaskedError("\n".join(str(error) for error in wrong[:MOST_SAID]) + more)
+        raise UsageError("\n".join(str(error) for error in wrong[:MOST_SAID]) + more)
     assembled = assemble(founds, deployment=deployment, shape=shape)
     options = f"{format} {deployment} {shape.label if shape else None}"
     identity = hashlib.sha256(f"{options} {sorted(seen)}".encode()).hexdigest()
@@ -138,17 +138,17 @@ def import_files(
     """Results of other tools as a run: `files` are detected by content unless `format` says what they are.
 
     `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not say them.
-    MisaskedError when a file cannot be used, StoreError when `run` holds something else.
+    UsageError when a file cannot be used, StoreError when `run` holds something else.
     """
     read = read_files(files, format=format, deployment=deployment, shape=parse_shape(shape))
     return store(read, Path(run))
 
 
 def parse_shape(written: str | None) -> Shape | None:
-    """'1024/256' as a shape. MisaskedError otherwise."""
+    """'1024/256' as a shape. UsageError otherwise."""
     if written is None:
         return None
     found = re.fullmatch(r"\s*([1-9]\d{0,8})\s*/\s*([1-9]\d{0,8})\s*", written)
     if found is None or max(int(found[1]), int(found[2])) > MAX_TOKENS:
-        raise MisaskedError(f"--shape {written!r} is not a shape", "write input/output tokens, as 1024/256")
+        raise UsageError(f"--shape {written!r} is not a shape", "write input/output tokens, as 1024/256")
     return Shape.of(int(found[1]), int(found[2]))

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from frontier.analyze.claims import LOOKS
-from frontier.analyze.window import BATCH
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.models import described
-from frontier.errors import MisaskedError
+from frontier.decide.confirmation import LOOKS
+from frontier.errors import UsageError
 from frontier.model import Phase, Shape, Trial
+from frontier.stats.window import BATCH
 
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
@@ -91,13 +91,13 @@ class Plan:
 def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
     """The plan of a config; the same config gives the same plan everywhere.
 
-    `only` names the shapes and deployments that it is limited to; MisaskedError when there is none of such a name.
+    `only` names the shapes and deployments that it is limited to; UsageError when there is none of such a name.
     """
     shapes = _only([shape.label for shape in config.shapes], only)
     deployments = _only([d.name for d in config.deployments], only)
     if unknown := [name for name in only if name not in (*shapes, *deployments)]:
         names = [*(s.label for s in config.shapes), *(d.name for d in config.deployments if d.name != "default")]
-        raise MisaskedError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
+        raise UsageError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
     trials = tuple(t for t in _in_order(config) if t.shape.label in shapes and t.deployment in deployments)
     costs = estimate(trials, config)
     pairs = len(deployments) * len(shapes)

@@ -1,7 +1,21 @@
-"""Cleaning of text from outside, to be shown or to be stored: bounded, and without control or format characters."""
+"""Cleaning of text from outside, to be shown or to be stored: bounded, and without control or format characters.
 
+Redaction of secrets: values known to be secret, parts and encodings of them, and what looks like a token.
+
+A key in a config would end in the run directory, in a bug report and in a terminal's history. So a config that holds
+one is refused, and no message repeats it. A server may say back what it was sent, whole or in part, as it is or encoded
+in JSON, URLs, HTML, base64 or hexadecimal. So its words pass `Secrets.said` before anything is done with them: first
+they are redacted, then cleaned, and cut last. A cut before would hide the key's end from the search, and not its rest.
+"""
+
+import base64
 import hashlib
+import html
+import re
 import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 LONGEST = 160
@@ -62,3 +76,312 @@ def stored_tree(tree: Any, depth: int = 0) -> Any:
     if isinstance(tree, list | tuple):
         return [stored_tree(value, depth + 1) for value in tree[:_MOST_ITEMS]]
     return tree
+
+
+MASK = "***"
+MOST = 8192
+"""Characters of a server's words that are looked at: far more than are ever repeated."""
+_PART = 8
+"""So many consecutive characters of a secret are not said."""
+_LEAST = 4
+"""A shorter value is no secret: masking it would make every text unreadable."""
+_HOLD = 128
+"""More than seven characters of a secret take up in any encoding: what is left of one that a cut divides."""
+_ROUNDS = 4
+"""How many encodings may lie on top of each other, as JSON inside JSON inside a URL."""
+_SHORT = 200
+
+_TOKEN = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}"  # OpenAI, Anthropic, OpenRouter and those who copied them
+    r"|\b(?:hf|gsk|nvapi|r8|pplx|xai|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abprs]|tgp|dop_v1)[_-][A-Za-z0-9_-]{12,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bAIza[0-9A-Za-z_-]{30,}"
+    # A JSON web token. Only at the start of a word: from every `eyJ` within one the search would run to its end again.
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+_SCHEME = re.compile(r"\b(?:Bearer|Basic)\s+([A-Za-z0-9+/._~=-]{8,})", re.IGNORECASE)
+_USERINFO = re.compile(r"://([^/\s@]+)@")
+_SECRET_KEY = re.compile(
+    r"""(?ix) ( (?: api[_-]?key | authorization | password | passwd | secret | cookie | credential
+    | (?: \b | access[_-] | auth[_-] | bearer[_-] | session[_-] ) token ) [\w-]{0,80} ["']? \s*:\s* ) (?!\$\{) \S.*$"""
+)
+_SECRET_NAME = re.compile(r"auth|api[-_]?key|token|secret|passw|cookie|credential", re.IGNORECASE)
+
+_ESCAPE = re.compile(
+    r"%([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})"
+    r"|(&#[0-9]{1,7};?|&#[xX][0-9A-Fa-f]{1,6};?|&[A-Za-z]{2,31};)|\\([^0-9A-Za-z])|(\\[nrtbf])"
+)
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def looks_like_a_key(text: str) -> bool:
+    """A value in the form of a known kind of access token."""
+    return _TOKEN.search(text) is not None or _SCHEME.search(text) is not None
+
+
+def is_secret_name(name: str) -> bool:
+    """A header or key whose value is probably a secret: Authorization, X-Api-Key, Cookie, session_token.
+
+    >>> is_secret_name("X-Api-Key"), is_secret_name("X-Tenant")
+    (True, False)
+    """
+    return _SECRET_NAME.search(name) is not None
+
+
+def looks_random(text: str) -> bool:
+    """A long run of letters and digits mixed as in generated tokens, not as in words or variable names."""
+    runs = re.findall(r"[A-Za-z0-9]{20,}", text)
+    return any(re.search("[0-9]", r) and re.search("[a-z]", r) for r in runs)
+
+
+def masked_line(line: str | None) -> str | None:
+    """A line of a config without what stands behind a key whose name says that it is a secret.
+
+    >>> masked_line("api_key_env: hunter2")
+    'api_key_env: ***'
+    """
+    return None if line is None else _SECRET_KEY.sub(rf"\1{MASK}", line)
+
+
+def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
+    """Values of the environment that are secrets by their names. GIT_AUTHOR_NAME and SSH_AUTH_SOCK are none."""
+    return frozenset(
+        value
+        for name, value in environ.items()
+        if len(value) >= _PART and value[0] != "/" and is_secret_name(name) and "AUTHOR_" not in name
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Secret values. Of `values` no eight consecutive characters are said, in whatever encoding; `whole` ones, and
+    those shorter than that, are looked for only as a whole.
+    """
+
+    values: frozenset[str] = field(default=frozenset(), repr=False)
+    whole: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @classmethod
+    def of(cls, values: Iterable[str | None], whole: Iterable[str] = ()) -> "Secrets":
+        """Of the values that are there and long enough to be one. Of an address, what stands beside its host."""
+        parts = [part for value in values if value for part in _secret_parts(value)]
+        return cls(frozenset(v for v in parts if len(v) >= _LEAST), frozenset(v for v in whole if len(v) >= _LEAST))
+
+    def __or__(self, other: "Secrets") -> "Secrets":
+        return Secrets(self.values | other.values, self.whole | other.whole)
+
+    def redact(self, text: str) -> str:
+        """`text` with the secrets masked, and everything that looks like one by its form.
+
+        >>> Secrets.of(["planted-key"]).redact("no such key: planted%2Dk")
+        'no such key: ***'
+        """
+        return _masked(text, self._spans(text))
+
+    def said(self, text: str, longest: int = 300) -> str:
+        """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then cut."""
+        if len(text) <= _SHORT:
+            return _said(self, text, longest)
+        return self._said(text, longest)
+
+    def _said(self, text: str, longest: int) -> str:
+        if len(text) > MOST:
+            text, _ = self.split(text[:MOST])
+        else:
+            text = self.redact(text)
+        return shortened(one_line(text), longest)
+
+    def last_said(self, text: str, longest: int = 300) -> str:
+        """As `said`, of the end of a text that may begin in the midst of a secret."""
+        text = one_line(self.redact(text[-2 * MOST :]))
+        return text if len(text) <= longest else "…" + text[-longest + 1 :]
+
+    def split(self, text: str) -> tuple[str, str]:
+        """A text that goes on, redacted up to where it can be cut: no secret lies across. And the rest, as it is."""
+        spans = self._spans(text)
+        cut = max(0, len(text) - _HOLD)
+        for start, end in spans:
+            if start < cut < end:
+                cut = start
+        cut = cut or len(text)
+        return _masked(text[:cut], [(start, end) for start, end in spans if end <= cut]), text[cut:]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the secrets are: beginnings and ends, in order, apart from each other."""
+        found = [match.span() for match in _TOKEN.finditer(text)]
+        found += [match.span(1) for pattern in (_SCHEME, _USERINFO) for match in pattern.finditer(text)]
+        if self.values or self.whole:
+            needles = _needles(self)
+            # Cleaning will take out what is not seen; base64 is wrapped.
+            seen = _decoded(text).without(lambda ch: ch.isprintable() or ch.isspace())
+            found += seen.places(needles.exact)
+            found += seen.without(lambda ch: not ch.isspace()).parts(needles.parts)
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(found):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(end, joined[-1][1])
+            else:
+                joined.append((start, end))
+        return joined
+
+
+NO_SECRETS = Secrets()
+
+
+def _secret_parts(value: str) -> list[str]:
+    scheme, mark, rest = value.partition("://")
+    if not mark or not scheme.isalpha():
+        return [value]
+    place, _, path = rest.partition("/")
+    return [place.rpartition("@")[0], path]
+
+
+def redact(text: str) -> str:
+    """`text` with everything that looks like a secret by its form masked.
+
+    >>> redact("endpoint: http://me:pass@host/v1")
+    'endpoint: http://***@host/v1'
+    """
+    return NO_SECRETS.redact(text)
+
+
+@lru_cache(maxsize=512)
+def _said(secrets: Secrets, text: str, longest: int) -> str:
+    """Every answer of a server ends with the same few words."""
+    return secrets._said(text, longest)
+
+
+def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    parts, at = [], 0
+    for start, end in spans:
+        parts += [text[at:start], MASK]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Needles:
+    """What is searched for: texts as they are, and in lower case all parts of a text by their length."""
+
+    exact: frozenset[str]
+    parts: Mapping[int, frozenset[str]]
+
+
+@lru_cache(maxsize=64)
+def _needles(secrets: Secrets) -> _Needles:
+    exact: set[str] = set()
+    parts: dict[int, set[str]] = {_PART: set(), 2 * _PART: set()}
+    for value in secrets.values | secrets.whole:
+        data = value.encode(errors="surrogatepass")
+        # As bytes too: what was percent-encoded is decoded byte by byte.
+        plain = {value, data.decode("latin-1")}
+        coded = {code for code in _base64(data) if len(code) >= _LEAST}
+        if value in secrets.whole or len(value) < _PART:
+            exact |= plain | coded | {data.hex(), data.hex().upper()}
+        else:
+            for text in plain | coded:
+                parts[_PART] |= _parts(text, _PART)
+            parts[2 * _PART] |= _parts(data.hex(), 2 * _PART)
+    return _Needles(frozenset(exact), {size: frozenset(texts) for size, texts in parts.items() if texts})
+
+
+def _parts(text: str, size: int) -> set[str]:
+    text = text.translate(_LOWER)
+    return {text[i : i + size] for i in range(len(text) - size + 1)}
+
+
+def _base64(data: bytes) -> set[str]:
+    """What of a base64 text is certain to hold `data`, wherever in it that begins and whatever surrounds it."""
+    found = set()
+    for before in range(3):
+        code = base64.b64encode(bytes(before) + data).decode()
+        # Three bytes are four characters: the first and the last may also hold bits of the neighbours.
+        certain = code[-(-8 * before // 6) : 8 * (before + len(data)) // 6]
+        found |= {certain, certain.replace("+", "-").replace("/", "_")}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A text without its escapes: character i stood at starts[i] to ends[i] of the original."""
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+    def places(self, needles: Iterable[str]) -> list[tuple[int, int]]:
+        """Where these texts stand in the original."""
+        found = []
+        for needle in needles:
+            at = self.text.find(needle)
+            while at >= 0:
+                found.append((self.starts[at], self.ends[at + len(needle) - 1]))
+                at = self.text.find(needle, at + 1)
+        return found
+
+    def parts(self, parts: Mapping[int, frozenset[str]]) -> list[tuple[int, int]]:
+        """Where any of the parts stands in the original, whatever its case."""
+        lower = self.text.translate(_LOWER)
+        return [
+            (self.starts[i], self.ends[i + size - 1])
+            for size, texts in parts.items()
+            for i in range(len(lower) - size + 1)
+            if lower[i : i + size] in texts
+        ]
+
+    def without(self, keep: Callable[[str], bool]) -> "_Decoded":
+        """Only the characters to keep."""
+        kept = [i for i, ch in enumerate(self.text) if keep(ch)]
+        if len(kept) == len(self.text):
+            return self
+        text = "".join([self.text[i] for i in kept])
+        return _Decoded(text, [self.starts[i] for i in kept], [self.ends[i] for i in kept])
+
+
+def _decoded(text: str) -> _Decoded:
+    """`text` without the escapes of JSON, URLs and HTML, also where they lie on top of each other."""
+    found = _Decoded(text, list(range(len(text))), list(range(1, len(text) + 1)))
+    for _ in range(_ROUNDS):
+        matches = list(_ESCAPE.finditer(found.text))
+        if not matches:
+            break
+        found = _unescaped(found, matches)
+    return found
+
+
+def _unescaped(before: _Decoded, matches: Iterable[re.Match[str]]) -> _Decoded:
+    pieces: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    at = 0
+    for match in matches:
+        start, end = match.span()
+        meant = _meaning(match)
+        pieces += [before.text[at:start], meant]
+        starts += before.starts[at:start] + [before.starts[start]] * len(meant)
+        ends += before.ends[at:start] + [before.ends[end - 1]] * len(meant)
+        at = end
+    pieces.append(before.text[at:])
+    return _Decoded("".join(pieces), starts + before.starts[at:], ends + before.ends[at:])
+
+
+def _meaning(match: re.Match[str]) -> str:
+    """The characters an escape stands for; those that are white space are of no interest."""
+    percent, unicode, byte, entity, itself, _ = match.groups()
+    if code := percent or unicode or byte:
+        return chr(int(code, 16))
+    if entity is not None:
+        return html.unescape(entity if entity.endswith(";") else f"{entity};")
+    return itself or ""
+
+
+def secret_texts(tree: Any) -> list[str]:
+    """Texts in a JSON-able tree under a key that names a secret beyond doubt (`max_tokens` and the like do not)."""
+    if isinstance(tree, Mapping):
+        own = [v for k, v in tree.items() if isinstance(v, str) and _SECRET_FIELD.search(k)]
+        return own + [text for value in tree.values() for text in secret_texts(value)]
+    return [text for value in tree for text in secret_texts(value)] if isinstance(tree, list) else []
+
+
+_SECRET_FIELD = re.compile(r"api[-_]?key|secret|passw|authorization|cookie|credential", re.IGNORECASE)

@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 
 from frontier import Run, load, load_config, make_plan
-from frontier.backend import VirtualBackend
-from frontier.measure.runner import run as run_loop
-from frontier.present.progress import make_progress
-from frontier.store import RunDirectory
+from frontier.client.event_loop import run as run_loop
+from frontier.report.progress import make_progress
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor
+from frontier.sweep.backend import VirtualBackend
 
 
 class _Nowhere:

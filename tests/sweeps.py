@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from frontier.backend import VirtualBackend
 from frontier.config import Config, load_config
-from frontier.engine.virtual import truth
 from frontier.model import Flag, Measurement, Trial
 from frontier.plan import make_plan
-from frontier.results import Run, load
-from frontier.store import RunDirectory
+from frontier.run import Run, load
+from frontier.simulator.virtual import truth
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor, SweepEnd
+from frontier.sweep.backend import VirtualBackend
 
 ENGINES = {
     "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",

@@ -47,7 +47,7 @@ def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
 def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
     import asyncio
 
-    from frontier.measure.runner import run
+    from frontier.client.event_loop import run
 
     async def inner() -> int:
         await asyncio.sleep(0)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.engine.process import SimulatorProcess
-from frontier.engine.spec import EngineSpec
+from frontier.simulator.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
 from tests.commands import frontier
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 

@@ -6,9 +6,9 @@ import statistics
 
 import pytest
 
-from frontier.analyze.claims import LOOKS
 from frontier.config import Config, load_config
 from frontier.config.models import TURNS
+from frontier.decide.confirmation import LOOKS
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import RECORD_BYTES, TOKEN_BYTES, Plan, estimate, make_plan, make_trial
 

@@ -6,15 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.time_left import cases, judged
-from frontier.budget import Amount, Pace
+from frontier.budget import Amount, Pace, Timing
 from frontier.config import load_config
-from frontier.engine.expect import Assumption, guess_e2e
-from frontier.engine.spec import EngineSpec
-from frontier.engine.virtual import closed_loop_arrays
+from frontier.decide.forecast import Assumption, guess_e2e, misplaced
 from frontier.model import Shape
-from frontier.placement import misplaced
 from frontier.plan import make_plan
-from frontier.sweep.timing import Timing
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.virtual import closed_loop_arrays
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
 

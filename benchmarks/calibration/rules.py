@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, make_trial
-from frontier.analyze import search, sla, stats, summarize
-from frontier.analyze.sample import Sample
+from frontier.decide import operating_point, search
 from frontier.metrics import claim_floor, metric
 from frontier.model import Phase, Trial
+from frontier.stats import estimate, intervals
+from frontier.stats.window_data import Sample
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
@@ -86,7 +87,8 @@ def ours(server: Server, seed: int, *, refine: int, repeats: int = 3) -> Answer:
         if ask.phase is Phase.FRONTIER:  # refining the picture is not part of the answer
             break
         bench.run(ask.concurrency, ask.phase, ask.requests)
-    decision = sla.solve(search.claim_points(bench.history, server.limits, names=search_names(server)), server.limits)
+    points = search.claim_points(bench.history, server.limits, names=search_names(server))
+    decision = operating_point.solve(points, server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 
 
@@ -102,14 +104,15 @@ def proven_grid(server: Server, seed: int) -> Answer:
         if search.skip_reason(make_trial(server, c, Phase.GRID, 1, 1), bench.history, server.limits) is None:
             for _ in range(WINDOWS):
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
-    decision = sla.solve(search.claim_points(bench.history, server.limits, names=search_names(server)), server.limits)
+    points = search.claim_points(bench.history, server.limits, names=search_names(server))
+    decision = operating_point.solve(points, server.limits)
     return bench.answer(decision.concurrency, decision.verdict.value)
 
 
 def proof_size(server: Server, c: int) -> int:
     """Requests with which a setting can be proven with one violation seen, were they independent."""
     return max(
-        max(claim_floor(metric(lim.metric).p or 0.5, c), stats.needed(metric(lim.metric).p or 0.5, violations=1))
+        max(claim_floor(metric(lim.metric).p or 0.5, c), intervals.needed(metric(lim.metric).p or 0.5, violations=1))
         for lim in server.limits
     )
 
@@ -151,7 +154,7 @@ def bisection_of_means(server: Server, seed: int) -> Answer:
 
 def _passes(server: Server, samples: list[Sample]) -> bool:
     for limit in server.limits:
-        found = [summarize.estimate(s, limit.metric) for s in samples]
+        found = [estimate.estimate(s, limit.metric) for s in samples]
         if float(np.mean([e.value for e in found if e is not None])) > limit.promise:
             return False
     return True

@@ -2,7 +2,7 @@
 
 Two kinds. `Process` draws latencies from a law of concurrency with dependence between requests, drift, stalls and
 differences between runs: a thousand of them can be swept in minutes. `Engine` is the embedded scheduler itself
-(frontier.engine.virtual), a hundred times slower, as a check that the process is not kinder than an engine.
+(frontier.simulator.virtual), a hundred times slower, as a check that the process is not kinder than an engine.
 """
 
 import dataclasses
@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from frontier.analyze import window
-from frontier.analyze.histogram import LogHistogram
-from frontier.analyze.sample import BLOCKS, Sample
-from frontier.engine import virtual
-from frontier.engine.spec import EngineSpec
-from frontier.engine.spec_parts import Stalls
 from frontier.model import ClientHealth, Lengths, Limit, Phase, Shape, Trial
+from frontier.simulator import virtual
+from frontier.simulator.spec import EngineSpec, Stalls
+from frontier.stats import window
+from frontier.stats.histogram import LogHistogram
+from frontier.stats.window_data import BLOCKS, Sample
 
 Floats = NDArray[np.float64]
 Truth = dict[str, float]

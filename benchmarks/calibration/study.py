@@ -11,10 +11,11 @@ import numpy as np
 
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, make_trial
-from frontier.analyze import compare, pareto, summarize, uncertainty, window
-from frontier.analyze.sample import Sample
+from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
+from frontier.stats import estimate, window
+from frontier.stats.window_data import Sample
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),
@@ -94,7 +95,7 @@ def _coverage(server: Process, seed: int) -> dict[str, list[bool | None]]:
         for name in COVERED:
             if name == "error_rate" and true.get(name) == 0:
                 continue  # nothing ever fails: no interval could be wrong, and counting them would flatter
-            e = summarize.estimate(sample, name, limits=which.limits)
+            e = estimate.estimate(sample, name, limits=which.limits)
             if e is not None and name in true and math.isfinite(e.value):
                 inside = e.low <= true[name] <= e.high if math.isfinite(e.high - e.low) else None
                 found[f"{name}|{label}"] = [inside, true[name] <= e.upper if math.isfinite(e.upper) else None]
@@ -118,7 +119,7 @@ class _Side:
             trials = [make_trial(server, c, Phase.GRID, repeat, 350) for repeat in (1, 2, 3)]
             samples[c] = window.join([server.trial(t, 800_000 + i) for i, t in enumerate(trials)])
         gain, price = (np.array([server.truth(c)[name] for c in rules.GRID]) for name in OBJECTIVES)
-        points = [summarize.point(sample, names=OBJECTIVES) for sample in samples.values()]
+        points = [estimate.point(sample, names=OBJECTIVES) for sample in samples.values()]
         return cls(server, points, samples, gain, price)
 
     def most(self, latency: float) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.calibration.servers import FAMILIES
 from benchmarks.calibration.study import OURS, RULES, Result
-from frontier.analyze import stats
+from frontier.stats import intervals
 
 NOMINAL = {
     "area": ("area under the frontier", "95 %"),
@@ -121,5 +121,5 @@ def _percent(hits: float, n: float) -> str:
     if not n:
         return "–"
     if not hits:
-        return f"0 (< {stats.clopper_pearson(0, n)[1]:.1%})"
+        return f"0 (< {intervals.clopper_pearson(0, n)[1]:.1%})"
     return f"{hits / n:.1%} ({hits:.0f})"

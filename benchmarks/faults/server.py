@@ -33,8 +33,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from frontier.engine.server import Handler, make_app
-from frontier.engine.spec import EngineSpec
+from frontier.simulator.server import Handler, make_app
+from frontier.simulator.spec import EngineSpec
 
 KINDS = ("status", "hang", "drip", "reset", "close", "garbage", "empty", "error_event", "not_a_stream")
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import answer, answer_json, in_colour, json_option, say, width
-from frontier.errors import ExitCode, MisaskedError, install_command
+from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
-    from frontier.engine.ceilings import Machine
+    from frontier.hardware.ceilings import Machine
 
 
 class Seconds(click.FloatRange):
@@ -43,9 +43,9 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
-    from frontier.engine.ceilings import measure
-    from frontier.files import write_output
-    from frontier.present.ceilings import ceilings_json, ceilings_table, ceilings_yaml
+    from frontier.hardware.ceilings import measure
+    from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
+    from frontier.store.files import write_output
 
     found = measure(_machine(device), seconds)
     if output is not None:
@@ -60,14 +60,14 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
 
 def _machine(device: str) -> "Machine":
     """The GPUs where torch has any, else the processor."""
-    from frontier.engine.ceilings import NumpyMachine, TorchMachine
+    from frontier.hardware.ceilings import NumpyMachine, TorchMachine
 
     torch = _torch()
     gpu = torch is not None and torch.cuda.is_available()
     if device == "cuda" and not gpu:
         why = "torch is not installed" if torch is None else "torch sees no GPU"
-        way_out = "--device cpu" if torch is not None else f"{install_command('torch')}   or  --device cpu"
-        raise MisaskedError(f"no GPU to measure: {why}", way_out)
+        hint = "--device cpu" if torch is not None else f"{install_command('torch')}   or  --device cpu"
+        raise UsageError(f"no GPU to measure: {why}", hint)
     if gpu and device != "cpu":
         return TorchMachine(torch)
     return NumpyMachine() if torch is None else TorchMachine(torch, "cpu")

@@ -13,7 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from frontier.errors import MeasurementError
-    from frontier.results import Run
+    from frontier.run import Run
 
 RUNS = Path("runs")
 
@@ -22,7 +22,7 @@ def harmless(text: str) -> str:
     """Text that may hold a stranger's words, for a terminal: without control and format characters (escape sequences,
     overrides of the writing direction) and without secrets, by their form or by the environment's values.
     """
-    from frontier.redaction import Secrets, environment_secrets
+    from frontier.text import Secrets, environment_secrets
 
     text = Secrets.of((), environment_secrets(os.environ)).redact(text)
     return "".join(ch for ch in text if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
@@ -81,7 +81,7 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
 
     A later run that holds nothing is named too. MeasurementError, with why, where no run holds a finished trial.
     """
-    from frontier.store import RunDirectory, last_measured, newest_run, runs_under
+    from frontier.store.run_dir import RunDirectory, last_measured, newest_run, runs_under
 
     if run is not None:
         return run
@@ -102,7 +102,7 @@ def looked_at(path: Path, settings: Sequence[str] = ()) -> "Run":
     """The run at `path`, looked at with these settings (see `load`). What could not be checked is said, once a command,
     and what was changed.
     """
-    from frontier.results import load
+    from frontier.run import load
 
     found = load(path, settings)
     told = click.get_current_context().meta
@@ -117,7 +117,7 @@ def looked_at(path: Path, settings: Sequence[str] = ()) -> "Run":
 def _empty(path: Path) -> "MeasurementError":
     """What ended the sweep of a run without a finished trial."""
     from frontier.errors import MeasurementError
-    from frontier.store import RunDirectory
+    from frontier.store.run_dir import RunDirectory
 
     lines = RunDirectory.read(path).journal_lines()
     last = lines[-1] if lines else {}
@@ -213,18 +213,16 @@ objectives_option = click.option(
 
 
 def read_objectives(text: str | None) -> tuple[str, str] | None:
-    """Two metric names. MisaskedError for anything else."""
-    from frontier.errors import MisaskedError
+    """Two metric names. UsageError for anything else."""
+    from frontier.errors import UsageError
     from frontier.metrics import metric
 
     if text is None:
         return None
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2:
-        raise MisaskedError(
-            f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft"
-        )
+        raise UsageError(f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft")
     try:
         return metric(names[0]).name, metric(names[1]).name
     except ValueError as error:
-        raise MisaskedError(str(error)) from error
+        raise UsageError(str(error)) from error

@@ -66,19 +66,19 @@ def command(
       frontier compare runs/bf16 runs/fp8 -o verdict.svg
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
-    from frontier.analyze.compare import exit_code
     from frontier.cli.common import read_objectives
     from frontier.config import parse_sla
-    from frontier.errors import MisaskedError
-    from frontier.present.comparison import comparison_table, comparisons_json
+    from frontier.decide.compare import exit_code
+    from frontier.errors import UsageError
+    from frontier.plot.selection import narrowed
+    from frontier.report.compare_runs import compare_runs, two_deployments
+    from frontier.report.comparison import comparison_table, comparisons_json
     from frontier.units import parse_share
-    from frontier.versus import compare_runs, two_deployments
-    from frontier.views import narrowed
 
     try:
         share = None if within is None else parse_share(within)
     except ValueError as error:
-        raise MisaskedError(f"--within: {error}", "write a share, as 5%") from error
+        raise UsageError(f"--within: {error}", "write a share, as 5%") from error
     runs = (
         measured(a, (*settings, *settings_a), told=True),
         measured(b or a, (*settings, *settings_b), told=True),
@@ -98,7 +98,7 @@ def command(
         if alone:
             say(f"left out, as only {run.path} measured it: {', '.join(alone)}")
     if output:
-        from frontier.cli.outcome import draw_comparisons
+        from frontier.cli.reporting import draw_comparisons
 
         for file in draw_comparisons(runs, found, names, output, runs[0].limits() if limits is None else limits):
             say(f"wrote {file}")

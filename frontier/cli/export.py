@@ -18,13 +18,13 @@ from frontier.cli.common import (
     set_option,
     shape_option,
 )
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frontier.model import Frontier, Point
-    from frontier.results import Run
+    from frontier.run import Run
 
 BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 
@@ -66,10 +66,10 @@ def command(
       frontier export --llm-d -o reports/
     """
     if name is None:
-        raise MisaskedError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
+        raise UsageError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
     if name in BINARY and output is None:
-        raise MisaskedError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
-    from frontier.views import check_axes, narrowed
+        raise UsageError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
+    from frontier.plot.selection import check_axes, narrowed
 
     axes = read_objectives(objectives)
     found = narrowed(measured(find_run(run), settings), deployments, shapes)
@@ -87,8 +87,7 @@ def command(
 
 
 def _tabular(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]") -> bytes:
-    from frontier.exchange.rows import table
-    from frontier.exchange.tables_out import csv_text, excel_bytes, parquet_bytes
+    from frontier.formats.export import csv_text, excel_bytes, parquet_bytes, table
 
     made = table(points, frontiers)
     return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](made)
@@ -96,14 +95,14 @@ def _tabular(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier
 
 def _prometheus(found: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", sla: str | None) -> bytes:
     from frontier.config import parse_sla
-    from frontier.exchange.prometheus_out import prometheus_text
+    from frontier.formats.export import prometheus_text
 
     limits = found.limits() if sla is None else parse_sla(sla)
     return prometheus_text(points, frontiers, found.solve(limits) if limits else ()).encode()
 
 
 def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
-    from frontier.exchange.llmd import documents, yaml_text
+    from frontier.formats.llmd import documents, yaml_text
 
     models = {d.name: d.model for d in found.config.deployments}
     version = str(found.manifest.get("frontier", "unknown"))
@@ -112,7 +111,7 @@ def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
         answer(yaml_text([report for _, report in reports]).rstrip("\n"))
         return ExitCode.YES
     if output.exists() and not output.is_dir():
-        raise MisaskedError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
+        raise UsageError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
     for file, report in reports:
         _write(output / file, yaml_text([report]).encode(), quiet=True)
     say(f"wrote {len(reports)} reports to {output}/")
@@ -120,12 +119,12 @@ def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
 
 
 def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
-    from frontier.files import write_output
+    from frontier.store.files import write_output
     from frontier.units import format_bytes
 
     try:
         write_output(path, data)
     except OSError as error:
-        raise MisaskedError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
     if not quiet:
         say(f"wrote {path} ({format_bytes(len(data))})")

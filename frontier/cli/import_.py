@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import RUNS, answer, answer_json, json_option, say
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from frontier.importing import Read
@@ -58,20 +58,20 @@ def command(
 
 
 def known_format(name: str | None) -> str | None:
-    """The format asked for. MisaskedError when there is none of that name."""
-    from frontier.exchange.formats import NAMES
+    """The format asked for. UsageError when there is none of that name."""
+    from frontier.formats.registry import NAMES
 
     if name is not None and name not in NAMES:
-        raise MisaskedError(f"--format {name!r} is not known", "known: " + ", ".join(NAMES))
+        raise UsageError(f"--format {name!r} is not known", "known: " + ", ".join(NAMES))
     return name
 
 
 def known_name(name: str | None) -> str | None:
-    """A name a deployment may have. MisaskedError otherwise."""
+    """A name a deployment may have. UsageError otherwise."""
     import re
 
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name):
-        raise MisaskedError(f"--deployment {name!r} cannot be a name", "use letters, digits, . - and _, at most 60")
+        raise UsageError(f"--deployment {name!r} cannot be a name", "use letters, digits, . - and _, at most 60")
     return name
 
 

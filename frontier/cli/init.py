@@ -24,18 +24,18 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
       frontier init simulator > sim.yaml
     """
     from frontier.cli.probe import read_key
+    from frontier.client.event_loop import run
+    from frontier.client.probe import ask_server
     from frontier.config.faults import Faults
+    from frontier.config.template import commented_config
     from frontier.config.values import endpoint
-    from frontier.errors import MisaskedError
-    from frontier.measure.discover import ask_server
-    from frontier.measure.runner import run
-    from frontier.template import commented_config
+    from frontier.errors import UsageError
 
     try:
         address = endpoint(url)
     except Faults as wrong:
         first = wrong.faults[0]
-        raise MisaskedError(first.what.replace("{key}", "URL"), first.way_out) from None
+        raise UsageError(first.what.replace("{key}", "URL"), first.hint) from None
     if address == "simulator":
         answer(commented_config(address, model).rstrip("\n"))
         return

@@ -110,7 +110,7 @@ class Commands(click.Group):
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """The group; its help is given above."""
-    from frontier.memory import be_frugal, require_address_space
+    from frontier.store.memory import be_frugal, require_address_space
 
     require_address_space()
     if ctx.invoked_subcommand != "ceilings":  # which measures what all threads can do
@@ -150,17 +150,17 @@ def _bug(error: BaseException) -> ExitCode:
         _complain(f"  this is our mistake, not yours\n{said}")
     else:
         _complain(f"  this is our mistake, not yours; the details are in {log.name}")
-    return ExitCode.BUG
+    return ExitCode.INTERNAL_ERROR
 
 
 def _require_text(arguments: list[str]) -> None:
-    """MisaskedError for an argument that is not text: it could be written into no file and no answer."""
-    from frontier.errors import MisaskedError
+    """UsageError for an argument that is not text: it could be written into no file and no answer."""
+    from frontier.errors import UsageError
 
     for argument in arguments:
         if any("\ud800" <= ch <= "\udfff" for ch in argument):
             said = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
-            raise MisaskedError(f"the argument '{said[:60]}' is not UTF-8 text", "give the file another name")
+            raise UsageError(f"the argument '{said[:60]}' is not UTF-8 text", "give the file another name")
 
 
 def _machine(error: OSError) -> ExitCode:
@@ -168,7 +168,7 @@ def _machine(error: OSError) -> ExitCode:
     where = f"cannot use {error.filename}: " if error.filename is not None else "this machine refuses: "
     _complain(f"error: {where}{error.strerror or error}")
     wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-    return ExitCode.MISASKED if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
+    return ExitCode.USAGE if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
 
 
 def run(arguments: list[str]) -> int:
@@ -185,7 +185,7 @@ def run(arguments: list[str]) -> int:
         said = io.StringIO()
         error.show(said)
         _complain(said.getvalue().rstrip("\n"))
-        return ExitCode.MISASKED
+        return ExitCode.USAGE
     except FrontierError as error:
         _complain(f"error: {error}")
         return error.exit_code

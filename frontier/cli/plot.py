@@ -87,21 +87,19 @@ def command(
     measured by nvidia-smi beside the server or stated. What the config does not say, --set does.
     """
     from frontier.cli.common import read_objectives
-    from frontier.cli.outcome import draw, draw_companion, draw_together
+    from frontier.cli.reporting import draw, draw_companion, draw_together
     from frontier.config import parse_sla
-    from frontier.errors import MisaskedError
-    from frontier.views import check_panels, check_together, narrowed
+    from frontier.errors import UsageError
+    from frontier.plot.selection import check_panels, check_together, narrowed
 
     found = [narrowed(measured(run, settings), deployments, shapes) for run in runs or [find_run(None)]]
     limits = found[0].limits() if sla is None else parse_sla(sla)
     theme: Literal["light", "dark"] = "dark" if dark else "light"
     if x is not None and objectives is not None:
-        raise MisaskedError("--x and --objectives both name the axis across", "give one of them")
+        raise UsageError("--x and --objectives both name the axis across", "give one of them")
     axes = read_objectives(objectives if x is None else f"{found[0].config.objectives[0]},{x}")
     if figure != "frontier" and (overlay or len(found) > 1):
-        raise MisaskedError(
-            "only the frontier itself is drawn for several at once", f"name one run for --figure {figure}"
-        )
+        raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
     if overlay or len(found) > 1:
         check_together(found)
         files = draw_together(found, output, limits, axes, pixels, theme)

@@ -16,15 +16,15 @@ from frontier.cli.common import (
     set_option,
     width,
 )
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 from frontier.units import whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontier.engine.predict import Forecast, Prediction
+    from frontier.hardware.predict import Forecast, Prediction
     from frontier.model import Estimate, Shape
-    from frontier.results import Run
+    from frontier.run import Run
 
 
 @click.command("predict")
@@ -60,16 +60,16 @@ def command(
       frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
       frontier predict runs/llama8b --shape 4096/256
     """
-    from frontier.present.predicted import forecast_json, forecast_table
+    from frontier.report.predicted import forecast_json, forecast_table
 
     asked = _concurrencies(concurrency)
     if source is not None and source.exists() and not source.is_dir():
         if output or shapes:
-            raise MisaskedError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
+            raise UsageError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
         found = _of_config(source, changes, efficiency, asked, settings)
     else:
         if changes:
-            raise MisaskedError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
+            raise UsageError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
         found = _of_run(source, asked, shapes, output, settings)
     if as_json:
         answer_json(forecast_json(found))
@@ -82,8 +82,8 @@ def _of_config(
     source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...], settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
-    from frontier.files import read_config
-    from frontier.forecast import of_config
+    from frontier.decide.forecast import of_config
+    from frontier.store.files import read_config
     from frontier.units import parse_share
 
     try:
@@ -91,7 +91,7 @@ def _of_config(
         if not 0 < share <= 1:
             raise ValueError("not above 0 and at most 100%")
     except ValueError as error:
-        raise MisaskedError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
+        raise UsageError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
     config = load_config(read_config(source), str(source), [Setting.of(one) for one in settings])
     if asked:
         config = config.model_copy(update={"concurrency": asked})
@@ -101,11 +101,11 @@ def _of_config(
 def _of_run(
     source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None, settings: tuple[str, ...]
 ) -> "list[Forecast]":
-    from frontier.cli.outcome import check_formats
-    from frontier.forecast import of_run
+    from frontier.cli.reporting import check_formats
+    from frontier.decide.forecast import of_run
 
     if source is not None and not source.is_dir():
-        raise MisaskedError(f"there is no {source}", "name a config file or a run's directory")
+        raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = measured(find_run(source), settings)
     found = of_run(run, asked, tuple(_shape(text) for text in shapes))
@@ -120,10 +120,10 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     from dataclasses import replace
 
     from frontier.cli.common import picture_cache
-    from frontier.cli.outcome import page_report
+    from frontier.cli.reporting import page_report
     from frontier.metrics import metric
-    from frontier.present.kept import save
-    from frontier.present.picture import small_multiples
+    from frontier.plot.figure_cache import save
+    from frontier.plot.picture import small_multiples
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
@@ -161,7 +161,7 @@ def _concurrencies(text: str | None) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     found = [whole_number(part, 1, 100_000) for part in parts]
     if None in found:
-        raise MisaskedError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
+        raise UsageError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
     return tuple(sorted({c for c in found if c is not None}))
 
 
@@ -171,5 +171,5 @@ def _shape(text: str) -> "Shape":
     isl, slash, osl = text.partition("/")
     tokens = [whole_number(part, 1, 10_000_000) for part in (isl, osl)]
     if not slash or tokens[0] is None or tokens[1] is None:
-        raise MisaskedError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
+        raise UsageError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
     return Shape.of(tokens[0], tokens[1])

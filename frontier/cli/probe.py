@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, say, wrapped
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from frontier.measure.preflight import Check
-    from frontier.measure.target import Target
+    from frontier.client.preflight import Check
+    from frontier.client.target import Target
 
 _INDENT = 27
 COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
@@ -38,8 +38,8 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
       frontier probe http://localhost:8000/v1 --wait 10min
       frontier probe sweep.yaml
     """
-    from frontier.measure.probing import probe
-    from frontier.measure.runner import run
+    from frontier.client.event_loop import run
+    from frontier.client.probe import probe
 
     patience = seconds(wait)
     trees = []
@@ -59,24 +59,24 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
 
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
     """What is to be probed, by the name to head its list with ('' for the only one)."""
-    from frontier.measure.target import Target, Timeouts
+    from frontier.client.target import Target, Timeouts
 
     if where is None or "://" in where:
         patience = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
         return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=patience)}
     file = Path(where)
     if file.is_dir() or not file.exists():
-        raise MisaskedError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
-    from frontier.cli.consent import consent_to_reach
+        raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
+    from frontier.cli.confirm_foreign_config import consent_to_reach
+    from frontier.client.target import read_key_file
     from frontier.config import load_config
-    from frontier.files import read_config
-    from frontier.measure.keyfile import read_key_file
+    from frontier.store.files import read_config
 
     config = load_config(read_config(file), where)
     consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
-        raise MisaskedError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
+        raise UsageError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
     keys = {d.name: read_key_file(Path(d.api_key_file)) for d in servers if d.api_key_file is not None}
     targets = {d.name: d.target(os.environ, ignore_eos=config.ignore_eos, key=keys.get(d.name)) for d in servers}
     return targets if len(targets) > 1 else {"": next(iter(targets.values()))}
@@ -97,9 +97,9 @@ def _print(name: str, checks: "list[Check]") -> None:
 
 
 def find_server() -> str:
-    """The server on the first usual port of this machine. MisaskedError when there is none."""
-    from frontier.measure.discover import USUAL_PORTS, find_servers
-    from frontier.measure.runner import run
+    """The server on the first usual port of this machine. UsageError when there is none."""
+    from frontier.client.event_loop import run
+    from frontier.client.probe import USUAL_PORTS, find_servers
 
     found = run(find_servers(USUAL_PORTS))
     engines = [server for server in found if server.engine is not None]
@@ -109,13 +109,13 @@ def find_server() -> str:
         return engines[0].url
     ports = ", ".join(map(str, USUAL_PORTS))
     seen = f"; no LLM server is what answers at {', '.join(server.url for server in found)}" if found else ""
-    raise MisaskedError(
+    raise UsageError(
         f"no server was found on this machine's ports {ports}{seen}", "name it:  frontier probe http://host:port/v1"
     )
 
 
 def read_key(name: str | None) -> str | None:
-    """The key in the environment variable `name`. MisaskedError when it is not set; what was given may be the key
+    """The key in the environment variable `name`. UsageError when it is not set; what was given may be the key
     itself, and is not repeated.
     """
     from frontier.config.faults import Faults
@@ -129,9 +129,9 @@ def read_key(name: str | None) -> str | None:
     try:
         named = variable(name)
     except Faults:
-        raise MisaskedError("--api-key-env wants the NAME of an environment variable, not a key", wanted) from None
+        raise UsageError("--api-key-env wants the NAME of an environment variable, not a key", wanted) from None
     if not os.environ.get(named, "").strip():
-        raise MisaskedError("the environment variable that --api-key-env names is not set, or empty", wanted)
+        raise UsageError("the environment variable that --api-key-env names is not set, or empty", wanted)
     return from_environment(named, os.environ)
 
 
@@ -142,4 +142,4 @@ def seconds(text: str | None) -> float:
     try:
         return 0.0 if text is None else parse_duration(text)
     except ValueError as error:
-        raise MisaskedError(f"--wait {error}") from error
+        raise UsageError(f"--wait {error}") from error

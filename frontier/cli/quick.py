@@ -17,9 +17,9 @@ from frontier.cli.common import answer_json, answer_prose, json_option, say
 from frontier.errors import ExitCode, MeasurementError
 
 if TYPE_CHECKING:
-    from frontier.measure.preflight import Preflight
+    from frontier.client.preflight import Preflight
     from frontier.model import Estimate, Point, Record
-    from frontier.results import Run
+    from frontier.run import Run
 
 SIMULATOR = "simulator"
 USERS = (1, 4, 16, 64)
@@ -101,15 +101,15 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
 def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight":
     """The server as preflight finds it, with the model named or the one it has loaded. MeasurementError as of it."""
     from frontier.cli.probe import read_key
-    from frontier.measure.preflight import preflight
-    from frontier.measure.runner import run
-    from frontier.measure.target import Target
+    from frontier.client.event_loop import run
+    from frontier.client.preflight import preflight
+    from frontier.client.target import Target
 
     target = Target(address, model=model, api_key=read_key(api_key_env))
     try:
         found = run(preflight(target, pick=True))
     except MeasurementError as error:
-        raise MeasurementError(target.secrets.redact(error.what), error.way_out) from None
+        raise MeasurementError(target.secrets.redact(error.what), error.hint) from None
     say(f"model   {target.said(found.target.model or '')} on {found.identity}")
     return found
 
@@ -134,14 +134,14 @@ def config_text(
 
 
 def _measure(text: str, path: Path) -> "Run":
-    from frontier.backend import HttpBackend
+    from frontier.client.event_loop import run as run_loop
     from frontier.config import load_config
-    from frontier.measure.runner import run as run_loop
     from frontier.plan import make_plan
-    from frontier.present.progress import make_progress
-    from frontier.results import load
-    from frontier.store import RunDirectory
+    from frontier.report.progress import make_progress
+    from frontier.run import load
+    from frontier.store.run_dir import RunDirectory
     from frontier.sweep import Conductor, SweepEnd
+    from frontier.sweep.backend import HttpBackend
 
     config = load_config(text, "quick")
     run = RunDirectory.open_for_sweep(

@@ -16,7 +16,7 @@ from frontier.cli.common import (
     set_option,
     shape_option,
 )
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 
 
 @click.command("report")
@@ -48,11 +48,11 @@ def command(
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
     from frontier.cli.common import read_objectives
-    from frontier.cli.outcome import page_report
+    from frontier.cli.reporting import page_report
     from frontier.config import parse_sla
-    from frontier.files import write_output
+    from frontier.plot.selection import check_panels, narrowed
+    from frontier.store.files import write_output
     from frontier.units import format_bytes
-    from frontier.views import check_panels, narrowed
 
     found = narrowed(measured(find_run(run), settings), deployments, shapes)
     check_panels(found)
@@ -62,28 +62,26 @@ def command(
     options = [word for name, values in given for value in values if value is not None for word in (name, str(value))]
     made = page_report(found, limits, read_objectives(objectives), options)
     if output is None or str(output) == "-":
-        from frontier.present.markdown import report_markdown
+        from frontier.report.markdown import report_markdown
 
         answer(report_markdown(made))
         return ExitCode.YES
     if output.suffix == ".html":
-        from frontier.present.page import report_html
+        from frontier.report.page import report_html
 
         data = report_html(made).encode()
     elif output.suffix == ".md":
-        from frontier.present.markdown import report_markdown
+        from frontier.report.markdown import report_markdown
 
         data = report_markdown(made).encode()
     elif output.suffix == ".json":
         import orjson
 
-        from frontier.present.reportjson import report_json
+        from frontier.report.json_out import report_json
 
         data = orjson.dumps(report_json(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     else:
-        raise MisaskedError(
-            f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json"
-        )
+        raise UsageError(f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json")
     write_output(output, data)
     say(f"wrote {output} ({format_bytes(len(data))}, self-contained)")
     return ExitCode.YES

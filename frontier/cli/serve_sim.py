@@ -32,10 +32,10 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     import asyncio
 
     from frontier.config import load_config
-    from frontier.engine.server import run_server
-    from frontier.engine.spec import EngineSpec
-    from frontier.errors import MisaskedError
-    from frontier.files import read_config
+    from frontier.errors import UsageError
+    from frontier.simulator.server import run_server
+    from frontier.simulator.spec import EngineSpec
+    from frontier.store.files import read_config
 
     mapping: dict[str, object] = {}
     if config is not None:
@@ -43,7 +43,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise MisaskedError(f"--set {setting} has no value", "write it as  --set max_num_seqs=64")
+            raise UsageError(f"--set {setting} has no value", "write it as  --set max_num_seqs=64")
         part, dot, inner = key.strip().partition(".")
         if dot:
             within = mapping.get(part)
@@ -53,10 +53,10 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     try:
         spec = EngineSpec.from_mapping(mapping)
     except ValueError as error:
-        raise MisaskedError(f"the engine cannot be built: {error}") from error
+        raise UsageError(f"the engine cannot be built: {error}") from error
 
     if not host.strip():  # which would be every address of this machine
-        raise MisaskedError("--host is empty", "write 127.0.0.1, or 0.0.0.0 for every address")
+        raise UsageError("--host is empty", "write 127.0.0.1, or 0.0.0.0 for every address")
 
     def ready(url: str) -> None:
         say(f"simulated endpoint on {url}  ·  model {spec.model_name}  ·  Ctrl-C to stop")
@@ -65,7 +65,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
         asyncio.run(run_server(spec, host, port, ready))
     except (OSError, ValueError) as error:  # a ValueError: a host that cannot be a name
         why = error.strerror if isinstance(error, OSError) else error
-        raise MisaskedError(
+        raise UsageError(
             f"cannot listen on {host}:{port}: {why}", "choose another with  --port,  or 0 for a free one"
         ) from error
     except KeyboardInterrupt:

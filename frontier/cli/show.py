@@ -46,9 +46,9 @@ def command(
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
     from frontier.cli.common import read_objectives
-    from frontier.present.jsonout import points_json
-    from frontier.present.tables import points_table
-    from frontier.views import narrowed
+    from frontier.plot.selection import narrowed
+    from frontier.report.json_out import points_json
+    from frontier.report.tables import points_table
 
     path = find_run(run)
     found = narrowed(looked_at(path, settings) if as_json else measured(path, settings, told=True), deployments, shapes)
@@ -59,7 +59,7 @@ def command(
     if as_json:
         answer_json({**points_json(points, frontiers, insights), "unfinished": unfinished_tree(found)})
     else:
-        from frontier.cli.outcome import gpus
+        from frontier.cli.reporting import gpus
 
         limits = found.limits()
         decisions = found.solve() if limits else ()

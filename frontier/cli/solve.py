@@ -25,7 +25,7 @@ from frontier.cli.common import (
 
 if TYPE_CHECKING:
     from frontier.config.slatext import Tiers
-    from frontier.results import Run
+    from frontier.run import Run
 
 
 @click.command("solve")
@@ -64,9 +64,9 @@ def command(
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
-    from frontier.analyze.answer import exit_code
-    from frontier.present.answers import answers_json, answers_text
-    from frontier.views import narrowed
+    from frontier.decide.sla_result import exit_code
+    from frontier.plot.selection import narrowed
+    from frontier.report.answers import answers_json, answers_text
 
     path = find_run(run)
     found = looked_at(path, settings) if as_json else measured(path, settings, told=True)
@@ -83,20 +83,20 @@ def command(
 
 
 def asked(found: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
-    """The named sets of limits to answer: those given, else the config's. MisaskedError for a tier there is not."""
+    """The named sets of limits to answer: those given, else the config's. UsageError for a tier there is not."""
     from frontier.config import parse_sla
-    from frontier.errors import MisaskedError
+    from frontier.errors import UsageError
 
     if sla and tier:
-        raise MisaskedError("--sla and --tier are two ways to say what to ask", "give one of them")
+        raise UsageError("--sla and --tier are two ways to say what to ask", "give one of them")
     if sla:
         return tuple((text, parse_sla(text)) for text in sla)
     tiers = found.config.tiers
     if not tiers:
-        raise MisaskedError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
+        raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
     if tier is None:
         return tiers
     chosen = tuple(t for t in tiers if t[0] == tier)
     if not chosen:
-        raise MisaskedError(f"the config has no tier {tier!r}", "it has " + ", ".join(name for name, _ in tiers))
+        raise UsageError(f"the config has no tier {tier!r}", "it has " + ", ".join(name for name, _ in tiers))
     return chosen

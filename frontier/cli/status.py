@@ -11,7 +11,7 @@ from frontier.cli.common import answer, answer_json, answer_prose, find_run, jso
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.store import RunDirectory
+    from frontier.store.run_dir import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
@@ -68,8 +68,8 @@ def stand(path: Path) -> dict[str, Any]:
     """
     from frontier.budget import Pace
     from frontier.config import load_config
-    from frontier.standing import standing
-    from frontier.store import RunDirectory
+    from frontier.run import standing
+    from frontier.store.run_dir import RunDirectory
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
@@ -84,7 +84,7 @@ def stand(path: Path) -> dict[str, Any]:
     running = _running(session) if held else None
     seconds: float | None = 0.0
     if now.left:
-        from frontier.sweep.timing import Timing  # the engine model that it asks takes a while to load
+        from frontier.budget import Timing  # the engine model that it asks takes a while to load
 
         seconds = Timing(config).left(now.left, Pace.of(lines, finished))
     if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
@@ -144,7 +144,7 @@ def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _told(one: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
-    from frontier.present.wording import clean
+    from frontier.decide.wording import clean
 
     name = str(one["event"]).replace("_", " ")
     about = one.get("trial") or one.get("deployment") or (f"{len(one['trials'])} trials" if "trials" in one else "")
@@ -176,7 +176,7 @@ def line(told: Mapping[str, Any]) -> str:
 
 def page(told: Mapping[str, Any]) -> list[str]:
     """How it stands, with the last warnings."""
-    from frontier.present.wording import clean
+    from frontier.decide.wording import clean
 
     lines = [line(told)]
     if told["held_elsewhere"]:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli.common import json_option, say
-from frontier.errors import ExitCode, FrontierError, MemoryShortError, MisaskedError, WriteError
+from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontier.cli.asked import Asked
+    from frontier.cli.sweep_request import Asked
     from frontier.config import Config
     from frontier.model import Decision
     from frontier.plan import Plan
-    from frontier.store import RunDirectory
+    from frontier.store.run_dir import RunDirectory
     from frontier.sweep import SweepEnd
 
 
@@ -52,17 +52,17 @@ def command(
       frontier sweep sweep.yaml --set requests=600 --set sla.p99_ttft=400ms
       frontier sweep sweep.yaml --add-concurrency 48,96
     """
-    from frontier.cli.asked import read_asked
-    from frontier.cli.consent import consent_to_sweep
+    from frontier.cli.confirm_foreign_config import consent_to_sweep
+    from frontier.cli.sweep_request import read_asked
     from frontier.plan import make_plan
 
     asked = read_asked(config_file, output, settings, until, add, only, prometheus)
     for warning in asked.config.warnings:
-        say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.way_out}")
+        say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(asked.config, only)
     _require_time(asked, plan)
     if dry_run:
-        from frontier.cli.planning import dry_run as tell
+        from frontier.cli.dry_run import dry_run as tell
 
         return tell(asked.config, plan, asked.run, as_json)
     consent_to_sweep(config_file, asked.config)
@@ -70,9 +70,9 @@ def command(
 
 
 def _require_time(asked: "Asked", plan: "Plan") -> None:
-    """MisaskedError when the time by which all must be done is past, and something is left to do."""
+    """UsageError when the time by which all must be done is past, and something is left to do."""
     from frontier.budget import deadline
-    from frontier.cli.planning import remaining
+    from frontier.cli.dry_run import remaining
 
     until = asked.config.budget.until
     if (
@@ -81,24 +81,24 @@ def _require_time(asked: "Asked", plan: "Plan") -> None:
         and remaining(asked.config, plan, asked.run)[1]
     ):
         name = "--until" if "--until" in asked.options else "budget.until"
-        raise MisaskedError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
+        raise UsageError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 
 
 def _sweep(
     asked: "Asked", plan: "Plan", config_file: Path, output: Path | None, prometheus: int | None, as_json: bool
 ) -> int:
-    from frontier.cli.farewell import farewell
-    from frontier.cli.outcome import conclude
+    from frontier.cli.notify_end import farewell
+    from frontier.cli.reporting import conclude
     from frontier.config import describe_difference
-    from frontier.files import free_bytes
-    from frontier.memory import require_free
-    from frontier.store import AnotherSweepError, RunDirectory, extends
+    from frontier.store.files import free_bytes
+    from frontier.store.memory import require_free
+    from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
     from frontier.units import format_bytes
 
     path = asked.directory(output, config_file.stem)
     if plan.expected_bytes > (free := free_bytes(path)):
         needed = format_bytes(plan.expected_bytes)
-        raise MisaskedError(
+        raise UsageError(
             f"the records may take {needed}, and where {path} lies {format_bytes(free)} are free",
             "make room, or choose another place with  -o DIR",
         )
@@ -109,13 +109,13 @@ def _sweep(
             facts=_provenance(config_file), extend=asked.extend,
         )  # fmt: skip
     except AnotherSweepError as error:
-        difference, way_out = describe_difference(error.theirs, error.ours), asked.command(Path(f"{path}-2"))
+        difference, hint = describe_difference(error.theirs, error.ours), asked.command(Path(f"{path}-2"))
         if extends(error.theirs, error.ours):
             more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
-            way_out = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
+            hint = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
-        raise MisaskedError(f"{path} holds another sweep: {difference}; its {finished} untouched", way_out) from error
-    end, reason, code = "failed", "", int(ExitCode.BUG)
+        raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
+    end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
     try:
         with run:
@@ -129,7 +129,7 @@ def _sweep(
     except FrontierError as error:
         reason, code = error.what, error.exit_code
         if isinstance(error, WriteError | MemoryShortError):
-            raise type(error)(error.what, f"{error.way_out}\n  {asked.again}") from error
+            raise type(error)(error.what, f"{error.hint}\n  {asked.again}") from error
         raise
     finally:
         farewell(asked.config, path, end, code, decisions, reason)
@@ -150,10 +150,10 @@ def _provenance(config_file: Path) -> dict[str, str]:
 
 def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None) -> "SweepEnd":
     """Run the conductor under signal handling: the first Ctrl-C stops cleanly, the second leaves at once."""
-    from frontier.backend import HttpBackend
-    from frontier.measure.runner import run as run_loop
-    from frontier.present.progress import Progress, make_progress
+    from frontier.client.event_loop import run as run_loop
+    from frontier.report.progress import Progress, make_progress
     from frontier.sweep import Conductor
+    from frontier.sweep.backend import HttpBackend
 
     salt = time.time_ns()
     run.journal("session", salt=salt)

@@ -20,12 +20,12 @@ from frontier.cli.common import (
     run_argument,
     say,
 )
-from frontier.errors import ExitCode, MisaskedError
+from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from frontier.measure.loop import Progress
-    from frontier.results import Run
-    from frontier.verify import Check, Checked
+    from frontier.client.loop import Progress
+    from frontier.run import Run
+    from frontier.sweep.verify import Check, Checked
 
 
 @click.command("verify")
@@ -53,12 +53,12 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
       frontier verify
       frontier verify runs/llama8b --load 80%
     """
-    from frontier.analyze import sla as solver
-    from frontier.cli.consent import consent_to_reach
+    from frontier.cli.confirm_foreign_config import consent_to_reach
     from frontier.config import parse_sla
-    from frontier.present.tables import decision_table
-    from frontier.present.verified import verified_json, verified_text
-    from frontier.verify import checks, exit_code
+    from frontier.decide import operating_point as solver
+    from frontier.report.tables import decision_table
+    from frontier.report.verified import verified_json, verified_text
+    from frontier.sweep.verify import checks, exit_code
 
     found = measured(find_run(run))
     limits = found.limits() if sla is None else parse_sla(sla)
@@ -81,8 +81,8 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
 
 
 def share(text: str) -> float:
-    """A share that may be above 1: '80%', '1.2'. MisaskedError otherwise."""
-    from frontier.verify import LEAST_LOAD, MOST_LOAD
+    """A share that may be above 1: '80%', '1.2'. UsageError otherwise."""
+    from frontier.sweep.verify import LEAST_LOAD, MOST_LOAD
 
     written = text.strip()
     try:
@@ -91,16 +91,16 @@ def share(text: str) -> float:
         value = 0.0
     if not LEAST_LOAD <= value <= MOST_LOAD:
         between = f"{LEAST_LOAD:.0%} and {MOST_LOAD:.0%}"
-        raise MisaskedError(f"--load {text!r} is not a share of the rate between {between}", "write it as  --load 80%")
+        raise UsageError(f"--load {text!r} is not a share of the rate between {between}", "write it as  --load 80%")
     return value
 
 
 def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
-    from frontier.backend import HttpBackend
-    from frontier.measure.runner import run as run_loop
-    from frontier.store import RunDirectory
+    from frontier.client.event_loop import run as run_loop
+    from frontier.store.run_dir import RunDirectory
+    from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.verify import verify
     from frontier.units import format_elapsed
-    from frontier.verify import verify
 
     for check in wanted:
         d = check.decision

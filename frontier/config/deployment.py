@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
+from frontier.client.adapters import DIALECTS
+from frontier.client.target import Target, Timeouts, usable_key
 from frontier.config import quantities, values
 from frontier.config.faults import Fault, Faults, fault, shown
 from frontier.config.hardware import HardwareConfig, named_hardware
@@ -24,14 +26,11 @@ from frontier.config.kinds import (
 )
 from frontier.config.uses import ASK, PLAIN, PROXY, SEND_NAMED, VARIABLE
 from frontier.config.values import SIMULATOR
-from frontier.engine.light import Light
-from frontier.engine.pool_light import light_of
-from frontier.engine.spec import EngineSpec
-from frontier.errors import MisaskedError
-from frontier.measure.dialects import DIALECTS
-from frontier.measure.keyfile import usable_key
-from frontier.measure.target import Target, Timeouts
-from frontier.redaction import is_secret_name, secret_texts
+from frontier.errors import UsageError
+from frontier.hardware.roofline import Light
+from frontier.simulator.pools import light_of
+from frontier.simulator.spec import EngineSpec
+from frontier.text import is_secret_name, secret_texts
 
 _PATIENCE = Timeouts()
 
@@ -96,15 +95,15 @@ def _headers(value: Any) -> dict[str, str]:
         try:
             text = values.words(item, most=4_000)
         except Faults as wrong:
-            faults += [Fault(f.what.replace("{key}", key), f.way_out, (key,)) for f in wrong.faults]
+            faults += [Fault(f.what.replace("{key}", key), f.hint, (key,)) for f in wrong.faults]
             continue
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
             faults.append(Fault(f"{shown(key)} is not the name of a header", None, (key,), at_key=True))
         elif key.lower() in _OWN_HEADERS:
             faults.append(Fault(f"the header {key} is set by the measurement", "remove it", (key,), at_key=True))
         elif is_secret_name(key) and not VARIABLE.fullmatch(text):
-            way_out = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
-            faults.append(Fault(f"the header {key} holds a secret; secrets come from the environment", way_out, (key,)))
+            hint = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
+            faults.append(Fault(f"the header {key} holds a secret; secrets come from the environment", hint, (key,)))
     if faults:
         raise Faults(*faults)
     return {key: str(item).strip() for key, item in value.items()}
@@ -149,8 +148,8 @@ def _simulator(value: Any) -> dict[str, Any]:
         path, _, rest = str(error).partition(": ")
         keys = tuple(path.split("."))
         said, at = (f"{keys[-1]}: {rest}", keys) if keys[0] in value else (str(error), ())
-        what, _, way_out = said.partition("; ")
-        raise fault(f"simulator: {what}", way_out or None, *at) from None
+        what, _, hint = said.partition("; ")
+        raise fault(f"simulator: {what}", hint or None, *at) from None
     return value
 
 
@@ -203,8 +202,8 @@ class DeploymentConfig(Strict):
     def _consistent(self) -> Self:
         faults = []
         if self.simulator is not None and not self.is_simulator:
-            way_out = "write  endpoint: simulator,  or remove the key"
-            faults.append(Fault("simulator is set, and the endpoint is another", way_out, ("simulator",), at_key=True))
+            hint = "write  endpoint: simulator,  or remove the key"
+            faults.append(Fault("simulator is set, and the endpoint is another", hint, ("simulator",), at_key=True))
         if self.tls is not None and not self.endpoint.startswith("https://"):
             faults.append(Fault("tls is set, and the endpoint is not https", "remove the key", ("tls",), at_key=True))
         named = [key for key in ("api_key_env", "api_key_file") if getattr(self, key) is not None]
@@ -282,7 +281,7 @@ class DeploymentConfig(Strict):
         """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's address; `key` is
         what `api_key_file` holds, read by whoever may read files.
 
-        MisaskedError when a variable the config names is not set.
+        UsageError when a variable the config names is not set.
         """
         tls = self.tls or TlsConfig()
         return Target(
@@ -312,10 +311,10 @@ class DeploymentConfig(Strict):
 
 
 def from_environment(variable: str, environ: Mapping[str, str]) -> str:
-    """The secret in a variable. MisaskedError when it is not set, or could not be sent."""
+    """The secret in a variable. UsageError when it is not set, or could not be sent."""
     value = environ.get(variable, "").strip()
     if not value:
-        raise MisaskedError(f"the environment variable {variable} is not set", f"export {variable}=...")
+        raise UsageError(f"the environment variable {variable} is not set", f"export {variable}=...")
     return usable_key(value, f"the environment variable {variable}")
 
 

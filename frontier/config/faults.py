@@ -10,7 +10,7 @@ class Fault:
     """One thing wrong: what, the way out, and where below the value (`at_key`: at the key, not its value)."""
 
     what: str
-    way_out: str | None = None
+    hint: str | None = None
     path: tuple[str | int, ...] = ()
     at_key: bool = False
 
@@ -23,9 +23,9 @@ class Faults(ValueError):  # noqa: N818
         self.faults = faults
 
 
-def fault(what: str, way_out: str | None = None, *path: str | int) -> Faults:
+def fault(what: str, hint: str | None = None, *path: str | int) -> Faults:
     """One fault, ready to be raised."""
-    return Faults(Fault(what, way_out, path))
+    return Faults(Fault(what, hint, path))
 
 
 def shown(value: Any) -> str:

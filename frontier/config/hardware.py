@@ -9,12 +9,10 @@ from frontier.config import quantities, values
 from frontier.config.faults import fault
 from frontier.config.kinds import Strict, Text, one_of, whole_in
 from frontier.config.uses import PLAIN
-from frontier.engine.cards import KV_BYTES, WEIGHT_BYTES, ModelCard, card
-from frontier.engine.hardware import Hardware, hardware
-from frontier.engine.light import Carded, Light, Stated
-from frontier.engine.roofline import Roofline
-from frontier.engine.spec_parts import Speculation
-from frontier.engine.spec_values import speculation_value
+from frontier.hardware.gpus import Hardware, hardware
+from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
+from frontier.hardware.roofline import Carded, Light, Roofline, Stated
+from frontier.simulator.spec import Speculation, speculation_value
 
 
 def _card(value: Any) -> ModelCard:
@@ -24,8 +22,8 @@ def _card(value: Any) -> ModelCard:
     try:
         return card(value)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
-        what, _, way_out = str(error).partition("; ")
-        raise fault(what, way_out or "write the model's config.json here, or a name as llama-3.1-8b") from None
+        what, _, hint = str(error).partition("; ")
+        raise fault(what, hint or "write the model's config.json here, or a name as llama-3.1-8b") from None
 
 
 def named_hardware(value: Any) -> Any:
@@ -35,8 +33,8 @@ def named_hardware(value: Any) -> Any:
     try:
         return {"name": hardware(value).name}
     except ValueError as error:
-        what, _, way_out = str(error).removeprefix("hardware: ").partition("; ")
-        raise fault(what, way_out) from None
+        what, _, hint = str(error).removeprefix("hardware: ").partition("; ")
+        raise fault(what, hint) from None
 
 
 Tera = Annotated[float, PlainValidator(lambda v: values.number(v, 0.001, 1e7))]
@@ -46,8 +44,8 @@ def _speculation(value: Any) -> Speculation:
     try:
         found: Speculation = speculation_value("speculation", value)
     except ValueError as error:
-        what, _, way_out = str(error).partition("; ")
-        raise fault(what, way_out or "write  speculation: {tokens: 4}") from None
+        what, _, hint = str(error).partition("; ")
+        raise fault(what, hint or "write  speculation: {tokens: 4}") from None
     return found
 
 

@@ -19,7 +19,7 @@ from frontier.config.models import BudgetConfig, Config, FinishConfig
 from frontier.config.override import Setting, rendered, settled, told
 from frontier.config.yamltext import Document, Path, read_yaml
 from frontier.errors import Complaint, ConfigError
-from frontier.redaction import looks_like_a_key, masked_line, redact
+from frontier.text import looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(field.alias or name for name, field in Config.model_fields.items())
 _DEPLOYMENT_KEYS = tuple(key for key in DeploymentConfig.model_fields if key != "name")
@@ -108,7 +108,7 @@ def _loaded(doc: Document) -> Config:
     complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
     if complaints or config is None:
         raise ConfigError(doc.file, _redacted(_sorted(complaints), secrets))
-    config._warnings = tuple(doc.complaint(_place(doc, f.path), f.what, f.way_out) for f in advice(config))
+    config._warnings = tuple(doc.complaint(_place(doc, f.path), f.what, f.hint) for f in advice(config))
     return config
 
 
@@ -191,8 +191,8 @@ def _joined(doc: Document, kind: str, loc: Path, context: Mapping[str, Any]) -> 
         path = _place(doc, (*loc, *f.path))
         key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
         written = doc.texts.get(path, "")
-        way_out = f.way_out and f.way_out.replace("{key}", key).replace("{text}", written[:60])
-        found.append(doc.complaint(path, f.what.replace("{key}", key), way_out, at_key=f.at_key))
+        hint = f.hint and f.hint.replace("{key}", key).replace("{text}", written[:60])
+        found.append(doc.complaint(path, f.what.replace("{key}", key), hint, at_key=f.at_key))
     return found
 
 
@@ -221,8 +221,8 @@ def _unknown_key(key: str, loc: Path) -> Fault:
         return Fault(f"{key} holds for the whole sweep, not for one deployment", "move it to the top", at_key=True)
     known = ("name", *_DEPLOYMENT_KEYS) if in_deployment else _INNER_KEYS.get(inner or "", _TOP_KEYS)
     if key in _SYNONYMS and (inner is None or in_deployment):
-        why, way_out = _SYNONYMS[key]
-        return Fault(f"{what}; {why}" if why else what, way_out, at_key=True)
+        why, hint = _SYNONYMS[key]
+        return Fault(f"{what}; {why}" if why else what, hint, at_key=True)
     if inner == "hardware" and key == "flops":
         return Fault(what, "write tflops: 989  (dense, of one GPU)", at_key=True)
     hint = nearest(key, known)
@@ -261,6 +261,6 @@ def _redacted(complaints: tuple[Complaint, ...], secrets: tuple[str, ...]) -> tu
         return redact(text)
 
     return tuple(
-        Complaint(clean(c.what) or "", clean(c.way_out), c.line, c.column, masked_line(clean(c.source_line)))
+        Complaint(clean(c.what) or "", clean(c.hint), c.line, c.column, masked_line(clean(c.source_line)))
         for c in complaints
     )

@@ -94,7 +94,7 @@ def _objectives(value: Any) -> tuple[str, str]:
         try:
             known_metric(item)
         except Faults as wrong:
-            faults += [Fault(f.what, f.way_out, (i,)) for f in wrong.faults]
+            faults += [Fault(f.what, f.hint, (i,)) for f in wrong.faults]
     if not faults and value[0] == value[1]:
         faults.append(Fault("the two objectives are the same", "write [output_throughput, p99_ttft]", (1,)))
     if faults:
@@ -106,12 +106,10 @@ def _warmup(value: Any) -> float:
     return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
-def _distinct(labels: list[str], what: str, way_out: str) -> list[Fault]:
+def _distinct(labels: list[str], what: str, hint: str) -> list[Fault]:
     """A fault at each label that was there before."""
     first = {label: i for i, label in reversed(list(enumerate(labels)))}
-    return [
-        Fault(f"two {what} are called {label}", way_out, (i,)) for i, label in enumerate(labels) if first[label] < i
-    ]
+    return [Fault(f"two {what} are called {label}", hint, (i,)) for i, label in enumerate(labels) if first[label] < i]
 
 
 def _shapes(value: tuple[Shape, ...]) -> tuple[Shape, ...]:

@@ -49,8 +49,8 @@ def _settle(doc: Document, setting: Setting) -> Document:
     place = Place(line, 1)
     doc = dataclasses.replace(doc, tree=copy.deepcopy(doc.tree), lines=(*doc.lines, setting.said))
 
-    def refused(what: str, way_out: str | None = None) -> Document:
-        wrong = Complaint(what, way_out, line, 1, setting.said)
+    def refused(what: str, hint: str | None = None) -> Document:
+        wrong = Complaint(what, hint, line, 1, setting.said)
         return dataclasses.replace(doc, complaints=(*doc.complaints, wrong))
 
     path: Path = ()
@@ -73,7 +73,7 @@ def _settle(doc: Document, setting: Setting) -> Document:
     try:
         given = read_yaml(f"value: {value}\n", setting.said)
     except ConfigError as error:
-        return refused(error.complaints[0].what, error.complaints[0].way_out)
+        return refused(error.complaints[0].what, error.complaints[0].hint)
     if set(given.tree) != {"value"} or not value.isprintable():
         return refused("the value is not one value", "quote it")
     holder[key] = given.tree["value"]
@@ -117,7 +117,7 @@ def told(complaint: Complaint, doc_lines: int) -> Complaint:
     """A complaint about a setting leads to the setting, not to a line that no file has."""
     if complaint.line is None or complaint.line <= doc_lines:
         return complaint
-    return Complaint(complaint.what, complaint.way_out, where=complaint.source_line or "--set")
+    return Complaint(complaint.what, complaint.hint, where=complaint.source_line or "--set")
 
 
 def rendered(doc: Document) -> str:

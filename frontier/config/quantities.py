@@ -40,17 +40,17 @@ def duration(value: Any, *, least: float = 0.0, most: float = MONTH, example: tu
 
 def moment(value: Any) -> str:
     """'07:00', or '2026-11-22 07:00', of this machine's clock."""
-    way_out = 'write "07:00", or with its day "2026-11-22 07:00"'
+    hint = 'write "07:00", or with its day "2026-11-22 07:00"'
     if not isinstance(value, str):
-        raise fault(f"{{key}} is a time of day; this is {shown(value)}", way_out)
+        raise fault(f"{{key}} is a time of day; this is {shown(value)}", hint)
     found = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", value.strip())
     if found is None:
-        raise fault(f"{{key}}: {shown(value)} is not a time of day", way_out)
+        raise fault(f"{{key}}: {shown(value)} is not a time of day", hint)
     try:
         dt.date.fromisoformat(found[1] or "2000-01-01")
         dt.time(int(found[2]), int(found[3]))
     except ValueError:
-        raise fault(f"{{key}}: {shown(value)} is no time of any day", way_out) from None
+        raise fault(f"{{key}}: {shown(value)} is no time of any day", hint) from None
     return value.strip()
 
 
@@ -118,10 +118,10 @@ def share(value: Any) -> float:
     try:
         return parse_share(text)
     except ValueError:
-        way_out = "write it as 1% or 0.01, between 0% and 100%"
+        hint = "write it as 1% or 0.01, between 0% and 100%"
         if is_number(value) and 1 < value <= 100:
-            way_out = f"write {value:g}%"
-        raise fault(f"{{key}}: {shown(value)} is not a share", way_out) from None
+            hint = f"write {value:g}%"
+        raise fault(f"{{key}}: {shown(value)} is not a share", hint) from None
 
 
 _PRICE = re.compile(r"\$\s*(\d{1,9}(?:\.\d*)?|\.\d+)\s*(/\s*gpu)?\s*/\s*h")
@@ -133,10 +133,10 @@ def price(value: Any, gpus: int | None) -> float:
     """Dollars per hour of the whole deployment, of '$12/h' or '$3/gpu/h'."""
     found = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        way_out = "write $12/h for the whole deployment, or $3/gpu/h"
+        hint = "write $12/h for the whole deployment, or $3/gpu/h"
         if is_number(value):
-            raise fault("{key} needs a unit", way_out)
-        raise fault(f"{{key}}: {shown(value)} is not a price", way_out)
+            raise fault("{key} needs a unit", hint)
+        raise fault(f"{{key}}: {shown(value)} is not a price", hint)
     if found[2] is None:
         return float(found[1])
     if gpus is None:
@@ -160,10 +160,10 @@ def power(value: Any) -> Watts:
     """Watts of '5600W', '5.6kW' or '700W/gpu'."""
     found = _POWER.fullmatch(value) if isinstance(value, str) else None
     if found is None or float(found[1]) <= 0:
-        way_out = "write 5600W for the whole deployment, or 700W/gpu"
+        hint = "write 5600W for the whole deployment, or 700W/gpu"
         if is_number(value):
-            raise fault("{key} needs a unit", way_out)
-        raise fault(f"{{key}}: {shown(value)} is not a power", way_out)
+            raise fault("{key} needs a unit", hint)
+        raise fault(f"{{key}}: {shown(value)} is not a power", hint)
     return Watts(float(found[1]) * (1e3 if found[2] else 1.0), found[3] is not None)
 
 

@@ -65,7 +65,7 @@ def shape(value: Any) -> Shape:
             try:
                 read[key] = reader(value[key])
             except Faults as wrong:
-                faults += [Fault(f.what, f.way_out, (key, *f.path), f.at_key) for f in wrong.faults]
+                faults += [Fault(f.what, f.hint, (key, *f.path), f.at_key) for f in wrong.faults]
     if faults:
         raise Faults(*faults)
     return Shape(**read)
@@ -97,7 +97,7 @@ def concurrency(value: Any) -> tuple[int, ...]:
         try:
             c = whole(item, 1, MAX_CONCURRENCY)
         except Faults as wrong:
-            faults += [Fault(f.what, f.way_out, (i,)) for f in wrong.faults]
+            faults += [Fault(f.what, f.hint, (i,)) for f in wrong.faults]
             continue
         if c in seen:
             faults.append(Fault(f"{{key}}: {c} is given twice", "remove one; repeats: 3  measures each again", (i,)))

@@ -7,7 +7,7 @@ from typing import Any
 from frontier.config.faults import Fault, Faults, fault, shown
 from frontier.config.quantities import latency, share
 from frontier.config.values import name
-from frontier.errors import MisaskedError
+from frontier.errors import UsageError
 from frontier.metrics import Metric, Unit, metric
 from frontier.model import Limit
 from frontier.units import parse_duration
@@ -56,7 +56,7 @@ def read_tiers(value: Any) -> Tiers:
         try:
             found.append((name(key), _limits(item)))
         except Faults as wrong:
-            faults += [Fault(f.what, f.way_out, (key, *f.path), f.at_key) for f in wrong.faults]
+            faults += [Fault(f.what, f.hint, (key, *f.path), f.at_key) for f in wrong.faults]
     if faults:
         raise Faults(*faults)
     return tuple(found)
@@ -71,12 +71,12 @@ def _limits(value: dict[str, Any]) -> tuple[Limit, ...]:
         try:
             one = known_metric(key)
         except Faults as wrong:
-            faults += [Fault(f.what, f.way_out, (key,), at_key=True) for f in wrong.faults]
+            faults += [Fault(f.what, f.hint, (key,), at_key=True) for f in wrong.faults]
             continue
         try:
             found.append(_limit(one, item))
         except Faults as wrong:
-            faults += [Fault(f.what.replace("{key}", key), f.way_out, (key, *f.path)) for f in wrong.faults]
+            faults += [Fault(f.what.replace("{key}", key), f.hint, (key, *f.path)) for f in wrong.faults]
     faults += _together(found) if not faults else []
     if faults:
         raise Faults(*faults)
@@ -173,8 +173,8 @@ def _limits_of_text(text: str) -> tuple[Limit, ...]:
         try:
             found[one.name] = _limit(one, bounds[0] if len(bounds) == 1 else bounds)
         except Faults as wrong:
-            way_out = re.sub(r"\[(\S+), (\S+)\]", rf"{one.name}{right}\1..\2", wrong.faults[0].way_out or "")
-            raise fault(wrong.faults[0].what.replace("{key}", one.name), way_out) from None
+            hint = re.sub(r"\[(\S+), (\S+)\]", rf"{one.name}{right}\1..\2", wrong.faults[0].hint or "")
+            raise fault(wrong.faults[0].what.replace("{key}", one.name), hint) from None
     trouble = _together(list(found.values()))
     if trouble:
         raise Faults(*trouble)
@@ -196,7 +196,7 @@ def _number_or_text(text: str) -> float | str:
 def parse_sla(text: str) -> tuple[Limit, ...]:
     """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms'; a range is 'p99_ttft<=200ms..500ms' (comfort, promise).
 
-    Latencies need units. `<` is read as `<=`. MisaskedError for anything else, an unknown metric or the wrong side.
+    Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or the wrong side.
 
     >>> parse_sla("p99_ttft<=500ms, error_rate<1%")[0].promise
     0.5
@@ -205,4 +205,4 @@ def parse_sla(text: str) -> tuple[Limit, ...]:
         return _limits_of_text(text)
     except Faults as wrong:
         first = wrong.faults[0]
-        raise MisaskedError(first.what, first.way_out) from None
+        raise UsageError(first.what, first.hint) from None

@@ -7,9 +7,9 @@ message stands for the key it is found under, which only the caller knows.
 import re
 from typing import Any
 
-from frontier.address import read_address
+from frontier.client.target import read_address
 from frontier.config.faults import fault, is_number, nearest, shown
-from frontier.redaction import looks_like_a_key, looks_random
+from frontier.text import looks_like_a_key, looks_random
 
 SIMULATOR = "simulator"
 
@@ -29,11 +29,11 @@ def whole(value: Any, least: int, most: int) -> int:
 
 def number(value: Any, least: float, most: float) -> float:
     """A plain number in least..most."""
-    way_out = f"write a number between {least:,.9g} and {most:,.9g}"
+    hint = f"write a number between {least:,.9g} and {most:,.9g}"
     if not is_number(value):
-        raise fault(f"{{key}} is a number; this is {shown(value)}", way_out)
+        raise fault(f"{{key}} is a number; this is {shown(value)}", hint)
     if not least <= value <= most:
-        raise fault(f"{{key}}: {value:g} is out of range", way_out)
+        raise fault(f"{{key}}: {value:g} is out of range", hint)
     return float(value)
 
 
@@ -58,18 +58,18 @@ def words(value: Any, most: int = 400) -> str:
 
 def webhook(value: Any) -> str:
     """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
-    way_out = "put the address into a variable:  on_finish: ${FINISH_URL}"
+    hint = "put the address into a variable:  on_finish: ${FINISH_URL}"
     if not isinstance(value, str):
-        raise fault(f"{{key}} is an address; this is {shown(value)}", way_out)
+        raise fault(f"{{key}} is an address; this is {shown(value)}", hint)
     text = value.strip()
     if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
         return text
     try:
         parts = read_address(text, credentials=True)
     except ValueError as error:
-        raise fault(f"{{key}} {error}", way_out) from None
+        raise fault(f"{{key}} {error}", hint) from None
     if "@" in parts.netloc or parts.query or looks_like_a_key(text) or looks_random(parts.path):
-        raise fault("{key} holds what looks like a secret", way_out)
+        raise fault("{key} holds what looks like a secret", hint)
     return text
 
 

@@ -49,13 +49,13 @@ class Document:
     complaints: tuple[Complaint, ...] = ()
     unread: frozenset[Path] = frozenset()
 
-    def complaint(self, path: Path, what: str, way_out: str | None = None, *, at_key: bool = False) -> Complaint:
+    def complaint(self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False) -> Complaint:
         """`what` is wrong at `path`, or at the nearest place around it that the text has."""
         while path and path not in self.values:
             path = path[:-1]
         place = self.keys.get(path) if at_key else None
         place = place or self.values.get(path) or Place(1, 1)
-        return Complaint(what, way_out, place.line, place.column, source_line(self.lines, place.line))
+        return Complaint(what, hint, place.line, place.column, source_line(self.lines, place.line))
 
 
 def read_yaml(text: str, file: str) -> Document:
@@ -124,8 +124,8 @@ class _Composer:
     unread: set[Path] = field(default_factory=set)
     nodes: int = 0
 
-    def complain(self, place: Place, what: str, way_out: str | None = None) -> None:
-        self.complaints.append(Complaint(what, way_out, place.line, place.column, source_line(self.lines, place.line)))
+    def complain(self, place: Place, what: str, hint: str | None = None) -> None:
+        self.complaints.append(Complaint(what, hint, place.line, place.column, source_line(self.lines, place.line)))
 
     def document(self, events: Iterator[yaml.Event]) -> tuple[bool, Any]:
         """The first document, and whether there was one."""
@@ -322,15 +322,15 @@ def _syntax(error: yaml.YAMLError, text: str, lines: tuple[str, ...]) -> Complai
         return Complaint(f"the character U+{code:04X} cannot stand in a config", "remove it", line, column)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", "") or "")
-    what, way_out = "this cannot be read as YAML", "check quotes, brackets and indentation around here"
+    what, hint = "this cannot be read as YAML", "check quotes, brackets and indentation around here"
     for part, sentence, advice in _SYNTAX:
         if part in problem:
-            what, way_out = sentence, advice
+            what, hint = sentence, advice
             break
     if mark is None:
-        return Complaint(what, way_out)
+        return Complaint(what, hint)
     opened = getattr(error, "context_mark", None)
     if ("not closed" in what or "never closed" in what) and opened is not None:
         mark = opened
     line = mark.line + 1
-    return Complaint(what, way_out, line, mark.column + 1, source_line(lines, line))
+    return Complaint(what, hint, line, mark.column + 1, source_line(lines, line))

@@ -1,6 +1,5 @@
 """The conductor and what it needs around it: the account of what was spent."""
 
-from frontier.sweep.conductor import Conductor, SweepEnd
-from frontier.sweep.program import Quiet, run_sweep
+from frontier.sweep.conductor import Conductor, Quiet, SweepEnd, run_sweep
 
 __all__ = ["Conductor", "Quiet", "SweepEnd", "run_sweep"]

@@ -2,31 +2,34 @@
 
 Its state is the run directory. Interrupted at any moment and started again, it goes on where it was: finished trials
 count by their fingerprint, and the search proposes from history alone.
+
+A sweep from a program or a notebook: the same conductor without a terminal around it.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
-from frontier.analyze import search
-from frontier.backend import Backend
 from frontier.budget import described_trials
-from frontier.config import Config, DeploymentConfig
-from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.model import Shape, Trial
-from frontier.plan import Plan, in_turn, make_trial
-from frontier.present.progress import Progress
-from frontier.results import History, Setting
-from frontier.samplefile import load_sample
-from frontier.store import RunDirectory
-from frontier.sweep.attempts import Attempts, Step
-from frontier.sweep.launch import LAST_LINES
+from frontier.client.event_loop import run as run_loop
+from frontier.config import Config, DeploymentConfig, load_config
+from frontier.decide import search
+from frontier.errors import FrontierError, MeasurementError, MemoryShortError, StoreError
+from frontier.model import Flag, Shape, Trial
+from frontier.plan import Plan, in_turn, make_plan, make_trial
+from frontier.report.progress import Progress
+from frontier.run import History, Run, Setting, load
+from frontier.stats.sample_cache import load_sample
+from frontier.store.files import read_config
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import Backend, HttpBackend
 from frontier.sweep.ledger import Ledger
-from frontier.sweep.losses import Losses
-from frontier.sweep.servers import Servers
+from frontier.sweep.servers import LAST_LINES, Losses, Servers
+from frontier.sweep.trial_runner import Attempts, Step
 from frontier.units import format_elapsed
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
@@ -275,3 +278,36 @@ class Conductor:
 
     def _history(self, deployment: str, shape: Shape) -> History:
         return self._attempts.history(deployment, shape)
+
+
+class Quiet:
+    """A progress that says nothing: for notebooks and programs."""
+
+    def plan(self, total: int, done: int) -> None: ...
+    def expect(self, seconds: float | None) -> None: ...
+    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
+    def tick(self, tick: object) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> Run:
+    """Run the sweep of a config into a run directory, or resume it, and read the result back.
+
+    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
+    MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
+    """
+    text = read_config(Path(config_file))
+    config = load_config(text, str(config_file))
+    with RunDirectory.open_for_sweep(
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    ) as opened:
+
+        async def go() -> SweepEnd:
+            backend = HttpBackend(config, environ or {}, time.time_ns())
+            return await Conductor(config, make_plan(config), opened, backend, Quiet(), asyncio.Event()).conduct()
+
+        if run_loop(go()) == "server_lost":
+            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+    return load(run)

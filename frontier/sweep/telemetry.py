@@ -11,9 +11,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from frontier.errors import MisaskedError
+from frontier.errors import UsageError
 from frontier.model import Flag, Trial
-from frontier.present.progress import Progress, Tick
+from frontier.report.progress import Progress, Tick
 
 _SETTING = ("deployment", "shape", "concurrency")
 _TAILS = {"p50_ttft": ("ttft", "0.5"), "p99_ttft": ("ttft", "0.99"), "p99_tpot": ("tpot", "0.99")}
@@ -143,7 +143,7 @@ class Exporter:
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int) -> str:
-        """The address it serves. MisaskedError when the port is taken."""
+        """The address it serves. UsageError when the port is taken."""
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
@@ -152,7 +152,7 @@ class Exporter:
             await web.TCPSite(self._runner, "127.0.0.1", port).start()
         except OSError as error:
             await self.close()
-            raise MisaskedError(
+            raise UsageError(
                 f"cannot serve metrics on 127.0.0.1:{port}: {error.strerror}",
                 "choose another port with  --prometheus,  or 0 for a free one",
             ) from error

@@ -1,7 +1,7 @@
 """Servers that make themselves look better than they are, each of which knows what its users really met.
 
 A liar answers request i by a plan: what it sends when, and the truth of it. It registers under its name with
-`tests.measure.hostile`, so `http://host/NAME/v1/...` speaks to it.
+`tests.client.hostile`, so `http://host/NAME/v1/...` speaks to it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.measure.hostile import BEHAVIOURS, Call, chunk, sse
+from tests.client.hostile import BEHAVIOURS, Call, chunk, sse
 
 TTFT, TPOT, TOKENS, WORDS = 0.030, 0.004, 8, 40
 """Of an honest answer: seconds to the first text, seconds a token, tokens out; and tokens in."""

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from frontier.analyze.judging import judge
-from frontier.analyze.summarize import point
-from frontier.analyze.window import sample
-from frontier.measure.loop import run_trial
-from frontier.measure.prompts import random_prompts
-from frontier.measure.runner import run
-from frontier.measure.target import Target, Timeouts
+from frontier.client.event_loop import run
+from frontier.client.loop import run_trial
+from frontier.client.prompts import random_prompts
+from frontier.client.target import Target, Timeouts
+from frontier.decide.verdict import judge
 from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
+from frontier.stats.estimate import point
+from frontier.stats.window import sample
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars
-from tests.measure.hostile import Hostile
+from tests.client.hostile import Hostile
 
 ROOM = {liar.name: liar for liar in liars()}
 CONTROL = Liar("honest", lambda _: honest(), ("p90_tpot", 3 * TPOT), None)

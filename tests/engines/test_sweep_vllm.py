@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from frontier.model import Measurement, Outcome, Record
-from frontier.results import load
-from frontier.store import RunDirectory
+from frontier.run import load
+from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier
 from tests.engines.vllm_cpu import MODEL, running, why_missing
 

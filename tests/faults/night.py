@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.faults.server import FaultyServer
-from frontier.backend import HttpBackend
 from frontier.config import load_config
-from frontier.engine.spec import EngineSpec
 from frontier.model import Trial
 from frontier.plan import make_plan
+from frontier.simulator.spec import EngineSpec
 from frontier.sweep import Conductor, SweepEnd
+from frontier.sweep.backend import HttpBackend
 from tests.sweeps import Told, open_run
 
 SPEC = EngineSpec(step_base=0.01, per_decode=1e-4, per_prefill_token=1e-5)

@@ -11,7 +11,7 @@ import pytest
 from frontier.cli.common import width
 from frontier.cli.main import _mend_environment
 from frontier.cli.streams import Lasting
-from frontier.results import load
+from frontier.run import load
 from tests import servers
 
 STREAMS = "standard output or error closed, full or unread"

@@ -17,21 +17,21 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from frontier.analyze.window import sample
-from frontier.codec import decode_measurement, decode_record, encode_record
+from frontier.client.adapters import DIALECTS, message_of
+from frontier.client.evidence import parse_metrics
+from frontier.client.http import Exchange
+from frontier.client.parse import Reading, error_message, read_all, retry_after, to_record
+from frontier.client.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
-from frontier.errors import ConfigError, MisaskedError, StoreError
+from frontier.errors import ConfigError, StoreError, UsageError
 from frontier.importing import import_files
-from frontier.measure.client import Exchange
-from frontier.measure.dialects import DIALECTS, message_of
-from frontier.measure.evidence import parse_metrics
-from frontier.measure.reading import Reading, error_message, read_all, retry_after, to_record
-from frontier.measure.sse import EventParser, EventTooLargeError, LineParser
 from frontier.model import Limit, Outcome
-from frontier.results import load
-from frontier.samplefile import unpack
-from frontier.store import RunDirectory
-from frontier.trialfile import sealed
+from frontier.run import load
+from frontier.stats.sample_cache import unpack
+from frontier.stats.window import sample
+from frontier.store.records import decode_measurement, decode_record, encode_record
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import sealed
 from frontier.units import MOST
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -319,7 +319,7 @@ def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, 
                 found = load(imported_run if imported_run in file.parents else run)
                 found.points()
                 found.solve()
-            except (StoreError, ConfigError, MisaskedError) as error:  # a cut config may have lost its SLA
+            except (StoreError, ConfigError, UsageError) as error:  # a cut config may have lost its SLA
                 assert str(error)  # noqa: PT017
         finally:
             file.write_bytes(whole)
@@ -401,7 +401,7 @@ def test_numbers_at_the_edges_with_every_hash_in_place_are_read_or_refused(
                 found = load(imported_run if what == "aggregate" else run)
                 found.points()
                 found.solve([Limit("p99_ttft", 0.05)], point_estimates=True)
-            except (StoreError, MisaskedError) as error:
+            except (StoreError, UsageError) as error:
                 assert str(error)  # noqa: PT017
         finally:
             for file, data in whole.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frontier.store import RunDirectory
+from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier, start
 
 ROOT = Path(__file__).parents[2]

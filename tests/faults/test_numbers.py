@@ -13,11 +13,11 @@ from aiohttp import web
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from frontier.codec import decode_imported, encode_imported
-from frontier.errors import MisaskedError, StoreError
+from frontier.errors import StoreError, UsageError
 from frontier.importing import read_files
-from frontier.results import load
-from frontier.store import RunDirectory
+from frontier.run import load
+from frontier.store.records import decode_imported, encode_imported
+from frontier.store.run_dir import RunDirectory
 from frontier.units import MOST
 from tests import servers
 from tests.commands import frontier
@@ -186,7 +186,7 @@ def test_aggregates_at_the_edges_of_floats_are_imported_or_refused(changes: dict
         Path(here, "a.json").write_text(text)
         try:
             read = read_files([str(Path(here, "a.json"))])
-        except MisaskedError as error:
+        except UsageError as error:
             assert "a.json" in str(error)  # noqa: PT017
             return
     for point in read.assembled.points:

@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 import frontier
-from frontier.analyze.validity import flags
-from frontier.analyze.window import sample
 from frontier.cli import main
+from frontier.client import health as watchdog
+from frontier.client import preflight
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
-from frontier.measure import preflight, watchdog
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
-from frontier.store import RunDirectory
+from frontier.stats.flags import flags
+from frontier.stats.window import sample
+from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier
 from tests.commands import start
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
@@ -132,7 +133,7 @@ def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path
     script = """
         import resource, sys
         from pathlib import Path
-        from tests.test_store import open_run, record, trial
+        from tests.store.test_store import open_run, record, trial
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         from frontier.errors import WriteError
         try:
@@ -178,7 +179,7 @@ def test_what_the_disk_says_is_said_plainly(
     with pytest.raises(WriteError, match=words) as caught:
         sweep_in_virtual_time(tmp_path / "run", text)
     assert caught.value.exit_code == 5
-    assert "finished trials are kept" in (caught.value.way_out or "")
+    assert "finished trials are kept" in (caught.value.hint or "")
     monkeypatch.setattr(os, "fsync", real)
     assert before == finished(tmp_path / "run")
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
@@ -238,12 +239,12 @@ def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytes
     """A range as small as a crowded machine's; the system's own is not touched."""
     import asyncio
 
-    from frontier.measure.target import Target
+    from frontier.client.target import Target
 
     monkeypatch.setattr(preflight, "local_ports", lambda: 100)
     with pytest.raises(MeasurementError, match="128 connections need 192 local ports; this system has 100") as caught:
         asyncio.run(preflight.preflight(Target("http://127.0.0.1:9/v1"), concurrency=128))
-    assert "ip_local_port_range" in (caught.value.way_out or "")
+    assert "ip_local_port_range" in (caught.value.hint or "")
     assert watchdog.local_ports() is None or (watchdog.local_ports() or 0) > 100
 
 
@@ -257,7 +258,7 @@ def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Pat
         echo "40000 40020" > /proc/sys/net/ipv4/ip_local_port_range || exit 99
         $PY -c "
         import sys
-        from frontier.measure import preflight
+        from frontier.client import preflight
         preflight.local_ports = lambda: None  # as if the ports had been taken later
         from frontier.cli.main import run
         sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
@@ -316,7 +317,7 @@ def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
 
 
 def measured(health: ClientHealth) -> tuple[str, ...]:
-    from tests.test_store import trial
+    from tests.store.test_store import trial
 
     records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
                for i in range(100)]  # fmt: skip
@@ -469,7 +470,7 @@ def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
 def test_too_little_free_memory_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.memory.available", lambda: 50 << 20)
+    monkeypatch.setattr("frontier.store.memory.available", lambda: 50 << 20)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     said = run_frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert said.code == 5

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from aiohttp import web
 
+from frontier.client.target import read_key_file
 from frontier.config import load_config
-from frontier.errors import ConfigError, MisaskedError
-from frontier.measure.keyfile import read_key_file
-from frontier.redaction import MOST, Secrets
+from frontier.errors import ConfigError, UsageError
+from frontier.text import MOST, Secrets
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.dresses import DRESSES, LONG, SHORT, betrays
@@ -282,19 +282,19 @@ def key_file(tmp_path: Path, text: str = KEY + "\n", mode: int = 0o600) -> Path:
 def test_a_key_file_is_read_when_only_its_owner_may(tmp_path: Path) -> None:
     assert KEY == read_key_file(key_file(tmp_path))
     for mode in (0o644, 0o640, 0o606, 0o620):
-        with pytest.raises(MisaskedError, match=f"others may read or write it .mode {mode:04o}.") as caught:
+        with pytest.raises(UsageError, match=f"others may read or write it .mode {mode:04o}.") as caught:
             read_key_file(key_file(tmp_path, mode=mode))
-        assert caught.value.way_out == f"chmod 600 {tmp_path / 'key'}"
+        assert caught.value.hint == f"chmod 600 {tmp_path / 'key'}"
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
 def test_what_is_no_key_is_refused_and_not_repeated(text: str, tmp_path: Path) -> None:
-    with pytest.raises(MisaskedError) as caught:
+    with pytest.raises(UsageError) as caught:
         read_key_file(key_file(tmp_path, text))
     assert text.strip() == "" or text not in str(caught.value)
-    with pytest.raises(MisaskedError, match="there is no key file"):
+    with pytest.raises(UsageError, match="there is no key file"):
         read_key_file(tmp_path / "none")
-    with pytest.raises(MisaskedError):
+    with pytest.raises(UsageError):
         read_key_file(tmp_path)
 
 

@@ -15,18 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from frontier import files
-from frontier.errors import MisaskedError, StoreError
-from frontier.files import read_config, write_output
-from frontier.folder import NotPlainError
+from frontier.client.prompts import read_prompts
+from frontier.client.target import read_key_file
+from frontier.errors import StoreError, UsageError
 from frontier.importing import read_files
-from frontier.measure.keyfile import read_key_file
-from frontier.measure.prompts import read_prompts
-from frontier.present.kept import MOST, _keep
-from frontier.results import load
-from frontier.store import RunDirectory, read_manifest
-from frontier.sweep.launch import last_lines
-from frontier.warden import Log
+from frontier.plot.figure_cache import MOST, _keep
+from frontier.run import load
+from frontier.store import files
+from frontier.store.files import NotPlainError, read_config, write_output
+from frontier.store.run_dir import RunDirectory, read_manifest
+from frontier.sweep.servers import last_lines
+from frontier.sweep.supervisor import Log
 from tests.commands import frontier
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -268,7 +267,7 @@ def test_a_named_file_that_is_none_is_a_mistake_and_no_wait(read: Callable[[Path
     unix_socket(tmp_path / "socket", sparse)
     link(tmp_path / "link to a fifo", tmp_path / "fifo")
     for file in (sparse, tmp_path / "fifo", tmp_path / "socket", tmp_path / "link to a fifo", Path("/dev/zero")):
-        with pytest.raises(MisaskedError) as caught:
+        with pytest.raises(UsageError) as caught:
             read(file)
         assert str(file) in str(caught.value)
 
@@ -312,7 +311,7 @@ def test_a_config_may_be_a_link_or_come_through_a_pipe(tmp_path: Path) -> None:
 def test_an_output_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.html")
     for path in (tmp_path / "fifo.html", Path("/dev/null")):
-        with pytest.raises(MisaskedError, match="not a file to write to"):
+        with pytest.raises(UsageError, match="not a file to write to"):
             write_output(path, b"x")
         assert not path.is_file()
 

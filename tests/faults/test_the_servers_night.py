@@ -9,13 +9,13 @@ import pytest
 import trustme
 
 from benchmarks.faults.server import FaultyServer
-from frontier.cli.outcome import page_report
-from frontier.measure import loop, preflight
+from frontier.cli.reporting import page_report
+from frontier.client import loop, preflight
 from frontier.model import Outcome
-from frontier.present.markdown import report_markdown
-from frontier.results import load
-from frontier.store import RunDirectory
-from frontier.sweep import attempts
+from frontier.report.markdown import report_markdown
+from frontier.run import load
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep import trial_runner
 from tests.commands import frontier
 from tests.faults.night import CONFIG, SPEC, Watched, night, only_at
 
@@ -26,7 +26,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
     monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
     monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
-    monkeypatch.setattr(attempts, "PATIENCE", -1)  # a busy machine is another matter
+    monkeypatch.setattr(trial_runner, "PATIENCE", -1)  # a busy machine is another matter
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 MODULES = (
-    "tests.faults.test_the_servers_night", "tests.test_nights", "tests.faults.test_security",
-    "tests.test_deployments", "tests.faults.test_kills", "tests.test_interrupt",
-    "tests.test_lock", "tests.faults.test_our_own_machine", "tests.faults.test_fuzz",
-    "tests.faults.test_foreign_files", "tests.test_consent", "tests.faults.test_environment",
-    "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.test_altered",
-    "tests.test_store", "tests.test_standing",
+    "tests.faults.test_the_servers_night", "tests.sweep.test_nights", "tests.faults.test_security",
+    "tests.sweep.test_deployments", "tests.faults.test_kills", "tests.sweep.test_interrupt",
+    "tests.store.test_lock", "tests.faults.test_our_own_machine", "tests.faults.test_fuzz",
+    "tests.faults.test_foreign_files", "tests.cli.test_consent", "tests.faults.test_environment",
+    "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.store.test_altered",
+    "tests.store.test_store", "tests.sweep.test_standing",
 )  # fmt: skip
 
 

@@ -1,1 +1,0 @@
-"""From records to decisions: pure functions, no I/O, no clock, no unseeded randomness."""

@@ -1,0 +1,1 @@
+"""The load client: HTTP requests, streams read and stamped, closed and open loop."""

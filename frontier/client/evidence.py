@@ -1,0 +1,292 @@
+"""The GPUs of this machine over a window, as nvidia-smi tells: evidence, where there is one and the server is here.
+
+The server's own metrics over the window: evidence (did the load arrive? was it preempted?), never a latency source.
+
+Read from the Prometheus text the engines export; counters become differences over the window, gauges means of samples
+taken at most once a second. Names of all engines are mapped to vLLM's, without the prefix.
+"""
+
+import asyncio
+import dataclasses
+import ipaddress
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.client.adapters import DIALECTS
+from frontier.client.http import Client
+from frontier.client.target import Target
+from frontier.units import usable
+
+_FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
+_ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
+
+Reading = tuple[float | None, ...]
+"""One GPU at one moment, as _FIELDS; None where nvidia-smi has no value."""
+
+
+class Gpus:
+    """Reads the GPUs once a second while a trial runs. `result()` covers what was read in its window."""
+
+    def __init__(self, target: Target) -> None:
+        self._tool = shutil.which("nvidia-smi") if is_here(target.base_url) else None
+        self._readings: list[Reading] = []
+
+    async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
+        """One process for the whole trial, begun before the window, so that starting it disturbs nothing."""
+        if self._tool is None:
+            return
+        try:
+            process = subprocess.Popen(  # noqa: ASYNC220, S603 - quick, before the window; our own arguments
+                [self._tool, *_ARGUMENTS], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError:
+            return
+        threading.Thread(target=self._read, args=(process, opened), daemon=True).start()
+        try:
+            await closed.wait()
+        finally:
+            process.kill()
+            process.wait()
+
+    def _read(self, process: "subprocess.Popen[bytes]", opened: asyncio.Event) -> None:
+        """In a thread of its own: a line a second."""
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                reading = parse(line.decode(errors="replace"))
+                if reading is not None and opened.is_set():
+                    self._readings.append(reading)
+
+    def result(self) -> dict[str, float]:
+        """Over all GPUs: power in watts and memory in bytes added up, utilization as a mean share, the lowest clock in
+        hertz, the highest temperature in degrees Celsius. What no GPU told is not there."""
+        readings = list(self._readings)
+        found = {"gpu_count": float(len({reading[0] for reading in readings}))}
+        if not readings:
+            return {}
+        power, busy, memory, clock, heat = (
+            [value for reading in readings if (value := reading[i]) is not None] for i in range(1, 6)
+        )
+        if power:
+            found["gpu_power"] = _mean(power) * found["gpu_count"]
+        if busy:
+            found["gpu_utilization"] = _mean(busy) / 100
+        if memory:
+            found["gpu_memory_used"] = _mean(memory) * found["gpu_count"] * 2**20
+        if clock:
+            found["gpu_sm_clock_min"] = min(clock) * 1e6
+        if heat:
+            found["gpu_temperature_max"] = max(heat)
+        return found
+
+
+def parse(line: str) -> Reading | None:
+    """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or the like."""
+    fields = [field.strip() for field in line.split(",")]
+    if len(fields) != len(_FIELDS) or not fields[0].isdigit():
+        return None
+    return tuple(_number(field) for field in fields)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return usable(float(text))
+    except ValueError:
+        return None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def is_here(url: str) -> bool:
+    """The address is this machine's own."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_GAUGES = {
+    "vllm:num_requests_running": "num_requests_running",
+    "vllm:num_requests_waiting": "num_requests_waiting",
+    "vllm:kv_cache_usage_perc": "kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc": "kv_cache_usage_perc",
+    "sglang:num_running_reqs": "num_requests_running",
+    "sglang:num_queue_reqs": "num_requests_waiting",
+    "sglang:token_usage": "kv_cache_usage_perc",
+    "llamacpp:requests_processing": "num_requests_running",
+    "llamacpp:requests_deferred": "num_requests_waiting",
+    "tgi_batch_current_size": "num_requests_running",
+    "tgi_queue_size": "num_requests_waiting",
+    "trtllm_kv_cache_utilization": "kv_cache_usage_perc",
+}
+_COUNTERS = {
+    "vllm:num_preemptions_total": "num_preemptions_total",
+    "vllm:prefix_cache_queries_total": "prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total": "prefix_cache_hits_total",
+    "vllm:gpu_prefix_cache_queries_total": "prefix_cache_queries_total",
+    "vllm:gpu_prefix_cache_hits_total": "prefix_cache_hits_total",
+    "vllm:generation_tokens_total": "generation_tokens_total",
+    "vllm:prompt_tokens_total": "prompt_tokens_total",
+    "vllm:spec_decode_num_drafts_total": "spec_decode_num_drafts_total",
+    "vllm:spec_decode_num_draft_tokens_total": "spec_decode_num_draft_tokens_total",
+    "vllm:spec_decode_num_accepted_tokens_total": "spec_decode_num_accepted_tokens_total",
+    "sglang:num_retracted_requests_total": "num_preemptions_total",
+    "sglang:generation_tokens_total": "generation_tokens_total",
+    "sglang:prompt_tokens_total": "prompt_tokens_total",
+    "llamacpp:tokens_predicted_total": "generation_tokens_total",
+    "llamacpp:prompt_tokens_total": "prompt_tokens_total",
+    # TGI counts tokens in histograms only.
+    "tgi_request_generated_tokens_sum": "generation_tokens_total",
+    "tgi_request_input_length_sum": "prompt_tokens_total",
+}
+_START = "process_start_time_seconds"
+_WANTED = re.compile(
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$"
+    % b"|".join(re.escape(name.encode()) for name in (*_GAUGES, *_COUNTERS, _START)),
+    re.MULTILINE,
+)
+_EVERY = 1.0
+_MOST_SERIES = 5_000
+"""Far more than the replicas of one server have, and read in a fraction of a second."""
+_SHARES = frozenset({"kv_cache_usage_perc"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scrape:
+    """One reading of the metrics: counters and gauges under common names, and the server process's start."""
+
+    counters: Mapping[str, float]
+    gauges: Mapping[str, float]
+    started: float | None
+
+
+def parse_metrics(text: bytes) -> Scrape:
+    """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts).
+
+    ValueError when it is no such text, or has so many that reading them would disturb what is measured. NaN and
+    infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
+    server can mean: a value below zero or beyond `units.MOST`.
+    """
+    # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
+    known = _WANTED.findall(text)
+    if len(known) > _MOST_SERIES:
+        raise ValueError(f"{len(known):,} series of the known metrics")
+    lines = b"\n".join(known).decode(errors="replace") + "\n"
+    counters: dict[str, float] = {}
+    gauges: dict[str, float] = {}
+    started: float | None = None
+    for family in _families(lines):
+        for sample in family.samples:
+            name, value = sample.name, usable(sample.value)
+            if value is None or value < 0:
+                continue
+            if name in _COUNTERS:
+                counters[_COUNTERS[name]] = counters.get(_COUNTERS[name], 0.0) + value
+            elif name in _GAUGES:
+                common = _GAUGES[name]
+                before = gauges.get(common, 0.0)
+                gauges[common] = max(before, value) if common in _SHARES else before + value
+            elif name == _START:
+                started = value
+    return Scrape(counters, gauges, started)
+
+
+def _families(lines: str) -> list[Metric]:
+    try:
+        return list(text_string_to_metric_families(lines))
+    except (IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        # The parser stumbles over some of what is not in the format instead of saying so.
+        raise ValueError(f"not a Prometheus text: {error}") from error
+
+
+async def scrape(client: Client) -> Scrape | None:
+    """The known metrics of a target now, of all its replicas; None when one of them tells none."""
+    target, found = client.target, []
+    for url in target.metrics_urls or (target.url(DIALECTS[target.dialect or "openai"].metrics),):
+        exchange = await client.get_url(url, 2.0)
+        if exchange.failure is not None or exchange.status != 200:
+            return None
+        try:
+            found.append(parse_metrics(b"".join(exchange.reads)))
+        except ValueError:
+            return None
+    joined = _join(found)
+    return joined if joined.counters or joined.gauges else None
+
+
+class Evidence:
+    """What a target and its machine say beside a trial: read at the window's opening, at its close, and between."""
+
+    def __init__(self, target: Target) -> None:
+        short = dataclasses.replace(target.timeouts, connect=2.0)
+        self._target = dataclasses.replace(target, timeouts=short)
+        self._gpus = Gpus(target)
+        self._first: Scrape | None = None
+        self._last: Scrape | None = None
+        self._samples: list[Scrape] = []
+        self.opened = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def run(self) -> None:
+        """From the opening of the window to its close; ends quietly where there is nothing to read."""
+        await asyncio.gather(self._scrape(), self._gpus.watch(self.opened, self.closed))
+
+    async def _scrape(self) -> None:
+        async with Client(self._target) as client:
+            if await scrape(client) is None:
+                return
+            await self.opened.wait()
+            self._first = await scrape(client)
+            while self._first is not None and not self.closed.is_set():
+                try:
+                    await asyncio.wait_for(self.closed.wait(), _EVERY)
+                except TimeoutError:
+                    sample = await scrape(client)
+                    self._samples += [] if sample is None else [sample]
+            self._last = await scrape(client)
+
+    def result(self) -> tuple[dict[str, float], str | None]:
+        """The window's metrics with those of this machine's GPUs, if it has the server, and what tells one life of the
+        server from another (None: it does not say)."""
+        first, last = self._first, self._last
+        gpus = self._gpus.result()
+        if first is None or last is None:
+            return gpus, None
+        samples = [first, *self._samples, last]
+        steps = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
+        found = {name: step for name, step in steps.items() if step >= 0}
+        lives = {s.started for s in samples if s.started is not None}
+        if len(lives) > 1 or len(found) < len(steps):
+            # Another process answered within the window: its start is another, or its counters began anew.
+            found["restarts"] = float(max(1, len(lives) - 1))
+        for name in sorted(set().union(*(s.gauges for s in samples))):
+            values = [s.gauges[name] for s in samples if name in s.gauges]
+            found[name] = sum(values) / len(values)
+            found[f"{name}_max"] = max(values)
+        return found | gpus, None if last.started is None else f"started {last.started:.0f}"
+
+
+def _join(scrapes: Iterable[Scrape]) -> Scrape:
+    """Several replicas as one: counters and gauges are summed, shares are the fullest one's."""
+    counters: dict[str, float] = {}
+    gauges: dict[str, float] = {}
+    started: float | None = None
+    for scrape in scrapes:
+        for name, value in scrape.counters.items():
+            counters[name] = counters.get(name, 0.0) + value
+        for name, value in scrape.gauges.items():
+            gauges[name] = max(gauges.get(name, 0.0), value) if name in _SHARES else gauges.get(name, 0.0) + value
+        started = max(filter(None, (started, scrape.started)), default=None)
+    return Scrape(counters, gauges, started)

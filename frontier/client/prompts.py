@@ -1,0 +1,258 @@
+"""Common English words: nearly all are one token, with the space before them, in the tokenizers in use.
+
+Fresh prompts of an asked length, as the server counts it, without a tokenizer.
+
+Random prompts are common English words (nearly always one token each) or, where the server takes them, token ids. No
+two prompts of a sweep share their first block, so a prefix cache finds nothing: the first words are drawn anew per
+request, the rest is a slice of a text that is made once per trial. How many words make how many tokens is learned from
+the server's own count by `calibrate`.
+"""
+
+import functools
+import itertools
+import json
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frontier.client.adapters import Content
+from frontier.errors import UsageError
+from frontier.model import Shape
+from frontier.store.files import read_regular
+
+_TEXT = """
+about above across action active after again against age agree air all allow almost alone along already also always
+among amount animal answer any appear apple area arm army around arrive art ask away baby back bad ball band bank
+base basic bear beat beautiful because become bed before begin behind believe below beside best better between
+beyond big bird bit black blood blue board boat body book born both bottom box boy bread break bridge bright bring
+broad brother brown build burn business busy buy call camera camp can capital captain car card care carry case cat
+catch cause center central century certain chair chance change character charge chart check chief child choice
+choose church circle city claim class clean clear climb clock close cloth cloud coast coat code cold collect color
+column come common company compare complete condition connect consider contain continue control cook cool copy corn
+corner correct cost cotton could count country couple course court cover create cross crowd current cut dance danger
+dark daughter day dead deal dear death decide deep degree design desert develop die difference difficult direct
+discover discuss distance divide doctor dog dollar door double doubt down draw dream dress drink drive drop dry
+during duty each ear early earth east easy eat edge education effect egg eight either electric element else end
+enemy energy engine enough enter equal escape especially even evening event ever every exact example except exercise
+expect experience experiment explain express eye face fact fair fall family famous far farm fast fat father favor
+fear feed feel few field fight figure fill final find fine finger finish fire first fish fit five flat floor flow
+flower fly follow food foot force foreign forest forget form forward found four free fresh friend front fruit full
+fun game garden gas gather general gentle gift girl give glad glass go gold gone good govern grand grass gray great
+green ground group grow guess guide gun hair half hand happen happy hard hat have head hear heart heat heavy height
+held help here high hill history hit hold hole home hope horse hospital hot hotel hour house how huge human hundred
+hunt hurry ice idea imagine inch include increase indicate industry insect inside instead interest iron island job
+join joy jump just keep key kill kind king kitchen knee know lady lake land language large last late laugh law lay
+lead learn least leave left leg length less letter level library lie life lift light like line list listen little
+live local log long look lost lot loud love low machine mail main major make man many map march mark market mass
+master match material matter may mean measure meat meet member metal method middle might mile milk million mind mine
+minute miss model modern moment money month moon more morning most mother motion mountain mouth move much music must
+name nation natural nature near necessary neck need neighbor never new next night nine noise none north nose note
+nothing notice noun now number object observe ocean offer office often oil old once one only open operate opposite
+order organ original other our out over own oxygen page paint pair paper paragraph parent park part particular party
+pass past path pattern pay people perhaps period person phrase pick picture piece place plain plan plane planet
+plant play please plural point police poor popular port position possible post pound power practice prepare present
+president press pretty print probable problem process produce product program proper property protect prove provide
+public pull push put quality quart question quick quiet quite race radio rail rain raise range rate rather reach
+read ready real reason receive record red region remember repeat reply report represent require rest result return
+rich ride right ring rise river road rock roll room root rope rose round row rule run safe sail salt same sand save
+say scale school science score sea search season seat second secret section see seed seem select self sell send
+sense sentence separate serve set settle seven several shape share sharp sheet shell shine ship shoe shop short
+should shoulder shout show side sight sign silent silver similar simple since sing single sister sit six size skill
+skin sky sleep slip slow small smell smile smoke snow social soft soil soldier solution solve some son song soon
+sound south space speak special speech speed spell spend spoke spot spread spring square stage stand star start
+state station stay steam steel step stick still stone stop store story straight strange stream street stretch string
+strong student study subject success such sudden sugar suggest suit summer sun supply support sure surface surprise
+swim symbol system table tail take talk tall teach team tell temperature ten term test than thank their then there
+these they thick thin thing think third those though thought thousand three through throw thus tie time tiny tire
+together tone tool top total touch toward town track trade train travel tree triangle trip trouble truck true try
+tube turn twenty two type uncle under unit until use usual valley value various vary verb very view village visit
+voice vowel wait walk wall want war warm wash watch water wave way wear weather week weight well west what wheel
+when where which while white who whole why wide wife wild will win wind window winter wire wish with within woman
+wonder wood word work world would write wrong yard year yellow yes yet young
+"""
+
+WORDS = tuple(_TEXT.split())
+
+
+HEAD = 24
+"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any engine's default."""
+_SLIDE = 4096
+_PIECE = 64
+_LEAST = 0.25
+"""Tokens that a word makes at the least, whatever a server says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
+
+    Prompts with different `salt` share no prefix cache, on the servers that know such a thing. `shares`: it may have
+    text in common with others that is meant to be cached.
+    """
+
+    content: Content
+    isl: int
+    osl: int
+    salt: str | None = None
+    shares: bool = False
+
+
+PromptSource = Callable[[int], Prompt]
+"""The prompt of the request with this index. Called ahead of the send, each index once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How many words make how many tokens on one target: `offset` (its template) and `per_word`, on average.
+
+    With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths are exact.
+    """
+
+    offset: float = 0.0
+    per_word: float = 1.0
+    ids: tuple[int, int] | None = None
+
+    def words(self, isl: int) -> int:
+        """Words to send for `isl` tokens, at least one."""
+        return max(1, round((isl - self.offset) / self.per_word))
+
+
+def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = None) -> PromptSource:
+    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is the same for all."""
+    calibration = calibration or Calibration()
+    units = (lambda tokens: tokens) if calibration.ids else calibration.words
+    shared = round(shape.prefix * shape.isl.mean)
+    prefix_units = units(shared) if shared else 0
+    longest = units(shape.isl.high)
+    text = _Text(f"{seed}/text", longest + _SLIDE, calibration.ids)
+    prefix = _Text("prefix", prefix_units, calibration.ids).slice(0, prefix_units) if prefix_units else None
+
+    def prompt(index: int) -> Prompt:
+        rng = random.Random(f"{seed}/{index}")
+        isl, osl = shape.isl.draw(rng), shape.osl.draw(rng)
+        count = max(1, units(isl) - prefix_units)
+        head = _Text(None, min(HEAD, count), calibration.ids, rng)
+        body = text.slice(rng.randrange(_SLIDE), count - HEAD) if count > HEAD else None
+        parts = [part for part in (prefix, head.slice(0, min(HEAD, count)), body) if part is not None]
+        content: Content = " ".join(parts) if calibration.ids is None else list(itertools.chain.from_iterable(parts))
+        return Prompt(content, isl, osl, shares=prefix is not None)
+
+    return prompt
+
+
+class _Text:
+    """Random words as one string with the place where each begins, or random token ids; sliced cheaply."""
+
+    __slots__ = ("_ids", "_starts", "_text")
+
+    def __init__(
+        self, seed: str | None, count: int, ids: tuple[int, int] | None, rng: random.Random | None = None
+    ) -> None:
+        rng = rng or random.Random(seed)
+        self._ids: list[int] = []
+        self._text = ""
+        self._starts: list[int] = []
+        if ids is not None:
+            self._ids = rng.choices(range(ids[0], ids[1] + 1), k=count)
+        else:
+            words = rng.choices(WORDS, k=count)
+            self._text = " ".join(words)
+            self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
+
+    def slice(self, at: int, count: int) -> Any:
+        """`count` words (or ids) from the `at`-th on."""
+        if self._ids:
+            return self._ids[at : at + count]
+        return self._text[self._starts[at] : self._starts[at + count] - 1]
+
+
+def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
+    """Prompts from a file, in an order shuffled by the seed; the output length is the shape's.
+
+    JSON lines with "prompt" (and optionally "output_tokens"), or a ShareGPT JSON array ("conversations", first human
+    turn). Lengths are what they are: the asked input length is 0 (unknown). What the prompts have in common is theirs
+    and may be cached; each pass through the file has a cache salt of its own, made of `salt`, so that no prompt meets
+    itself. UsageError when nothing can be read.
+    """
+    prompts = read_prompts(path)
+    order = random.Random(seed).sample(range(len(prompts)), len(prompts))
+
+    def prompt(index: int) -> Prompt:
+        turn, at = divmod(index, len(order))
+        text, asked = prompts[order[at]]
+        osl = asked or shape.osl.draw(random.Random(f"{seed}/{index}"))
+        return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
+
+    return prompt
+
+
+_MOST_BYTES = 2 * 2**30
+_EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
+
+
+def read_prompts(path: Path) -> Sequence[tuple[str, int | None]]:
+    """The prompts of a file, each with the output length it asks for, if any. UsageError when there are none."""
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise UsageError(
+            f"cannot read prompts from {path}: {error.strerror}", "write its path as seen from this directory"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file in UTF-8", _EXAMPLE) from error
+
+
+@functools.lru_cache(maxsize=2)
+def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
+    """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""
+    text = read_regular(path, _MOST_BYTES)[0].decode("utf-8-sig")
+    if text.lstrip().startswith("["):
+        rows = _json(text, str(path))
+    else:
+        # Not splitlines: JSON strings may hold other line ends than this one.
+        rows = [_json(line, f"{path}:{i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
+    found = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
+    if not found:
+        raise UsageError(f"{path} holds no prompts", _EXAMPLE)
+    return found
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: not JSON: {error}", _EXAMPLE) from error
+
+
+def _prompt_of(row: Any) -> tuple[str, int | None] | None:
+    if not isinstance(row, dict):
+        return None
+    asked = row.get("output_tokens")
+    for turn in row.get("conversations") or row.get("conversation") or ():
+        if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user"):
+            text = turn.get("value", turn.get("content"))
+            return (text, None) if isinstance(text, str) and text else None
+    text = row.get("prompt", row.get("text"))
+    return (text, asked if isinstance(asked, int) and asked > 0 else None) if isinstance(text, str) and text else None
+
+
+Count = Callable[[Content], Awaitable[int]]
+"""Asks the server how many tokens it counts in a prompt (one request with one output token)."""
+
+
+async def calibrate_words(count: Count, longest: int) -> Calibration:
+    """Learn from the server's count what all the words make, so that prompts drawn from them are as long as asked on
+    average; a prompt or two would tell what those happen to make.
+
+    The words are counted in pieces that any server takes whose prompts may have `longest` tokens, and the first piece
+    once more in two halves, which shows what every prompt has beside its words.
+    """
+    size = min(len(WORDS), max(_PIECE, longest // 2))
+    shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))
+    pieces = [shuffled[at : at + size] for at in range(0, len(shuffled), size)]
+    counts = [await count(" ".join(piece)) for piece in pieces]
+    halves = [await count(" ".join(half)) for half in (pieces[0][: size // 2], pieces[0][size // 2 :])]
+    offset = max(0, sum(halves) - counts[0])
+    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / len(WORDS)))

@@ -1,0 +1,238 @@
+"""Addresses of servers, proxies and webhooks, read in one place: a malformed one is the user's mistake, and no bug.
+
+A key in a file: read only where nobody else could have read or written it.
+
+The proxies that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), with their credentials apart.
+
+Where the load goes: one endpoint, how to reach it, and what may be asked of it.
+"""
+
+import base64
+import ipaddress
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+from yarl import URL
+
+from frontier.errors import UsageError
+from frontier.store.files import read_regular
+from frontier.text import Secrets, is_secret_name, looks_like_a_key, looks_random
+
+LONGEST = 500
+_ZONE = re.compile(r"[A-Za-z0-9._~-]{1,50}")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+
+
+def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), credentials: bool = False) -> SplitResult:
+    """The parts of an absolute address. ValueError, saying what is wrong and repeating nothing, where a request could
+    not be sent there; also where it holds `credentials`, unless these are allowed.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(f"is {len(text):,} characters long; an address has at most {LONGEST}")
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueError("is not an address: it holds a space or a character beyond ASCII")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("is not an address: its host or port cannot be read") from None
+    if "@" in parts.netloc and not credentials:
+        raise ValueError("holds credentials")
+    if parts.scheme not in schemes:
+        raise ValueError(f"does not start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    if not host:
+        raise ValueError("is not an address: it has no host")
+    if port == 0:
+        raise ValueError("is not an address: there is no port 0")
+    if not _is_host(host):
+        raise ValueError("is not an address: its host is not one")
+    try:
+        URL(text)
+    except ValueError:
+        raise ValueError("is not an address: its host or port cannot be read") from None
+    return parts
+
+
+def _is_host(host: str) -> bool:
+    """A name, or an IP address with its zone, that can be looked up."""
+    if ":" in host:
+        plain, percent, zone = host.partition("%")
+        try:
+            ipaddress.IPv6Address(plain)
+        except ValueError:
+            return False
+        return not percent or _ZONE.fullmatch(zone) is not None
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= 253 and all(_HOST.fullmatch(label) and label.lower() != "xn--" for label in labels)
+
+
+_LONGEST = 8192
+
+
+def read_key_file(path: Path) -> str:
+    """The key a file holds: one line. UsageError when it is not there, others may read it, or it is no key."""
+    try:
+        data, about = read_regular(path, _LONGEST + 1)
+        if about.st_mode & 0o077:
+            loose = f"others may read or write it (mode {stat.S_IMODE(about.st_mode):04o})"
+            raise UsageError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
+        text = data.decode()
+    except FileNotFoundError as error:
+        # A name that is no file's may be the key itself.
+        named = "that api_key_file names" if looks_random(path.name) or looks_like_a_key(path.name) else str(path)
+        raise UsageError(f"there is no key file {named}", "write the key into it, and  chmod 600  it") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"the key file {path} cannot be read: {reason}") from error
+    return usable_key(text, f"the key file {path}")
+
+
+def usable_key(text: str, where: str) -> str:
+    """The key in a text, without the space around it. UsageError, not repeating it, when it cannot be sent."""
+    key = text.strip()
+    if not key:
+        raise UsageError(f"{where} is empty", "put the key into it")
+    if len(key) > _LONGEST or not key.isascii() or not key.isprintable():
+        raise UsageError(f"{where} does not hold a key: a key is one line of plain characters")
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Addresses by the scheme they are for; `no` lists the hosts that are reached without. Without any: direct ways."""
+
+    by_scheme: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_environment(cls) -> "Proxies":
+        """As every tool reads them. The credentials of ~/.netrc are not taken."""
+        named = {k: v.strip() for k, v in getproxies_environment().items() if k in ("http", "https", "no")}
+        return cls({k: v if k == "no" or "://" in v or not v else f"http://{v}" for k, v in named.items()})
+
+    @property
+    def secrets(self) -> Secrets:
+        """The passwords in them, alone and as a proxy gets them."""
+        found = [_credentials(value) for scheme, value in self.by_scheme.items() if scheme != "no"]
+        return Secrets.of([text for one in found if one is not None for text in (one.partition(":")[2] or one, one)])
+
+    def options(self, url: URL) -> dict[str, Any]:
+        """What a request to `url` gives to aiohttp to go through its proxy. UsageError when that is no address."""
+        proxy = self.by_scheme.get(url.scheme)
+        if not proxy or proxy_bypass_environment(url.host or "", dict(self.by_scheme)):
+            return {}
+        try:
+            parts = read_address(proxy, schemes=("http",), credentials=True)
+        except ValueError as error:
+            raise UsageError(
+                f"the proxy in {url.scheme}_proxy {error}", "write it as http://host:port, or do without:  proxy: none"
+            ) from None
+        own = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        options: dict[str, Any] = {"proxy": f"http://{own}:{parts.port or 80}"}
+        if (credentials := _credentials(proxy)) is not None:
+            told = {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
+            options["headers" if url.scheme == "http" else "proxy_headers"] = told
+        return options
+
+
+def _credentials(proxy: str) -> str | None:
+    """'user:password' of an address, decoded."""
+    try:
+        userinfo, at, _ = urlsplit(proxy).netloc.rpartition("@")
+    except ValueError:
+        userinfo, at, _ = proxy.partition("://")[2].rpartition("@")
+    user, _, password = userinfo.partition(":")
+    return f"{unquote(user)}:{unquote(password)}" if at else None
+
+
+Api = Literal["auto", "completions", "chat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds until a request is given up; the failure names which one it was.
+
+    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of the body; `idle` is
+    the longest silence after it (a keep-alive comment ends the silence); `total` runs from the send to the end.
+    """
+
+    connect: float = 10.0
+    first_byte: float = 300.0
+    idle: float = 120.0
+    total: float = 1800.0
+
+
+def require_address(url: str) -> None:
+    """UsageError, with the way out and no secret in it, when `url` is not the address of a server."""
+    example = "write it as http://host:port/v1 or https://host/v1"
+    try:
+        parts = read_address(url)
+    except ValueError as error:
+        credentials = "remove them; name the key's variable with  --api-key-env NAME"
+        hint = credentials if str(error) == "holds credentials" else example
+        raise UsageError(f"the URL {error}", hint) from None
+    if parts.query or parts.fragment:
+        raise UsageError("the URL has a query or fragment", example)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
+
+    `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
+    `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when empty. `salted` lets
+    prompts that bring a cache salt send it, where the dialect knows one. `hidden` are secrets beside the key and the
+    headers that tell by their name, as those of other headers.
+    """
+
+    base_url: str
+    model: str | None = None
+    api: Api = "auto"
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    verify_tls: bool = True
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    trust_env: bool = False
+    dialect: str | None = None
+    ignore_eos: bool = True
+    metrics_urls: tuple[str, ...] = ()
+    salted: bool = True
+    hidden: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        require_address(self.base_url)
+
+    @property
+    def root(self) -> str:
+        """The address without a trailing /v1: where /version, /metrics and the native routes are."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def url(self, path: str) -> str:
+        """The full address of a path such as '/v1/completions'."""
+        return self.root + path
+
+    def request_headers(self) -> dict[str, str]:
+        """What every request carries: no compression, and the key when there is one."""
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return headers | dict(self.headers)
+
+    @property
+    def secrets(self) -> Secrets:
+        """What it is sent, or sent with, that a server may say back and nobody may read."""
+        named = [value for name, value in self.headers.items() if is_secret_name(name)]
+        return Secrets.of([self.api_key, *named, *self.hidden], self.headers.values())
+
+    def said(self, text: str, longest: int = 300) -> str:
+        """Its words, safe to repeat and to keep."""
+        return self.secrets.said(text, longest)

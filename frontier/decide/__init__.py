@@ -1,0 +1,1 @@
+"""Decisions: verdicts, operating point, search, Pareto frontier, comparison."""

@@ -1,0 +1,54 @@
+"""What is to be said of one (deployment, shape) beside its points: how sure its frontier is, where capacity ends."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontier.decide.capacity import Capacity, capacity
+from frontier.decide.explain import capacity_notes
+from frontier.metrics import metric
+from frontier.model import Estimate, Frontier, Point
+from frontier.units import format_number
+
+SURE = 0.5
+"""A member of the frontier in fewer than this share of the draws may be there by noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """`area` under the frontier counts up to `reference` = (least gain, worst price), in the metrics' own units."""
+
+    frontier: Frontier
+    capacity: Capacity
+    area: Estimate | None = None
+    reference: tuple[float, float] | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a reader."""
+        return (*self._frontier_notes(), *capacity_notes(self.capacity))
+
+    def _frontier_notes(self) -> list[str]:
+        notes = []
+        faint = [(c, p) for c in self.frontier.members if (p := self.frontier.probability.get(c, 1.0)) < SURE]
+        if faint:
+            said = ", ".join(f"c={c} ({p:.0%})" for c, p in faint)
+            notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {said}.")
+        if self.area is not None and self.reference is not None:
+            second = metric(self.frontier.objectives[1])
+            spell = format_number
+            notes.append(
+                f"Area under the frontier up to {second.label} {second.format(self.reference[1])}: "
+                f"{spell(self.area.value)} [{spell(self.area.low)}, {spell(self.area.high)}], to compare runs by."
+            )
+        return notes
+
+
+def insight(
+    frontier: Frontier,
+    points: Sequence[Point],
+    area: Estimate | None = None,
+    reference: tuple[float, float] | None = None,
+) -> Insight:
+    """Of one frontier and all the points there are; those of other settings are passed over."""
+    mine = [p for p in points if (p.deployment, p.shape) == (frontier.deployment, frontier.shape)]
+    return Insight(frontier, capacity(mine), area, reference)

@@ -1,0 +1,288 @@
+"""The SLA solver: which concurrency to run, or the plain statement that nothing measured will do.
+
+Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`judging`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from frontier.decide import explain
+from frontier.decide.verdict import headroom, judge, worst
+from frontier.errors import ExitCode
+from frontier.metrics import Metric, metric
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict
+
+RATES = ("output_throughput", "total_throughput", "request_throughput")
+"""What "throughput" means to the solver: the first of these that every feasible setting has."""
+NOISE = 0.02
+"""A gain in ln(throughput) below this is not a gain."""
+TAIL_PRICE = math.log(1.10)
+"""What doubling the tail must bring in ln(throughput): ten percent."""
+
+
+def solve(
+    points: Sequence[Point],
+    limits: Sequence[Limit],
+    *,
+    marginal_gain: bool = True,
+    marginal_ok: bool = False,
+    point_estimates: bool = False,
+) -> Decision:
+    """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
+
+    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
+    throughput (explain.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
+    when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
+    promise, so this is a preference and no claim: values decide, and a step that falls short by less than its doubt is
+    called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose
+    values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+
+    When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
+    setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
+    for mixed deployments or shapes, or for a concurrency that comes twice.
+    """
+    if not points:
+        raise ValueError("solving needs at least one point")
+    first = points[0]
+    if any((p.deployment, p.shape) != (first.deployment, first.shape) for p in points):
+        raise ValueError("an operating point is of one deployment and one shape: use solve_all")
+    by_concurrency = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
+    if len(by_concurrency) != len(points):
+        raise ValueError("a concurrency comes twice: join its trials into one point first")
+    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_concurrency.items()}
+    violating = _beyond(judged)
+    first_fail = min(violating, default=None)
+    below = [p for c, p in by_concurrency.items() if first_fail is None or c < first_fail]
+    feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
+    rate = _rate_name(feasible)
+    chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
+    verdict, candidate = (
+        (judged[chosen.concurrency].verdict, None) if chosen else _nothing(by_concurrency, judged, limits)
+    )
+    shown = chosen or (by_concurrency[candidate] if candidate is not None else None)
+    decision = Decision(
+        deployment=first.deployment,
+        shape=first.shape,
+        limits=tuple(limits),
+        verdict=verdict,
+        concurrency=chosen.concurrency if chosen else None,
+        binding=judged[shown.concurrency].binding if shown else None,
+        metrics=shown.metrics if shown else {},
+        judgements=tuple(judged.values()),
+        candidate=candidate,
+        last_pass=max((p.concurrency for p in feasible), default=None),
+        first_fail=first_fail,
+        holes=tuple(c for c in violating if any(m > c for m in meeting)),
+        rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
+        throughput_optimum=_best(feasible, rate),
+        goodput_optimum=_best(feasible, "goodput", sure=True),
+        cheapest=_cheapest(feasible),
+    )
+    return explain.with_notes(decision, by_concurrency, rate, point_estimates)
+
+
+def _beyond(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput."""
+    found: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in explain.RISING for m, v in j.per_metric.items()):
+            found.append(c)
+    return found
+
+
+def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
+    if judgement.verdict is Verdict.MEETS:
+        return True
+    return marginal_ok and judgement.verdict is Verdict.MARGINAL and _inside(point, limits)
+
+
+def _inside(point: Point, limits: Sequence[Limit]) -> bool:
+    """Every measured value is within its limit."""
+    return all((headroom(point.metrics.get(limit.metric), limit) or 0.0) >= 0 for limit in limits)
+
+
+def _nothing(
+    points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
+) -> tuple[Verdict, int | None]:
+    """The verdict when no setting is feasible, and the setting nearest to an answer."""
+    violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
+    lowest = min(violating, default=math.inf)
+    open_ = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
+    if open_:
+        inside = [c for c in open_ if _inside(points[c], limits)]
+        best = _best([points[c] for c in inside], _rate_name([points[c] for c in inside])) if inside else min(open_)
+        candidate = best if best is not None else max(inside)
+        return judged[candidate].verdict, candidate
+    if not violating or any(c < lowest for c in judged):
+        return Verdict.INVALID, None
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
+    if meeting:  # the lowest violates and a higher one meets: contradictory, so neither yes nor no
+        return Verdict.UNPROVEN, min(meeting)
+    return Verdict.VIOLATES, max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+
+
+def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
+    known = [h for limit in limits if (h := headroom(point.metrics.get(limit.metric), limit)) is not None]
+    return min(known, default=-math.inf)
+
+
+def _rate_name(points: Sequence[Point]) -> str | None:
+    for name in RATES:
+        if points and all(name in p.metrics and math.isfinite(p.metrics[name].value) for p in points):
+            return name
+    return None
+
+
+def _best(points: Sequence[Point], name: str | None, *, sure: bool = False) -> int | None:
+    """The concurrency with the most of a metric, the lowest on ties; `sure` compares lower bounds if there are any."""
+    if name is None or not points or any(name not in p.metrics for p in points):
+        return None
+
+    def worth(p: Point) -> float:
+        e = p.metrics[name]
+        return e.lower if sure and math.isfinite(e.lower) else e.value
+
+    return max(points, key=lambda p: (worth(p), -p.concurrency)).concurrency
+
+
+def _cheapest(points: Sequence[Point]) -> int | None:
+    """The concurrency of least cost, where all have one; the lowest on ties."""
+    if not points or any("cost" not in p.metrics for p in points):
+        return None
+    return min(points, key=lambda p: (p.metrics["cost"].value, p.concurrency)).concurrency
+
+
+def _choose(
+    feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool, point_estimates: bool
+) -> Point | None:
+    if not feasible:
+        return None
+    if rate is None:  # throughput unknown: more users served is all there is to prefer
+        return feasible[-1]
+    if not marginal_gain:
+        return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
+    current = feasible[0]
+    for further in feasible[1:]:
+        if _step(current, further, limits, rate, point_estimates).worth > 0:
+            current = further
+    return current
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """From one setting to a higher one: ln of the throughput ratio, the worst tail's ratio, and whether it is worth it.
+
+    `worth` is 1 (take it), -1 (do not) or 0 (do not, though within the doubt of the gain it may be).
+    """
+
+    gain: float
+    metric: str
+    cost: float
+    worth: int
+
+
+def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool) -> _Step:
+    a, b = current.metrics[rate], further.metrics[rate]
+    if a.value <= 0 or b.value <= 0:
+        gain, reach = (math.inf, 0.0) if b.value > a.value else (-math.inf, 0.0)
+    else:
+        gain = math.log(b.value / a.value)
+        reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
+    name, cost = _worst_tail(current, further, limits)
+    doublings = math.log2(cost) if cost > 0 else 0.0
+    bar = max(NOISE, doublings * TAIL_PRICE)
+    if gain > bar:
+        return _Step(gain, name, cost, 1)
+    return _Step(gain, name, cost, 0 if gain > NOISE and gain + reach > bar else -1)
+
+
+def _log_reach(e: Estimate, *, upwards: bool) -> float:
+    """How far the interval reaches to one side, in ln; infinite when the doubt is not known."""
+    edge = e.high if upwards else e.low
+    if not math.isfinite(edge) or edge <= 0:
+        return math.inf
+    return abs(math.log(edge / e.value))
+
+
+def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tuple[str, float]:
+    """The limited per-request metric that grows most, and by what factor; throughput and error limits are no tails."""
+    worst, factor = "", 0.0
+    for limit in limits:
+        m: Metric = metric(limit.metric)
+        a, b = current.metrics.get(m.name), further.metrics.get(m.name)
+        if m.quantity is None or a is None or b is None or a.value <= 0 or b.value <= 0:
+            continue
+        ratio = b.value / a.value if m.better == "lower" else a.value / b.value
+        if ratio > factor:
+            worst, factor = m.name, ratio
+    return (worst, factor) if worst else (limits[0].metric, 1.0)
+
+
+def _rejected(
+    chosen: Point, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
+) -> RejectedStep | None:
+    above = [p for p in feasible if p.concurrency > chosen.concurrency]
+    if not above or rate is None:
+        return None
+    step = _step(chosen, above[0], limits, rate, point_estimates)
+    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.worth == 0)
+
+
+def solve_all(
+    points: Sequence[Point],
+    limits: Sequence[Limit],
+    *,
+    marginal_gain: bool = True,
+    marginal_ok: bool = False,
+    point_estimates: bool = False,
+) -> tuple[Decision, ...]:
+    """`solve` for each (deployment, shape), in the order they first appear."""
+    groups: dict[tuple[str, str], list[Point]] = {}
+    for p in points:
+        groups.setdefault((p.deployment, repr(p.shape)), []).append(p)
+    return tuple(
+        solve(group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates)
+        for group in groups.values()
+    )
+
+
+def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
+    """Per deployment the one concurrency to set for all of its shapes, None when no setting measured meets in all.
+
+    It was measured in every shape and meets in each, below each one's lowest violation: the highest such that does not
+    exceed what any single shape would run at, or else the lowest there is.
+    """
+    answer: dict[str, int | None] = {}
+    for name in dict.fromkeys(d.deployment for d in decisions):
+        mine = [d for d in decisions if d.deployment == name]
+        sets = [_meeting(d) for d in mine]
+        shared = set.intersection(*sets)
+        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in mine)]
+        answer[name] = max(modest) if modest else min(shared, default=None)
+    return answer
+
+
+def _meeting(decision: Decision) -> set[int]:
+    limit = math.inf if decision.first_fail is None else decision.first_fail
+    return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}
+
+
+def exit_code(decisions: Sequence[Decision]) -> ExitCode:
+    """What a script reads, the worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0.
+
+    A marginal setting the user asked to accept (it names a concurrency) counts as met. FAILED without any decision.
+    """
+    codes = {
+        Verdict.INVALID: ExitCode.FAILED,
+        Verdict.VIOLATES: ExitCode.NO,
+        Verdict.UNPROVEN: ExitCode.NOT_PROVEN,
+        Verdict.MARGINAL: ExitCode.NOT_PROVEN,
+        Verdict.MEETS: ExitCode.YES,
+    }
+    verdicts = [Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions]
+    return codes[worst(verdicts)] if verdicts else ExitCode.FAILED

@@ -1,0 +1,182 @@
+"""Which settings are worth having: the exact non-dominated set, its staircase and its hypervolume.
+
+Exact means float against float, without an epsilon: noise is a separate, named layer (`uncertainty`). Copies of a
+non-dominated point are all kept. Points without finite coordinates never enter; they are excluded by name and reason.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from frontier.metrics import Better, Metric, metric
+from frontier.model import Frontier, Point
+from frontier.stats.window_data import Bools, Floats
+
+_CHUNK = 512
+
+
+def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
+    """Mask of the points no other point beats: at least as good on both axes and better on one.
+
+    O(n log n): sort by the minimised axis, then one pass over groups of equal values. Equal points are all kept.
+    ValueError for NaN or infinity (they have no place in an order of operating points) and for unequal lengths.
+    """
+    high, low = _finite(maximise), _finite(minimise)
+    if high.ndim != 1 or high.shape != low.shape:
+        raise ValueError(f"two equally long rows of numbers are needed, not shapes {high.shape} and {low.shape}")
+    if high.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    order = np.argsort(low)
+    by_low, by_high = low[order], high[order]
+    new_group = np.empty(order.size, dtype=np.bool_)
+    new_group[0] = True
+    np.not_equal(by_low[1:], by_low[:-1], out=new_group[1:])
+    starts = np.flatnonzero(new_group)
+    best_in_group = np.maximum.reduceat(by_high, starts)
+    best_before = np.concatenate(([-np.inf], np.maximum.accumulate(best_in_group)[:-1]))
+    # A group whose best does not beat every cheaper group has no member; elsewhere its copies of the best are members.
+    bar = np.where(best_in_group > best_before, best_in_group, np.inf)
+    mask = np.zeros(order.size, dtype=np.bool_)
+    mask[order] = by_high == np.repeat(bar, np.diff(starts, append=order.size))
+    return mask
+
+
+def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
+    """The same for any number of objectives: `points` is (n, d), `directions` says which way each column is better.
+
+    Points are taken in lexicographic order, in which nothing is dominated by a later one, and compared in chunks with
+    the set found so far: O(n * members). ValueError as for `nondominated`.
+    """
+    table = _finite(points)
+    if table.ndim != 2 or table.shape[1] != len(directions) or not directions:
+        raise ValueError(f"{len(directions)} directions do not fit points of shape {table.shape}")
+    costs = table * np.array([1.0 if better == "lower" else -1.0 for better in directions])
+    unique, inverse = np.unique(costs, axis=0, return_inverse=True)
+    kept: Bools = np.zeros(len(unique), dtype=np.bool_)
+    for start in range(0, len(unique), _CHUNK):
+        chunk = unique[start : start + _CHUNK]
+        alive = ~_dominated(chunk, chunk)
+        for other in range(0, start, _CHUNK):
+            rivals = unique[other : other + _CHUNK][kept[other : other + _CHUNK]]
+            if rivals.size and alive.any():
+                alive[alive] = ~_dominated(chunk[alive], rivals)
+        kept[start : start + _CHUNK] = alive
+    return np.take(kept, inverse.reshape(-1))
+
+
+def _dominated(rows: Floats, rivals: Floats) -> Bools:
+    """Which rows some rival beats. Rows and rivals are distinct or the very same, so weakly better and not the same."""
+    weakly = np.ones((len(rows), len(rivals)), dtype=np.bool_)
+    strictly = np.zeros_like(weakly)
+    for column in range(rows.shape[1]):
+        mine, theirs = rows[:, column, None], rivals[None, :, column]
+        weakly &= theirs <= mine
+        strictly |= theirs < mine
+    return np.asarray((weakly & strictly).any(axis=1))
+
+
+def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
+    """The non-dominated settings of one (deployment, shape), and why each of the others is not among them.
+
+    `objectives` are any two metric names; which way is better comes from the metric. A point that is invalid, or whose
+    value is missing or not finite, is excluded with the reason: it neither joins nor dominates. ValueError when points
+    of several deployments or shapes are mixed, when a concurrency comes twice, or when there is no point at all.
+    """
+    if not points:
+        raise ValueError("a frontier needs at least one point")
+    first = points[0]
+    if any((p.deployment, p.shape) != (first.deployment, first.shape) for p in points):
+        raise ValueError("a frontier is of one deployment and one shape: group the points first")
+    concurrencies = [p.concurrency for p in points]
+    if len(set(concurrencies)) != len(concurrencies):
+        raise ValueError("a concurrency comes twice: join its trials into one point first")
+    one, other = metric(objectives[0]), metric(objectives[1])
+    ordered = sorted(points, key=lambda p: p.concurrency)
+    excluded = {p.concurrency: why for p in ordered if (why := exclusion(p, (one, other))) is not None}
+    usable = [p for p in ordered if p.concurrency not in excluded]
+    mask = nondominated([_goodness(p, one) for p in usable], [-_goodness(p, other) for p in usable])
+    return Frontier(
+        deployment=first.deployment,
+        shape=first.shape,
+        objectives=objectives,
+        members=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if member),
+        dominated=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if not member),
+        excluded=excluded,
+    )
+
+
+def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
+    """Why a point has no place on a frontier of these metrics; None when it has one."""
+    if not point.valid:
+        return "invalid: " + ", ".join(flag.name for flag in point.flags if flag.fatal)
+    for m in objectives:
+        estimate = point.metrics.get(m.name)
+        if estimate is None or math.isnan(estimate.value):
+            return f"{m.name} was not measured"
+        if math.isinf(estimate.value):
+            return f"{m.name} is infinite: too many requests failed"
+    return None
+
+
+def staircase(x: ArrayLike, y: ArrayLike, better: tuple[Better, Better]) -> tuple[Floats, Floats]:
+    """Vertices of the staircase under the non-dominated points, from the best x to the worst.
+
+    Every height is that of a setting that was run: between two settings nothing was measured, so nothing is drawn
+    through them. `better` is the direction of x and of y. Returns the vertices' x and y.
+    """
+    xs, ys = _finite(x), _finite(y)
+    sign_x, sign_y = (1.0 if way == "lower" else -1.0 for way in better)
+    keep = nondominated(-sign_y * ys, sign_x * xs)
+    corners = np.unique(np.column_stack((sign_x * xs[keep], ys[keep])), axis=0)
+    along, height = sign_x * corners[:, 0], corners[:, 1]
+    return np.repeat(along, 2)[1:], np.repeat(height, 2)[: max(0, 2 * height.size - 1)]
+
+
+def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float] = (0.0, math.inf)) -> float:
+    """The area a frontier dominates, up to `reference` = (least of the maximised axis, most of the minimised axis).
+
+    Points beyond the reference add nothing. Comparable only between frontiers of the same reference and metrics. In
+    the units of both axes multiplied. ValueError for an infinite reference. Tested equal to moocore's.
+    """
+    floor, limit = reference
+    if not (math.isfinite(floor) and math.isfinite(limit)):
+        raise ValueError("the hypervolume needs a finite reference point; the SLA's limit is the usual one")
+    high, low = _finite(maximise), _finite(minimise)
+    inside = (high > floor) & (low < limit)
+    high, low = high[inside], low[inside]
+    order = np.argsort(low)
+    widths = np.diff(low[order], append=limit)
+    return float(np.sum((np.maximum.accumulate(high[order]) - floor) * widths)) if order.size else 0.0
+
+
+def across(points: Sequence[Point], objectives: Sequence[str]) -> dict[Literal["members", "dominated"], list[Point]]:
+    """The non-dominated settings among several deployments on any number of metrics (throughput, cost, quality...).
+
+    A price or a quality score is of the deployment; give it as a metric of its points. Points without finite values
+    of every objective are in neither list.
+    """
+    metrics = [metric(name) for name in objectives]
+    usable = [p for p in points if exclusion(p, metrics) is None]
+    if not usable:
+        return {"members": [], "dominated": []}
+    table = np.array([[p.metrics[m.name].value for m in metrics] for p in usable])
+    mask = nondominated_nd(table, [m.better for m in metrics])
+    return {
+        "members": [p for p, member in zip(usable, mask, strict=True) if member],
+        "dominated": [p for p, member in zip(usable, mask, strict=True) if not member],
+    }
+
+
+def _goodness(point: Point, m: Metric) -> float:
+    value = point.metrics[m.name].value
+    return value if m.better == "higher" else -value
+
+
+def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(numbers, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ValueError("NaN and infinity cannot be compared: exclude such points, with the reason, first")
+    return array

@@ -1,1 +1,0 @@
-"""The engine inside: a continuous-batching model with known truth, in virtual time or behind HTTP."""

@@ -1,0 +1,1 @@
+"""Other tools' files: importers, one file each, and exports."""

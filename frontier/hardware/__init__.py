@@ -1,0 +1,1 @@
+"""Hardware: GPUs, model sizes, the roofline they give, and measured ceilings."""

@@ -1,0 +1,436 @@
+"""The speed of light: how fast a model can possibly step on given GPUs, and what binds.
+
+A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak bandwidth. Everything
+real adds to that, so a measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in
+flight than thought). The bounds are for catching such numbers and for saying how far a deployment is from its
+hardware, not for choosing a concurrency. Method: the roofline of aiconfigurator's speed-of-light mode, with the
+expected number of distinct experts in place of "all picks differ", which overstates what a MoE batch reads.
+
+How far from the limit of the silicon: the speed of light of a described deployment, and a point's distance from it.
+
+A deployment is described by a model card and a GPU (a `Roofline`), or by the few figures a user can state: bandwidth,
+bytes of weights, bytes of KV per token. Both give `Limits`. MBU is what decoding reads from memory over what the memory
+could give (weights once a step, every running request's KV), MFU the arithmetic of prompts and answers over the peak.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from frontier.hardware.gpus import Hardware
+from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
+from frontier.model import Distance, Estimate, Lengths, Point, Shape
+
+Binds = Literal["compute", "memory", "network"]
+USABLE_MEMORY = 0.9
+"""Share of a GPU's memory an engine takes for weights and KV (vLLM's gpu_memory_utilization)."""
+_LATENCY_PER_ALL_REDUCE = 10e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least time of one step or prefill: seconds, its FLOPs over all GPUs, its bytes per GPU, and what binds."""
+
+    seconds: float
+    binds: Binds
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The speed of light of one setting. `running` requests fit at once; the other `waiting` queue.
+
+    `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
+    ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
+    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap', or
+    between pools 'KV transfer'.
+    """
+
+    concurrency: int
+    running: int
+    ttft: float
+    tpot: float
+    e2e: float
+    throughput: float
+    binds: str
+
+    @property
+    def waiting(self) -> int:
+        """Requests in flight that cannot run for lack of room."""
+        return self.concurrency - self.running
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """One model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision` of the cache.
+
+    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one token more than that
+    at best: the bounds are those of drafts that cost nothing and are all accepted, so that nothing real passes them.
+    """
+
+    model: ModelCard
+    gpu: Hardware
+    tp: int = 1
+    precision: str = "bf16"
+    kv_precision: str | None = None
+    drafts: int = 0
+
+    @classmethod
+    def of(
+        cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None,
+        kv_precision: str | None = None, drafts: int = 0,
+    ) -> "Roofline":  # fmt: skip
+        """With the precision the model is published in, and KV at 16 bits, unless told otherwise."""
+        return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts)
+
+    @property
+    def per_step(self) -> int:
+        """Tokens a decode step yields for each request, at best."""
+        return 1 + self.drafts
+
+    @property
+    def flops_rate(self) -> float:
+        """Peak FLOP/s of all GPUs together at the compute precision."""
+        return self.tp * self.gpu.peak(self.precision)
+
+    @property
+    def kv_element_bytes(self) -> float:
+        return KV_BYTES[self.kv_precision or "bf16"]
+
+    @property
+    def kv_bytes(self) -> float:
+        """KV bytes per token and GPU, no window considered. MLA's latent is the same on every GPU."""
+        shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
+        return self.model.kv_elements * self.kv_element_bytes / shards
+
+    @property
+    def weight_bytes_per_gpu(self) -> float:
+        """Everything that must lie in memory: all experts, embedding and head included."""
+        m = self.model
+        weights = (m.dense_params + m.moe_layers * m.experts * m.expert_params) * WEIGHT_BYTES[self.precision]
+        return (weights + 2 * m.head_params * 2.0) / self.tp
+
+    def seen(self, context: float) -> float:
+        """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see less)."""
+        m = self.model
+        if not m.windowed_layers:
+            return context
+        windowed = m.windowed_layers / m.layers
+        return (1 - windowed) * context + windowed * min(context, m.window)
+
+    def kv_room(self, context: float) -> float:
+        """Requests of `context` tokens whose KV fits beside the weights."""
+        room = USABLE_MEMORY * self.gpu.capacity - self.weight_bytes_per_gpu
+        return max(0.0, room / (self.seen(context) * self.kv_bytes))
+
+    def kv_tokens(self) -> int:
+        """KV tokens that fit, counted at a context of 4096. ValueError when not even the weights fit."""
+        tokens = int(self.kv_room(4096) * 4096)
+        if tokens < 1:
+            need = self.weight_bytes_per_gpu / 1e9
+            raise ValueError(
+                f"tp: {self.model.name} needs {need:,.0f} GB of weights on each of {self.tp} x {self.gpu.name} "
+                f"({USABLE_MEMORY * self.gpu.capacity / 1e9:,.0f} GB usable); raise tp or lower the precision"
+            )
+        return tokens
+
+    def weight_traffic(self, tokens: float) -> float:
+        """Bytes of weights per GPU that a step over `tokens` tokens reads."""
+        m = self.model
+        read = (m.dense_params + m.moe_layers * m.touched(tokens) * m.expert_params) * WEIGHT_BYTES[self.precision]
+        return (read + m.head_params * 2.0) / self.tp
+
+    @property
+    def flops_per_token(self) -> float:
+        """Arithmetic of the weights for one token, without head and attention."""
+        return 2.0 * self.model.active_params
+
+    @property
+    def flops_per_kv(self) -> float:
+        """Arithmetic of one decoded token with one earlier token, over all layers."""
+        m = self.model
+        if m.mla:
+            return 2.0 * m.heads * (2 * m.kv_rank + m.rope_dim) * m.layers
+        return 4.0 * m.heads * m.head_dim * m.layers
+
+    @property
+    def flops_per_pair(self) -> float:
+        """Arithmetic of one prompt token with one earlier token in prefill, over all layers."""
+        m = self.model
+        dims = m.nope_dim + m.rope_dim + m.v_dim if m.mla else 2 * m.head_dim
+        return 2.0 * m.heads * dims * m.layers
+
+    def all_reduce(self, tokens: float, *, latency: bool = False) -> float:
+        """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one GPU."""
+        if self.tp == 1:
+            return 0.0
+        size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
+        wait = _LATENCY_PER_ALL_REDUCE if latency else 0.0
+        return 2.0 * self.model.layers * (size / self.gpu.link + wait)
+
+    def network(self, tokens: float) -> float:
+        """The least seconds a step's all-reduces take: every GPU sends and receives each activation at least once.
+
+        Switches that add on the way need no more than that; a ring needs up to twice as much (`all_reduce`).
+        """
+        if self.tp == 1:
+            return 0.0
+        return 2.0 * self.model.layers * tokens * self.model.hidden * 2.0 / self.gpu.link
+
+    def decode(self, batch: float, context: float) -> Bound:
+        """The least time of one decode step of `batch` requests that each look back on `context` tokens.
+
+        It verifies `per_step` tokens of each request.
+        """
+        m = self.model
+        seen, tokens = self.seen(context), batch * self.per_step
+        flops = tokens * (self.flops_per_token + 2 * m.head_params + self.flops_per_kv * seen)
+        traffic = self.weight_traffic(tokens) + batch * seen * self.kv_bytes
+        return self._bound(flops, traffic, tokens)
+
+    def prefill(self, isl: float, cached: float = 0.0) -> Bound:
+        """The least time to read a prompt of `isl` tokens of which the first `cached` are in the prefix cache."""
+        fresh = isl - cached
+        flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
+        flops += 2 * self.model.head_params
+        return self._bound(flops, self.weight_traffic(fresh) + self.seen(fresh) * self.kv_bytes, fresh)
+
+    def _pairs(self, isl: float, cached: float) -> float:
+        """(prompt token, earlier token) pairs, averaged over layers."""
+
+        def triangle(s: float, w: float) -> float:
+            return s * s / 2 if s <= w else w * s - w * w / 2
+
+        m = self.model
+        windowed = m.windowed_layers / m.layers
+        full = (isl * isl - cached * cached) / 2
+        return (1 - windowed) * full + windowed * (triangle(isl, m.window) - triangle(cached, m.window))
+
+    def _bound(self, flops: float, traffic: float, tokens: float) -> Bound:
+        times: dict[Binds, float] = {
+            "memory": traffic / self.gpu.bandwidth,
+            "compute": flops / self.flops_rate,
+            "network": self.network(tokens),
+        }
+        binds = max(times, key=lambda name: times[name])
+        return Bound(times[binds], binds, flops, traffic)
+
+    def mixed_step(self, batch: float, isl: float, osl: float) -> float:
+        """Seconds per token of a slot when every slot also needs one prefill per `osl` tokens.
+
+        Far tighter than the decode bound at short outputs, on a server that mixes both; not strict, since prefills
+        that come in synchronised waves can escape it.
+        """
+        step = self.decode(batch, isl + osl / 2)
+        flops = step.flops / self.per_step + batch / osl * self.prefill(isl).flops
+        return max(flops / self.flops_rate, step.bytes / self.per_step / self.gpu.bandwidth)
+
+    def limits(
+        self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None, cached: float = 0.0
+    ) -> Limits:
+        """The speed of light with `concurrency` requests of isl/osl tokens in flight on a server that mixes phases.
+
+        The first `cached` tokens of every prompt are taken to be in the prefix cache. ValueError when not one request
+        fits.
+        """
+        context = isl + osl / 2
+        room = int(self.kv_room(context))
+        if room < 1:
+            raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
+        running = min(concurrency, room, max_num_seqs or concurrency)
+        decode, prefill = self.decode(running, context), self.prefill(isl, cached)
+        tpot = decode.seconds / self.per_step
+        decoding = (osl - 1) * tpot
+        e2e = prefill.seconds + decoding
+        phase = f"decode {PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {PHASE[prefill.binds]}"
+        ceilings = {
+            "network" if phase.endswith("network") else phase: running * osl / e2e,
+            "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
+        }
+        if (sent := self.network(isl - cached) + osl * self.network(running) / running) > 0:
+            ceilings["network"] = min(osl / sent, ceilings.get("network", math.inf))
+        binds = min(ceilings, key=lambda name: ceilings[name])
+        throughput = min(*ceilings.values(), running / tpot)
+        if running < concurrency and binds not in ("prefill compute", "network"):
+            binds = "KV capacity" if running == room else "batch cap"
+        return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
+
+
+PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
+"""What binds a step, in the words of `Limits.binds`."""
+
+
+UNEVEN = 0.85
+"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
+
+
+class Light(Protocol):
+    """A described deployment. Rates and bytes are over all its GPUs; None where the description does not say."""
+
+    def limits(self, shape: Shape, concurrency: int) -> Limits: ...
+    def token(self, shape: Shape, batch: float) -> float:
+        """The least seconds from one token of a request to its next when so many decode."""
+        ...
+
+    def read(self, shape: Shape, batch: float) -> float | None:
+        """The seconds of memory traffic in that time; None where a step yields nobody knows how many tokens."""
+        ...
+
+    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
+        """The share of peak arithmetic that so many prompts and output tokens per second take."""
+        ...
+
+    @property
+    def assumption(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Carded:
+    """Described by a model card and a GPU. `max_num_seqs` is the engine's batch cap, where known."""
+
+    roofline: Roofline
+    max_num_seqs: int | None = None
+
+    def limits(self, shape: Shape, concurrency: int) -> Limits:
+        """ValueError when not one request fits."""
+        isl, osl = shape.isl.mean, shape.osl.mean
+        return self.roofline.limits(concurrency, isl, osl, self.max_num_seqs, shape.prefix * isl)
+
+    def token(self, shape: Shape, batch: float) -> float:
+        return self.roofline.decode(batch, context_of(shape)).seconds / self.roofline.per_step
+
+    def read(self, shape: Shape, batch: float) -> float | None:
+        if self.roofline.drafts:
+            return None
+        return self.roofline.decode(batch, context_of(shape)).bytes / self.roofline.gpu.bandwidth
+
+    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
+        prompt = self.roofline.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
+        token = self.roofline.decode(1, context_of(shape)).flops / self.roofline.per_step
+        return (requests * prompt + tokens * token) / self.roofline.flops_rate
+
+    @property
+    def assumption(self) -> str:
+        of = self.roofline
+        drafts = f", {of.drafts} drafts a step, all accepted" if of.drafts else ""
+        return f"{of.model.name} in {of.precision} on {of.tp} x {of.gpu.name}{drafts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Described by figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU, `weights` (bytes over all GPUs) read
+    in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing. `drafts` as for a Roofline."""
+
+    bandwidth: float
+    weights: float
+    kv_per_token: float = 0.0
+    gpus: int = 1
+    memory: float | None = None
+    drafts: int = 0
+
+    def limits(self, shape: Shape, concurrency: int) -> Limits:
+        room = math.inf
+        if self.memory is not None and self.kv_per_token > 0:
+            room = max(1.0, (self.memory * self.gpus - self.weights) / (context_of(shape) * self.kv_per_token))
+        running = min(float(concurrency), room)
+        step = self.token(shape, running)
+        binds = "KV capacity" if running < concurrency else "decode bandwidth"
+        e2e = shape.osl.mean * step
+        return Limits(concurrency, int(running), 0.0, step, e2e, running / step, binds)
+
+    def token(self, shape: Shape, batch: float) -> float:
+        traffic = self.weights + batch * context_of(shape) * self.kv_per_token
+        return traffic / (self.bandwidth * self.gpus) / (1 + self.drafts)
+
+    def read(self, shape: Shape, batch: float) -> float | None:
+        return None if self.drafts else self.token(shape, batch)
+
+    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:  # noqa: ARG002
+        return None
+
+    @property
+    def assumption(self) -> str:
+        return "memory bandwidth"
+
+
+def context_of(shape: Shape) -> float:
+    """Tokens a decoding request looks back on, on average: its prompt and half its output."""
+    return shape.isl.mean + shape.osl.mean / 2
+
+
+def decoding(point: Point) -> float | None:
+    """How many of the requests in flight are decoding at a time, by Little's law; None without both latencies."""
+    ttft, tpot = (point.metrics.get(name) for name in ("p50_ttft", "p50_tpot"))
+    if ttft is None or tpot is None or not 0 < tpot.value < math.inf or not 0 <= ttft.value < math.inf:
+        return None
+    time = (point.shape.osl.mean - 1) * tpot.value
+    return point.concurrency * time / (ttft.value + time) if time > 0 else None
+
+
+def distance(light: Light, point: Point) -> Distance | None:
+    """How far the point is from light; None when it has no throughput or nothing fits the described memory."""
+    rate = point.metrics.get("output_throughput")
+    if rate is None:
+        return None
+    try:
+        limits = light.limits(point.shape, point.concurrency)
+    except ValueError:
+        return None
+    batch, tpot = decoding(point), point.metrics.get("p50_tpot")
+    mbu = mfu = None
+    if batch is not None and tpot is not None:
+        read = light.read(point.shape, min(batch, limits.running))
+        if read is not None:
+            mbu = Estimate(read / tpot.value, _over(read, tpot.high), _over(read, tpot.low), tpot.n)
+    requests = point.metrics.get("request_throughput")
+    if requests is not None:
+        computed = light.computed(point.shape, requests.value, rate.value)
+        mfu = None if computed is None else _scaled(rate, computed / rate.value if rate.value else 0.0)
+    return Distance(limits.throughput, _scaled(rate, 1 / limits.throughput), limits.binds, mbu, mfu)
+
+
+def _over(value: float, by: float) -> float:
+    """value / by, where an end that is not known stays so."""
+    return -math.inf if math.isinf(by) and by > 0 else math.inf if by <= 0 else value / by
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    return Estimate(estimate.value * factor, estimate.low * factor, estimate.high * factor, estimate.n)
+
+
+def bounds(light: Light, point: Point) -> dict[str, float]:
+    """What no measurement of this setting can pass: the ceiling of `output_throughput`, floors of `tpot` and `ttft`.
+
+    The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only where every prompt
+    has the same length and none of it is shared.
+    """
+    try:
+        limits = light.limits(point.shape, point.concurrency)
+    except ValueError:
+        return {}
+    found = {"output_throughput": limits.throughput}
+    if (batch := decoding(point)) is not None:
+        found["tpot"] = UNEVEN * light.token(point.shape, min(batch, limits.running))
+    if limits.ttft > 0 and point.shape.prefix == 0 and point.shape.isl == Lengths.fixed(point.shape.isl.low):
+        found["ttft"] = limits.ttft
+    return found
+
+
+def curve(light: Light, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
+    """The speed-of-light frontier up to concurrency `most`: (latency in seconds, output tokens/s), rising.
+
+    `quantity` is 'ttft', 'tpot', 'itl' or 'e2e'. Empty when nothing fits.
+    """
+    latency: dict[str, Callable[[Limits], float]] = {
+        "ttft": lambda at: at.ttft, "tpot": lambda at: at.tpot, "itl": lambda at: at.tpot, "e2e": lambda at: at.e2e,
+    }  # fmt: skip
+    found = []
+    for concurrency in sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)}):
+        try:
+            at = light.limits(shape, concurrency)
+        except ValueError:
+            return ()
+        found.append((latency[quantity](at), at.throughput))
+    return tuple(found)

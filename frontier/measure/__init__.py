@@ -1,1 +1,0 @@
-"""Drive a server in a closed loop and record what it did, with its own conduct watched."""

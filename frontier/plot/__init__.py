@@ -1,0 +1,1 @@
+"""Figures: the frontier picture and detail figures, drawn with matplotlib."""

@@ -1,1 +1,0 @@
-"""Points, frontiers and decisions as pictures, tables and pages."""

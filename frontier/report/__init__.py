@@ -1,0 +1,1 @@
+"""Answers in words: terminal tables, page, Markdown, JSON, progress display, notebook."""

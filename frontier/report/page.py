@@ -1,0 +1,130 @@
+"""The page as one HTML file: nothing loaded from elsewhere, pictures inside as SVG with text as text, and one small
+script without which it reads just as well.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from frontier.plot.chart import Sheet
+from frontier.plot.companions import FROM_POINTS
+from frontier.plot.data import View
+from frontier.plot.distributions import FROM_SAMPLES
+from frontier.plot.draw import COLOURS, inks, mark_id, render
+from frontier.plot.picture import small_multiples
+from frontier.plot.sheet import INKS, render_chart
+from frontier.report.report import KEY, Report, page_of
+
+ROOM = 1_500_000
+"""Bytes the pictures of a page may take together; companions beyond it are named, not drawn."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
+_SIZE = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
+_COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
+_HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A companion on the page, chart by chart; without charts it was left out for its size. `key` are the names and
+    colours of its lines.
+    """
+
+    sheet: Sheet
+    charts: tuple[Markup, ...]
+    key: tuple[tuple[str, str], ...]
+
+    @property
+    def heading(self) -> str:
+        """The title without the section's name."""
+        said = self.sheet.title.partition(": ")[2] or self.sheet.title
+        return said[:1].upper() + said[1:]
+
+
+def report_html(report: Report) -> str:
+    """The whole page. Whatever came from a server is escaped by the template, or by the SVG writer."""
+    views = report.views()
+    picture = small_multiples(views, footer=report.provenance, titled=False)
+    pictures = {"wide": _inlined(render(picture, "svg"), "a-")}
+    pictures["narrow"] = _inlined(
+        render(small_multiples(views, footer=report.provenance, titled=False, narrow=True), "svg"), "n-"
+    )
+    room = ROOM - sum(map(len, pictures.values()))
+    companions: list[list[Drawn]] = []
+    for i, view in enumerate(views):
+        companions.append([])
+        for k, sheet in enumerate(sheets_of(report, view)):
+            charts = [_inlined(render_chart(sheet, c), f"b{i}-{k}-{j}-") for j, c in enumerate(sheet.charts)]
+            room -= sum(map(len, charts))
+            key = tuple((name, _variable(INKS["light"][ink % len(INKS["light"])].lower())) for name, ink in sheet.key)
+            companions[-1].append(Drawn(sheet, tuple(charts) if room >= 0 else (), key))
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
+    colours = [(f"--{light[1:]}", light, dark) for light, dark in _dark().items() if f"--{light[1:]}" in drawn_in]
+    return _template().render(
+        page=page_of(report), pictures=pictures, description=picture.description, companions=companions, key=KEY,
+        colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
+        mark=mark_id,
+    )  # fmt: skip
+
+
+def sheets_of(report: Report, view: View) -> Iterator[Sheet]:
+    """The companions of one view, as far as there is something to show."""
+    samples = report.samples.get((view.frontier.deployment, view.frontier.shape), {})
+    for make in FROM_POINTS.values():
+        if (sheet := make(view)) is not None:
+            yield sheet
+    for make_from_samples in FROM_SAMPLES.values():
+        if samples and (found := make_from_samples(view, samples)) is not None:
+            yield found
+
+
+def _allowed(script: str) -> str:
+    """The one script a browser may run on this page: whatever else got in would not be run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("page.html.j2")
+
+
+def _inlined(svg: bytes, prefix: str) -> Markup:
+    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures on the page."""
+    element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
+    element = _HEIGHT.sub(r"\1", _SIZE.sub(r"\1", element, count=1), count=1)
+    element = _COLOUR.sub(lambda found: _variable(found[0]), element)
+    return Markup(_IDS.sub(rf"\g<1>{prefix}", element))  # noqa: S704  # matplotlib has escaped what is in it
+
+
+def _variable(rule: str) -> str:
+    """'fill: #0072b2' as 'fill: var(--0072b2)' where the dark page has another colour for it."""
+    head, _, colour = rule.rpartition("#")
+    return f"{head}var(--{colour})" if f"#{colour}" in _dark() else rule
+
+
+@cache
+def _dark() -> dict[str, str]:
+    """What each colour of a picture is on a dark page; where two share one on the light page the earlier counts."""
+    light, dark = COLOURS["light"], COLOURS["dark"]
+    roles = ["text", *(role for role in light if role != "text")]
+    pairs = [*inks([light[r] for r in roles], [dark.get(r, dark[r.removesuffix(" text")]) for r in roles]),
+             *inks(INKS["light"], INKS["dark"])]  # fmt: skip
+    found: dict[str, str] = {}
+    for one, other in pairs:
+        found.setdefault(one.lower(), other.lower())
+    return found

@@ -1,0 +1,360 @@
+"""How a sweep stands while it runs: a live view on a terminal, one plain timestamped line per trial anywhere else.
+
+Drawing happens only when the conductor calls, never from a thread of its own: the client being timed shares the
+process. Everything that came from a server is cleaned and never read as markup.
+"""
+
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TextIO
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+
+from frontier.decide.wording import clean, count, flag_words, setting, value_text
+from frontier.metrics import metric
+from frontier.model import Flag, Trial
+from frontier.report.tables import Spot, text_plot
+from frontier.units import format_elapsed
+
+_STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
+_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
+_DRAW_EVERY = 0.4
+
+
+class Tick(Protocol):
+    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds.
+
+    `rate` is in output tokens per second and, as the percentiles in seconds, of the window so far; None: not known yet.
+    """
+
+    @property
+    def stage(self) -> str: ...
+    @property
+    def elapsed(self) -> float: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def window_sent(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def rate(self) -> float | None: ...
+    @property
+    def p50_ttft(self) -> float | None: ...
+    @property
+    def p99_ttft(self) -> float | None: ...
+
+
+class Progress(Protocol):
+    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none, and
+    what is wrong with the trial; `expect` how many seconds the rest of the grid will take from now on, None while
+    nobody knows.
+    """
+
+    def plan(self, total: int, done: int) -> None: ...
+    def expect(self, seconds: float | None) -> None: ...
+    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
+    def tick(self, tick: Tick) -> None: ...
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
+    """The live view where the stream is a terminal that can redraw a line, else the plain one."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveProgress(console)
+    return PlainProgress(stream)
+
+
+def trial_name(trial: Trial) -> str:
+    """'1024/256  c=128 r3', after the deployment's name where it has one."""
+    return f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+
+
+def setting_name(trial: Trial) -> str:
+    """'fp8  1024/256': the deployment, where it has a name, and the shape."""
+    name = clean(trial.deployment, 30)
+    head = "" if name in ("", "default") else f"{name}  "
+    return f"{head}{clean(trial.shape.label, 30)}"
+
+
+def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
+    """A line for what excludes a trial and one for what is only noted, each with whether it excludes.
+
+    That the requests are too few is not said of a single trial: its setting's repeats are pooled.
+    """
+    found = []
+    for excluded, word in ((True, "excluded"), (False, "noted")):
+        named = [flag_words(f) for f in flags if f.fatal == excluded and f.name != "too_few_samples"]
+        if named:
+            found.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
+    return found
+
+
+def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
+    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any."""
+    parts = []
+    for name in _FIGURES:
+        if (value := figures.get(name)) is not None:
+            label = "" if name == "output_throughput" else metric(name).label + " "
+            parts.append(label + value_text(name, value, gpus))
+    if errors := figures.get("error_rate"):
+        parts.append(f"{value_text('error_rate', errors)} errors")
+    return "   ".join(parts)
+
+
+class _Count:
+    """Trials done and the time left."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.begun = clock()
+        self.total = self.number = self.done = self.ran = 0
+        self.end: float | None = None
+
+    def plan(self, total: int, done: int) -> None:
+        self.total, self.number, self.done = total, done, done
+
+    def started(self, number: int, total: int) -> None:
+        self.number, self.total, self.done = number, max(total, number), number - 1
+
+    def finished(self) -> None:
+        self.ran += 1
+        self.done = self.number
+
+    def expect(self, seconds: float | None) -> None:
+        self.end = None if seconds is None else self.clock() + seconds
+
+    @property
+    def elapsed(self) -> float:
+        return self.clock() - self.begun
+
+    def left(self) -> str:
+        """'about 12 min 0 s left', where that is known."""
+        if self.end is None or self.done >= self.total:
+            return ""
+        return f"about {format_elapsed(max(0.0, self.end - self.clock()))} left"
+
+    def head(self) -> str:
+        wide = len(str(self.total))
+        return f"[{self.number:>{wide}}/{self.total}]"
+
+
+class PlainProgress:
+    """One line per event, each with the wall-clock time: for logs, nohup and CI."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
+    ) -> None:
+        self._stream, self._stamp = stream, stamp
+        self._count = _Count(clock)
+
+    def _say(self, text: str) -> None:
+        self._stream.write(f"{self._stamp()}  {text}\n")
+        self._stream.flush()
+
+    def plan(self, total: int, done: int) -> None:
+        """The first line."""
+        self._count.plan(total, done)
+        self._say(_plan_text(total, done))
+
+    def expect(self, seconds: float | None) -> None:
+        """Said with the next trial's line; before the first at once."""
+        self._count.expect(seconds)
+        begun = self._count.number > self._count.done
+        if not begun and not self._count.ran and (left := self._count.left()):
+            self._say(left)
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # said when it has ended
+        """Nothing is written until it has ended."""
+        self._count.started(number, total)
+
+    def tick(self, tick: Tick) -> None:
+        """Nothing: a log is not a screen."""
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line, and what is wrong with it."""
+        self._count.finished()
+        parts = [f"{self._count.head()}  {trial_name(trial)}", figures_text(figures), self._count.left()]
+        self._say("   ".join(part for part in parts if part))
+        for text, _ in flag_lines(trial, flags):
+            self._say(text)
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._say(clean(text, 400))
+
+    def close(self) -> None:
+        """The last line."""
+        self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
+
+
+Parts = list[tuple[str, str]]
+"""A line as texts, each with the SGR code of its colour ('' for none)."""
+_BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
+
+
+class LiveProgress:
+    """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
+    far, the time, and where there is room for it the frontier so far of the shape that is being measured.
+
+    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp what arrives.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._count = _Count(clock)
+        self._trial: Trial | None = None
+        self._tick: Tick | None = None
+        self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
+        self._plot: list[str] = []
+        self._drawn = 0.0
+        self._on_screen = 0
+        self._colour = console.color_system is not None and not console.no_color
+
+    def plan(self, total: int, done: int) -> None:
+        """What lies ahead."""
+        self._count.plan(total, done)
+        self._above([(_plan_text(total, done), _DIM)])
+
+    def expect(self, seconds: float | None) -> None:
+        """Part of the live lines from now on."""
+        self._count.expect(seconds)
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """The live lines now speak of this trial."""
+        self._count.started(number, total)
+        self._trial, self._tick = trial, None
+        self._plot = self._frontier_so_far(trial)
+        self._draw(always=True)
+
+    def tick(self, tick: Tick) -> None:
+        """Redraw, at most about twice a second."""
+        self._tick = tick
+        self._draw()
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The trial's line scrolls by above, with what is wrong with it."""
+        self._count.finished()
+        rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
+        if rate is not None and latency is not None:
+            # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
+            spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
+            spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
+            if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
+                spots[trial.concurrency] = spot
+        self._above([(self._count.head(), _DIM), (f"  {trial_name(trial)}   {figures_text(figures)}", "")])
+        for text, excluded in flag_lines(trial, flags):
+            self._lines_above(text, _YELLOW if excluded else _DIM)
+
+    def note(self, text: str) -> None:
+        """A line above, or several where it is long."""
+        self._lines_above(clean(text, 400), _YELLOW)
+
+    def _lines_above(self, text: str, colour: str) -> None:
+        for line in textwrap.wrap(text, max(20, self._console.width)) or [""]:
+            self._above([(line, colour)])
+
+    def close(self) -> None:
+        """The live lines go, what scrolled by stays."""
+        self._trial = None
+        if self._count.ran:
+            done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
+            self._above([(done, _DIM)])
+        self._draw(always=True)
+
+    def _above(self, parts: Parts) -> None:
+        self._write(self._erasing() + self._dressed(parts) + "\n")
+        self._on_screen = 0
+        self._draw(always=True)
+
+    def _draw(self, *, always: bool = False) -> None:
+        now = self._clock()
+        if always or now - self._drawn >= _DRAW_EVERY:
+            self._drawn = now
+            lines = [*(self._dressed(parts) for parts in self._head()), *self._plot] if self._trial else []
+            self._write(self._erasing() + "".join(f"{line}\n" for line in lines))
+            self._on_screen = len(lines)
+
+    def _erasing(self) -> str:
+        return f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._console.file.write(text)
+            self._console.file.flush()
+
+    def _dressed(self, parts: Parts) -> str:
+        """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
+        room, found = self._console.width, []
+        for text, code in parts:
+            cut = _whole_parts(text, room)
+            room -= cell_len(cut)
+            found.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+            if cut != text:
+                break
+        return "".join(found)
+
+    def lines(self) -> list[str]:
+        """What the live lines say now, without colour and uncut."""
+        return ["".join(text for text, _ in parts) for parts in self._head()] + self._plot
+
+    def _head(self) -> list[Parts]:
+        if self._trial is None:
+            return []
+        first: Parts = [(self._count.head(), _BOLD), (f"  {trial_name(self._trial)}", "")]
+        found = [first]
+        if (tick := self._tick) is not None:
+            first += [
+                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
+                (f"   {tick.in_flight} in flight", ""),
+            ]
+            if tick.stage in ("window", "hold"):
+                first.append((f"   {tick.window_sent:,}/{self._trial.requests:,} sent", ""))
+            if tick.failed:
+                first.append((f"   {tick.failed:,} failed", _RED))
+            first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
+            if told := _so_far_text(tick):
+                found.append([(told, "")])
+        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
+        found.append([("   ".join(part for part in spent if part), _DIM)])
+        return found
+
+    def _frontier_so_far(self, trial: Trial) -> list[str]:
+        """Drawn once per trial, where the terminal has the room."""
+        width, height = self._console.size
+        spots = self._seen.get((trial.deployment, trial.shape.label), {})
+        if width < 60 or height < 18 or len(spots) < 2:
+            return []
+        plot = text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
+        with self._console.capture() as captured:
+            self._console.print(plot)
+        ring = ", ○ excluded" if any(spot.excluded for spot in spots.values()) else ""
+        head = set_cell_size(f"{setting_name(trial)}: the settings so far{ring}", width - 1).rstrip()
+        return ["", head, *captured.get().rstrip("\n").split("\n")] if plot else []
+
+
+def _whole_parts(text: str, room: int) -> str:
+    """As many of the parts, which three spaces separate, as fit; where not even the first does, what fits of it."""
+    cut = text
+    while cell_len(cut) > room and "   " in cut.lstrip():
+        cut = cut[: cut.rindex("   ")].rstrip()
+    return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
+
+
+def _so_far_text(tick: Tick) -> str:
+    """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
+    figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
+    told = figures_text(figures)
+    return f"so far about  {told}" if told else ""
+
+
+def _plan_text(total: int, done: int) -> str:
+    return count(total, "trial") + (f", {done:,} of them finished before" if done else "")

@@ -1,0 +1,452 @@
+"""What makes the steps of a simulated engine longer than they cost: noise, drift and pauses.
+
+The KV memory: how many blocks are free, and which blocks of which prompts are still in the prefix cache.
+
+Blocks are counted, not placed. A cached block nobody uses counts as free until its room is needed; then the least
+recently used goes first, as in vLLM's block pool.
+
+Continuous batching, iteration by iteration: which request does what in which step, and how long the step takes.
+
+After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what is left of the
+step's token budget reads prompts in chunks; a prompt's last chunk yields the first token; KV is given out in blocks,
+and when they run out the latest arrival is preempted, loses its KV and recomputes it later. Two simplifications: a
+prompt's blocks are reserved whole at admission (vLLM: chunk by chunk, or whole with its reserve option), and blocks
+enter the prefix cache when the prompt is done.
+
+Time is whatever the caller passes: the same scheduler runs in virtual time and behind the HTTP server. Between two
+events nothing is counted per request, so a step in which everybody only decodes costs the same at any batch size.
+"""
+
+import math
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.step_cost import kv_blocks, max_len, price_of
+
+
+class Disturbance:
+    """Factors and pauses of successive steps, all from the spec's seed."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._rng = np.random.default_rng(spec.seed)
+        self._cv, self._kind = spec.noise, spec.noise_kind
+        self._drift = spec.drift / 60.0 / spec.time_scale
+        self._pause = 0.0 if spec.stalls is None else spec.stalls.duration * spec.time_scale
+        self._every = math.inf if spec.stalls is None else spec.stalls.every * spec.time_scale
+        self._stalls = np.random.default_rng([spec.seed, 1])
+        self._next = self._stalls.exponential(self._every) if spec.stalls is not None else math.inf
+        self._factors = self._draw()
+        self.quiet = not self._cv and not self._drift and self._next == math.inf
+
+    def _draw(self) -> Iterator[float]:
+        """Factors with mean 1 and the spec's coefficient of variation, for ever."""
+        cv = self._cv
+        sigma = math.sqrt(math.log1p(cv * cv))
+        while True:
+            if self._kind == "gamma":
+                yield from self._rng.gamma(1 / cv**2, cv**2, 1024).tolist()
+            else:
+                yield from self._rng.lognormal(-sigma * sigma / 2, sigma, 1024).tolist()
+
+    def apply(self, start: float, duration: float) -> float:
+        """The step's real duration: times noise and drift, plus the pauses that fall into it."""
+        if self._cv:
+            duration *= next(self._factors)
+        if self._drift:
+            duration *= max(0.0, 1.0 + self._drift * start)
+        while self._next < start + duration:
+            if self._next >= start:  # a pause while the engine was idle hurts nobody
+                duration += self._pause
+            self._next += self._stalls.exponential(self._every)
+        return duration
+
+
+class KvPool:
+    """`blocks` of KV. `free` are not in use by any request, those of the prefix cache that are merely kept included."""
+
+    def __init__(self, blocks: int, prefix_cache: bool = False) -> None:
+        self.blocks = blocks
+        self.free = blocks
+        self.prefix_cache = prefix_cache
+        self._users: dict[Hashable, int] = {}
+        self._kept: dict[Hashable, None] = {}  # cached and unused, least recently used first
+
+    @property
+    def used(self) -> float:
+        """Share of blocks in use."""
+        return 1.0 - self.free / self.blocks
+
+    def take(self, count: int) -> None:
+        """Give out blocks that are known to be there; unused cached blocks make way."""
+        self.free -= count
+        while len(self._kept) > self.free:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest], self._users[oldest]
+
+    def lookup(self, hashes: Sequence[Hashable], most: int) -> Sequence[Hashable]:
+        """The leading blocks of a prompt that are cached, at most `most`."""
+        if not self.prefix_cache or not hashes:
+            return ()
+        found = 0
+        for name in hashes[:most]:
+            if name not in self._users:
+                break
+            found += 1
+        return hashes[:found]
+
+    def fits(self, total: int, hits: Sequence[Hashable], reserve: int) -> bool:
+        """Whether a prompt of `total` blocks, of which `hits` are cached, leaves `reserve` blocks free."""
+        waking = sum(not self._users[name] for name in hits)
+        return self.free - waking - (total - len(hits)) >= reserve
+
+    def hold(self, hits: Sequence[Hashable]) -> None:
+        """Use cached blocks."""
+        for name in hits:
+            if not self._users[name]:
+                del self._kept[name]
+                self.free -= 1
+            self._users[name] += 1
+
+    def register(self, hashes: Sequence[Hashable], held: list[Hashable], full: int) -> None:
+        """Put a finished prompt's own full blocks in the cache; they join `held`."""
+        if not self.prefix_cache:
+            return
+        for name in hashes[len(held) : full]:
+            if name in self._users:  # another request computed the same meanwhile: this copy stays private
+                break
+            self._users[name] = 1
+            held.append(name)
+
+    def release(self, held: Sequence[Hashable], total: int) -> None:
+        """Take back a request's blocks; those it holds in the cache stay there until their room is needed."""
+        self.free += total - len(held)
+        for name in reversed(held):
+            self._users[name] -= 1
+            if not self._users[name]:
+                self._kept[name] = None
+                self.free += 1
+
+
+RequestId = int
+
+
+class Step(NamedTuple):
+    """What one step did. `tokens` got one token each at the step's end, `first` of them by finishing their prompt.
+
+    `first` includes requests that were preempted before and now continue; `cached` says for each of them how many
+    prompt tokens came from the prefix cache when it was first admitted. `prefilled` counts prompt tokens read,
+    `running` and `waiting` requests while the step ran, `kv_used` the share of KV blocks in use. `counts` says how many
+    each of `tokens` got where that may be more than one (speculative decoding); None: one each.
+    """
+
+    number: int
+    start: float
+    duration: float
+    tokens: tuple[RequestId, ...]
+    first: tuple[RequestId, ...]
+    cached: tuple[int, ...]
+    finished: tuple[RequestId, ...]
+    preempted: tuple[RequestId, ...]
+    prefilled: int
+    running: int
+    waiting: int
+    kv_used: float
+    counts: tuple[int, ...] | None = None
+
+    @property
+    def end(self) -> float:
+        """When its tokens leave."""
+        return self.start + self.duration
+
+
+@dataclass(slots=True)
+class Drafted:
+    """What speculative decoding did so far: requests that brought drafts into a step, draft tokens, and those accepted
+    by their position among them."""
+
+    drafts: int
+    tokens: int
+    accepted: list[int]
+
+    @classmethod
+    def sum(cls, parts: Sequence["Drafted"]) -> "Drafted | None":
+        """All of them together; None without any."""
+        if not parts:
+            return None
+        positions = zip(*(part.accepted for part in parts), strict=True)
+        return cls(sum(p.drafts for p in parts), sum(p.tokens for p in parts), [sum(at) for at in positions])
+
+
+class Request:
+    """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
+    with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done. Under
+    speculative decoding `made` counts all tokens generated, and `blocks` those held while decoding."""
+
+    __slots__ = ("blocks", "cached", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read")
+
+    def __init__(self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable]) -> None:
+        self.id = name
+        self.prompt = prompt
+        self.output = output
+        self.hashes = hashes
+        self.held: list[Hashable] = []
+        self.made = self.read = self.kv = self.blocks = 0
+        self.joined = -1
+        self.cached = -1
+
+
+class Scheduler:
+    """The engine's state. `submit` and `cancel` between steps; `step(now)` does one step beginning at `now`."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        spec.check()
+        self.spec = spec
+        self.kv = KvPool(kv_blocks(spec), spec.prefix_cache)
+        self.max_len = max_len(spec)
+        self.disturbance = Disturbance(spec)
+        self.drafted: Drafted | None = None
+        self.pinned = 0  # blocks kept for requests that are not here, or not yet
+        self.preemptions = self.prompt_tokens = self.generated_tokens = 0
+        self.cache_queries = self.cache_hits = 0
+        self._price = price_of(spec)
+        self._block = spec.block_size
+        self._reserve = math.ceil(self.kv.blocks * spec.watermark)
+        self._index = 0
+        self._waiting: deque[Request] = deque()
+        self._prefilling: deque[Request] = deque()
+        self._decoding: dict[RequestId, Request] = {}
+        self._known: dict[RequestId, Request] = {}
+        self._ending: dict[int, list[Request]] = {}
+        self._phase = [0] * self._block  # decoding requests by the step (modulo block size) that opens a new block
+        self._context = 0  # KV tokens the next step's decodes look back on, their own included
+
+    @property
+    def idle(self) -> bool:
+        """No request anywhere."""
+        return not self._known
+
+    @property
+    def running(self) -> int:
+        """Requests that hold KV."""
+        return len(self._decoding) + len(self._prefilling)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait to be admitted."""
+        return len(self._waiting)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of KV blocks in use."""
+        return self.kv.used
+
+    def check(self, prompt_tokens: int, output_tokens: int) -> None:
+        """ValueError when prompt and output are empty, or longer than the deployment takes."""
+        if prompt_tokens < 1 or output_tokens < 1:
+            raise ValueError("a request needs at least one prompt token and one output token")
+        if prompt_tokens + output_tokens > self.max_len:
+            raise ValueError(
+                f"this model's maximum context length is {self.max_len} tokens; "
+                f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
+            )
+
+    def submit(
+        self,
+        name: RequestId,
+        prompt_tokens: int,
+        output_tokens: int,
+        hashes: Sequence[Hashable] = (),
+    ) -> None:
+        """Queue a request. `hashes` name the prompt's leading full blocks for the prefix cache (chained, as vLLM's).
+
+        ValueError when the name is in use, or prompt and output are empty or longer than the deployment takes.
+        """
+        if name in self._known:
+            raise ValueError(f"request {name!r} is already in the engine")
+        self.check(prompt_tokens, output_tokens)
+        request = Request(name, prompt_tokens, output_tokens, hashes)
+        self._known[name] = request
+        self._waiting.append(request)
+
+    def cancel(self, name: RequestId) -> bool:
+        """Drop a request wherever it is; False when it is not (any more) in the engine."""
+        request = self._known.pop(name, None)
+        if request is None:
+            return False
+        if request.joined >= 0:
+            self._leave(request)
+        elif request in self._prefilling:
+            self._prefilling.remove(request)
+            self.kv.release(request.held, self._blocks(request.prompt + request.made))
+        else:
+            self._waiting.remove(request)
+        return True
+
+    def step(self, now: float) -> Step | None:
+        """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
+        if not self._known:
+            return None
+        index = self._index
+        preempted = self._grow(index)
+        prefilled, pairs = 0, 0.0
+        ended: list[Request] = []
+        if self._prefilling or (self._waiting and not preempted):
+            budget = self.spec.max_batched_tokens - self._budgeted()
+            prefilled, pairs, ended = self._prefill(budget, admit=not preempted)
+        tokens = tuple(self._decoding)
+        if not (tokens or prefilled):
+            assert self.pinned, "a request that fits alone is always served when it is alone"
+            return None
+        running, kv_used = len(self._decoding) + len(self._prefilling) + len(ended), self.kv.used
+        duration = self._cost(prefilled, pairs, len(ended))
+        if not self.disturbance.quiet:
+            duration = self.disturbance.apply(now, duration)
+        counts = self._advance()
+        first: tuple[RequestId, ...] = ()
+        cached: tuple[int, ...] = ()
+        if ended:
+            first = tuple(request.id for request in ended)
+            cached = tuple(request.cached for request in ended)
+            tokens += first
+            if counts is not None:
+                counts += (1,) * len(first)
+            for request in ended:
+                self._join(request, index)
+        finished = self._finish(index)
+        self.generated_tokens += len(tokens) if counts is None else sum(counts)
+        self._index = index + 1
+        return Step(
+            index, now, duration, tokens, first, cached, finished, preempted, prefilled, running, len(self._waiting),
+            kv_used, counts,
+        )  # fmt: skip
+
+    def _grow(self, index: int) -> tuple[RequestId, ...]:
+        """Give the decodes the blocks they write to in this step; who had to be preempted for it."""
+        opening = index % self._block
+        preempted = self._make_room(opening) if self._phase[opening] > self.kv.free else ()
+        self.kv.take(self._phase[opening])
+        return preempted
+
+    def _budgeted(self) -> int:
+        """Tokens of the step's budget that the decodes take."""
+        return len(self._decoding)
+
+    def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
+        """What the step costs, undisturbed."""
+        if prefilled:
+            return self._price.mixed(len(self._decoding), self._context, prefilled, pairs, sampled)
+        return self._price.decode(len(self._decoding), self._context)
+
+    def _advance(self) -> tuple[int, ...] | None:
+        """The decodes get their tokens; how many each, or None when it is one each."""
+        self._context += len(self._decoding)
+        return None
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self._block)
+
+    def _prefill(self, budget: int, *, admit: bool) -> tuple[int, float, list[Request]]:
+        """Spend the budget on prompts: tokens read, pairs attended, and the requests whose prompts end here."""
+        read, pairs = 0, 0.0
+        ended: list[Request] = []
+        room = self.spec.max_num_seqs - len(self._decoding)
+        while budget > 0:
+            if not self._prefilling and not (admit and self._waiting and len(ended) < room and self._admit()):
+                break
+            request = self._prefilling[0]
+            target = request.prompt + request.made
+            chunk = min(budget, target - request.read)
+            pairs += chunk * (request.read + chunk / 2)
+            request.read += chunk
+            read += chunk
+            budget -= chunk
+            if request.read < target:
+                break
+            ended.append(self._prefilling.popleft())
+        return read, pairs, ended
+
+    def _admit(self) -> bool:
+        """Move the head of the queue into the batch if its whole prompt fits above the watermark."""
+        request = self._waiting[0]
+        target = request.prompt + request.made
+        hits = self.kv.lookup(request.hashes, (target - 1) // self._block)
+        if not self.kv.fits(self._blocks(target), hits, self._reserve):
+            return False
+        self._waiting.popleft()
+        self.kv.hold(hits)
+        self.kv.take(self._blocks(target) - len(hits))
+        request.held = list(hits)
+        request.read = len(hits) * self._block
+        if request.cached < 0:
+            request.cached = request.read
+            self.prompt_tokens += request.prompt
+            if self.spec.prefix_cache:
+                self.cache_queries += request.prompt
+                self.cache_hits += request.read
+        self._prefilling.append(request)
+        return True
+
+    def _join(self, request: Request, index: int) -> None:
+        """The prompt is done and gave a token in step `index`; from the next step on the request decodes."""
+        request.kv = request.prompt + request.made
+        request.joined = index
+        self.kv.register(request.hashes, request.held, request.prompt // self._block)
+        self._decoding[request.id] = request
+        self._phase[(index + 1 - request.kv) % self._block] += 1
+        self._context += request.kv + 1
+        self._ending.setdefault(index + request.output - request.made - 1, []).append(request)
+
+    def _leave(self, request: Request) -> None:
+        """Out of the batch before the step `self._index`, its tokens counted: blocks, context and the planned end are
+        taken back."""
+        del self._decoding[request.id]
+        stayed = self._index - request.joined - 1
+        kv = request.kv + stayed
+        self._phase[(request.joined + 1 - request.kv) % self._block] -= 1
+        self._context -= kv + 1
+        end = request.joined + request.output - request.made - 1
+        self._ending[end].remove(request)
+        if not self._ending[end]:
+            del self._ending[end]
+        self.kv.release(request.held, self._blocks(kv))
+        request.made += stayed + 1
+
+    def _finish(self, index: int) -> tuple[RequestId, ...]:
+        """The requests whose last token came in step `index` leave."""
+        ending = self._ending.pop(index, None)
+        if ending is None:
+            return ()
+        for request in ending:
+            del self._decoding[request.id]
+            del self._known[request.id]
+            self._phase[(request.joined + 1 - request.kv) % self._block] -= 1
+            total = request.prompt + request.output
+            self._context -= total
+            self.kv.release(request.held, self._blocks(total - 1))
+        return tuple(request.id for request in ending)
+
+    def _make_room(self, opening: int) -> tuple[RequestId, ...]:
+        """Preempt from the tail until the decodes left get their blocks."""
+        out = []
+        while self._phase[opening] > self.kv.free:
+            out.append(self._preempt())
+        return tuple(out)
+
+    def _preempt(self) -> RequestId:
+        """The latest arrival loses its KV and waits at the queue's head."""
+        if self._prefilling:
+            request = self._prefilling.pop()
+            self.kv.release(request.held, self._blocks(request.prompt + request.made))
+        else:
+            request = self._decoding[next(reversed(self._decoding))]
+            self._leave(request)
+            request.joined = -1
+        request.held, request.read = [], 0
+        self._waiting.appendleft(request)
+        self.preemptions += 1
+        return request.id

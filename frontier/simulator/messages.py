@@ -1,0 +1,300 @@
+"""The simulator's tokenizer: deterministic, with no vocabulary. A word costs one token per eight characters begun.
+
+It is not any model's tokenizer, and is not meant to be: a client has to find out from the server's `usage` how many
+tokens its words are, as with a real server.
+
+The bytes of an answer in OpenAI's shape as vLLM sends it, with everything encoded before the first token.
+
+Reading a request's body: what is asked of the simulator, or the error it deserves.
+
+What `/metrics` says: Prometheus text in vLLM's names.
+"""
+
+import random
+import re
+import time
+import zlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from frontier.simulator.realtime import Engine
+from frontier.simulator.spec import EngineSpec
+
+_PIECE = re.compile(r"\S{1,8}")
+_PER_MESSAGE, _PER_CHAT, _PER_TEXT = 4, 5, 1
+VOCABULARY = 131_072
+WORDS = (" river", " stone", " light", " under", " cloud", " field", " north", " water")
+"""What it answers: one word is one token."""
+
+Pieces = Sequence[Hashable]
+
+
+def pieces_of_text(text: str) -> list[Hashable]:
+    """The tokens of a plain prompt, a beginning-of-text mark included."""
+    return ["<s>", *_PIECE.findall(text)]
+
+
+def pieces_of_chat(messages: Sequence[Mapping[str, Any]]) -> list[Hashable]:
+    """The tokens of a conversation with its template. ValueError for a message without readable content."""
+    pieces: list[Hashable] = [("chat", i) for i in range(_PER_CHAT)]
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+        if not isinstance(content, str | None):
+            raise ValueError("messages: content must be text")
+        pieces.extend(("message", message.get("role"), i) for i in range(_PER_MESSAGE))
+        pieces.extend(_PIECE.findall(content or ""))
+    return pieces
+
+
+def block_hashes(pieces: Pieces, block: int) -> list[int]:
+    """One hash per full block of tokens, each covering everything before it."""
+    hashes, chain = [], 0
+    for end in range(block, len(pieces) + 1, block):
+        chain = hash((chain, *pieces[end - block : end]))
+        hashes.append(chain)
+    return hashes
+
+
+def token_ids(pieces: Pieces) -> list[int]:
+    """A number for each token, the same in every run."""
+    return [p if isinstance(p, int) else zlib.crc32(repr(p).encode()) % VOCABULARY for p in pieces]
+
+
+Api = Literal["chat", "completions"]
+_MARK = "\x00"
+_MARK_BYTES = b"\\u0000"
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What all chunks of one answer share."""
+
+    api: Api
+    name: str
+    model: str
+    created: int
+
+    @classmethod
+    def new(cls, api: Api, key: str, model: str) -> "Head":
+        prefix = "chatcmpl" if api == "chat" else "cmpl"
+        return cls(api, f"{prefix}-{key}", model, int(time.time()))
+
+    def event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """One SSE event."""
+        kind = "chat.completion.chunk" if self.api == "chat" else "text_completion"
+        body: dict[str, Any] = {
+            "id": self.name, "object": kind, "created": self.created, "model": self.model, "choices": choices,
+        }  # fmt: skip
+        if usage is not None:
+            body["usage"] = usage
+        return b"data: " + orjson.dumps(body) + b"\n\n"
+
+    def choice(self, text: str, finish: str | None) -> dict[str, Any]:
+        """A choice that carries `text`."""
+        end: dict[str, Any] = {"logprobs": None, "finish_reason": finish}
+        if finish is not None:
+            end["stop_reason"] = None
+        if self.api == "chat":
+            return {"index": 0, "delta": {"content": text}, **end}
+        return {"index": 0, "text": text, **end}
+
+
+def frame(payload: bytes) -> bytes:
+    """One chunk of HTTP's chunked transfer encoding."""
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+def token_frames(head: Head) -> tuple[bytes, ...]:
+    """The framed events of a token in the middle, one per word; token i is sent as number i modulo their count."""
+    before, _, after = head.event([head.choice(_MARK, None)]).partition(_MARK_BYTES)
+    return tuple(frame(before + word.encode() + after) for word in WORDS)
+
+
+def words(number: int, count: int) -> str:
+    """The text of `count` tokens from number `number` on."""
+    return "".join(WORDS[i % len(WORDS)] for i in range(number, number + count))
+
+
+def token_frame(head: Head, number: int, count: int) -> bytes:
+    """The framed event of several tokens that left together."""
+    return frame(head.event([head.choice(words(number, count), None)]))
+
+
+def opening(head: Head) -> bytes:
+    """What precedes the first token, unframed: chat has a chunk with the role and empty content."""
+    if head.api != "chat":
+        return b""
+    delta = {"role": "assistant", "content": ""}
+    return head.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+
+
+def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, Any] | None) -> bytes:
+    """The event of the last tokens and all that follows it, framed."""
+    last = frame(head.event([head.choice(words(number, count), finish)]))
+    counted = frame(head.event([], usage)) if usage is not None else b""
+    return last + counted + frame(DONE)
+
+
+def whole(head: Head, tokens: int, finish: str, usage: dict[str, Any]) -> bytes:
+    """The answer to a request that did not ask for a stream."""
+    text = words(0, tokens)
+    choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+    if head.api == "chat":
+        choice["message"] = {"role": "assistant", "content": text}
+    else:
+        choice["text"] = text
+    kind = "chat.completion" if head.api == "chat" else "text_completion"
+    return orjson.dumps(
+        {"id": head.name, "object": kind, "created": head.created, "model": head.model, "choices": [choice],
+         "usage": usage}
+    )  # fmt: skip
+
+
+def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+    """OpenAI's usage object."""
+    return {
+        "prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }  # fmt: skip
+
+
+def error(message: str, kind: str, code: int, param: str | None = None) -> bytes:
+    """OpenAI's error object."""
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+
+
+DEFAULT_TOKENS: Mapping[str, int] = {"chat": 256, "completions": 16}
+"""Output tokens when nobody asked for a number (vLLM's chat would fill the context)."""
+
+
+class RefusedError(Exception):
+    """The request is answered with this status and OpenAI error."""
+
+    def __init__(self, status: int, message: str, kind: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = error(message, kind, status, param)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request wants. `output` tokens will be made, after which it ends for the reason `finish`."""
+
+    pieces: Pieces
+    output: int
+    finish: str
+    stream: bool
+    usage: bool
+
+
+def _bad(message: str, param: str | None = None) -> RefusedError:
+    return RefusedError(400, message, "BadRequestError", param)
+
+
+def read_json(raw: bytes) -> Mapping[str, Any]:
+    """The body as an object. RefusedError when it is none."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as wrong:
+        raise _bad(f"the body is not JSON: {wrong}") from wrong
+    if not isinstance(body, dict):
+        raise _bad("the body is not a JSON object")
+    return body
+
+
+def check_model(body: Mapping[str, Any], spec: EngineSpec) -> None:
+    """RefusedError 404 unless the model asked is the one served (or none is named)."""
+    model = body.get("model")
+    if model is not None and model != spec.model_name:
+        raise RefusedError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+
+
+def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
+    """The prompt's tokens. RefusedError when there is no prompt that can be read."""
+    if api == "chat":
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+            raise _bad("messages: a list of messages is needed", "messages")
+        try:
+            return pieces_of_chat(messages)
+        except ValueError as wrong:
+            raise _bad(str(wrong), "messages") from wrong
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return pieces_of_text(prompt)
+    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+        return prompt
+    raise _bad("prompt: one text, or one list of token ids, is needed", "prompt")
+
+
+def read_ask(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> Asked:
+    """The request in `raw`. RefusedError with the status a vLLM server would send."""
+    body = read_json(raw)
+    check_model(body, spec)
+    if body.get("n", 1) != 1:
+        raise _bad("n: only one choice is served", "n")
+    pieces = pieces_of(body, api)
+    asked = body.get("max_completion_tokens") if api == "chat" else None
+    if asked is None:
+        asked = body.get("max_tokens")
+    limit = DEFAULT_TOKENS[api] if asked is None else _count(asked, "max_tokens")
+    least = _count(body.get("min_tokens") or 0, "min_tokens", low=0)
+    if least > limit:
+        raise _bad(f"min_tokens must be less than or equal to max_tokens={limit}, got {least}.", "min_tokens")
+    output, finish = limit, "length"
+    if spec.natural_output and not body.get("ignore_eos"):
+        natural = max(1, least, round(rng.expovariate(1.0 / spec.natural_output)))
+        if natural < limit:
+            output, finish = natural, "stop"
+    options = body.get("stream_options") or {}
+    usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    return Asked(pieces, output, finish, bool(body.get("stream")), usage)
+
+
+def _count(value: Any, name: str, low: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise _bad(f"{name} must be at least {low}, got {value}.", name)
+    return value
+
+
+def metrics_text(engine: Engine, model: str) -> bytes:
+    """The state of the engine. The counters of speculative decoding are there when it speculates."""
+    s = engine.state
+    label = model.replace("\\", "\\\\").replace('"', '\\"')
+    labels = f'engine="0",model_name="{label}"'
+    values = [
+        ("num_requests_running", "gauge", "Requests in the batch.", s.running),
+        ("num_requests_waiting", "gauge", "Requests waiting to be admitted.", engine.waiting),
+        ("kv_cache_usage_perc", "gauge", "Share of KV blocks in use (1 = all).", s.kv_used),
+        ("num_preemptions_total", "counter", "Preemptions.", s.preemptions),
+        ("prompt_tokens_total", "counter", "Prompt tokens processed.", s.prompt_tokens),
+        ("generation_tokens_total", "counter", "Tokens generated.", s.generated_tokens),
+        ("prefix_cache_queries_total", "counter", "Prompt tokens looked up.", s.cache_queries),
+        ("prefix_cache_hits_total", "counter", "Prompt tokens found cached.", s.cache_hits),
+    ]
+    if (drafted := s.drafted) is not None:
+        values += [
+            ("spec_decode_num_drafts_total", "counter", "Requests that brought drafts into a step.", drafted.drafts),
+            ("spec_decode_num_draft_tokens_total", "counter", "Draft tokens verified.", drafted.tokens),
+            ("spec_decode_num_accepted_tokens_total", "counter", "Draft tokens accepted.", sum(drafted.accepted)),
+        ]
+    lines: list[str] = []
+    for name, kind, text, value in values:
+        lines += [*_head(name, kind, text), f"vllm:{name}{{{labels}}} {float(value)}"]
+    if drafted is not None:
+        name = "spec_decode_num_accepted_tokens_per_pos_total"
+        lines += _head(name, "counter", "Draft tokens accepted, by their position.")
+        lines += [f'vllm:{name}{{{labels},position="{i}"}} {float(n)}' for i, n in enumerate(drafted.accepted)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP vllm:{name} {text}", f"# TYPE vllm:{name} {kind}"]

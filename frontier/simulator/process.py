@@ -1,0 +1,98 @@
+"""The simulator as a child process: started, waited for, and always stopped."""
+
+import contextlib
+import selectors
+import subprocess
+import sys
+import time
+from types import TracebackType
+
+import orjson
+
+from frontier.errors import MeasurementError
+from frontier.simulator.spec import EngineSpec
+
+_START_LIMIT = 30.0
+_STOP_LIMIT = 3.0
+
+
+class SimulatorProcess:
+    """`with SimulatorProcess(spec) as simulator: ... simulator.url`, or `start()` and `stop()` by hand.
+
+    The child ends by itself when this process does, however it does. `api_key_env` names an environment variable whose
+    value clients must then send as their key.
+    """
+
+    def __init__(self, spec: EngineSpec, *, port: int = 0, api_key_env: str | None = None) -> None:
+        self.spec = spec
+        self.url = ""
+        self.pid: int | None = None
+        self._port, self._api_key_env = port, api_key_env
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> str:
+        """The address without /v1: where /metrics, /health and /truth are."""
+        return self.url.removesuffix("/v1")
+
+    @property
+    def alive(self) -> bool:
+        """It was started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start and wait until it serves. MeasurementError when it does not within half a minute."""
+        command = [
+            sys.executable, "-m", "frontier.simulator.server", "--port", str(self._port),
+            "--spec", orjson.dumps(self.spec.to_mapping()).decode(),
+        ]  # fmt: skip
+        if self._api_key_env is not None:
+            command += ["--api-key-env", self._api_key_env]
+        # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the child.
+        self._child = subprocess.Popen(  # noqa: S603 (our own)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        try:
+            told = orjson.loads(self._first_line())
+        except (TimeoutError, orjson.JSONDecodeError) as wrong:
+            status = self._child.poll()
+            self.stop()
+            why = f"it ended with status {status}" if status is not None else "it did not become ready"
+            raise MeasurementError(f"the simulator did not start: {why}", "is the port taken?") from wrong
+        self.url, self.pid = str(told["url"]), int(told["pid"])
+
+    def _first_line(self) -> bytes:
+        assert self._child is not None
+        assert self._child.stdout is not None
+        deadline = time.monotonic() + _START_LIMIT
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            if not selector.select(deadline - time.monotonic()):
+                raise TimeoutError
+        return self._child.stdout.readline()
+
+    def stop(self) -> None:
+        """Stop it; harmless when it never ran or has ended."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            child.terminate()
+        try:
+            child.wait(_STOP_LIMIT)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def __enter__(self) -> "SimulatorProcess":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

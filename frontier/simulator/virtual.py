@@ -1,0 +1,423 @@
+"""What a run of the virtual engine was: who got which token in which step; as records, and as arrays.
+
+The engine in virtual time: a closed loop of N streams simulated in a fraction of the time it would take.
+
+Records mean what the HTTP client's mean: staggered first sends, warm-up that hands over without draining, latency of
+the requests sent in the window, the load held until the last of them has ended. As nothing is measured, the truth of a
+setting can be had to any precision; that is what the statistics are calibrated against.
+"""
+
+import dataclasses
+import heapq
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from frontier.metrics import Unit, metric
+from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
+from frontier.simulator.engine import Scheduler, Step
+from frontier.simulator.pools import Disaggregated
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.speculative import make_scheduler
+from frontier.simulator.step_cost import price_of, transfer_of
+
+Floats = npt.NDArray[np.float64]
+_CHARS_PER_TOKEN = 5
+
+
+@dataclass(slots=True)
+class Sent:
+    """One request of the run. `spans` are the first and one past the last of the step numbers that gave it one token
+    each; where steps give several, or not every step gives any, `steps` and `counts` say which gave how many."""
+
+    index: int
+    stream: int
+    sent: float
+    prompt: int
+    output: int
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    open: int = -1
+    cached: int = 0
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges."""
+
+    requests: list[Sent]
+    ends: Floats
+    window: Window
+    until: float
+    ended: Literal["requests", "time"]
+    server: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The requests sent in the window, in that order: seconds, and output tokens. `tpot` is NaN for a single token.
+
+    `output_tokens` arrived in the window, whoever sent for them.
+    """
+
+    sent: Floats
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    tokens: npt.NDArray[np.int64]
+    window: Window
+    output_tokens: int
+
+    @property
+    def output_throughput(self) -> float:
+        """Tokens per second that arrived in the window."""
+        return self.output_tokens / self.window.length
+
+
+def counts_in(request: Sent, window: Window) -> bool:
+    return window.start <= request.sent <= window.end
+
+
+def _spans(request: Sent, steps: int) -> list[tuple[int, int]]:
+    """Its spans, the one that was open at the end closed."""
+    return request.spans if request.done or request.open < 0 else [*request.spans, (request.open, steps)]
+
+
+def _arrived(request: Sent, steps: int, low: int, high: int) -> int:
+    """Tokens it got in the steps from `low` to before `high`."""
+    if request.steps:
+        return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
+    return sum(max(0, min(b, high) - max(a, low)) for a, b in _spans(request, steps))
+
+
+def token_times(request: Sent, ends: Floats) -> Floats:
+    """When each of the steps that gave it tokens ended."""
+    if request.steps:
+        return ends[request.steps]
+    return np.concatenate([ends[a:b] for a, b in _spans(request, len(ends))] or [ends[:0]])
+
+
+def arrays_of(run: Took) -> Arrays:
+    """The window's figures, without touching single tokens except those at the window's edges."""
+    inside = [request for request in run.requests if counts_in(request, run.window)]
+    sent = np.array([request.sent for request in inside])
+    tokens = np.array([request.output for request in inside], dtype=np.int64)
+    first = run.ends[[request.steps[0] if request.steps else request.spans[0][0] for request in inside]]
+    last = run.ends[[request.steps[-1] if request.steps else request.spans[-1][1] - 1 for request in inside]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
+    low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
+    output = sum(_arrived(request, len(run.ends), int(low), int(high)) for request in run.requests)
+    return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
+
+
+def records_of(run: Took) -> list[Record]:
+    """The run as the client would have written it; what was in flight at the end is cancelled."""
+    return [_record(request, run) for request in run.requests]
+
+
+def _record(request: Sent, run: Took) -> Record:
+    times = token_times(request, run.ends)
+    tokens = sum(request.counts) if request.steps else len(times)
+    seen = len(times)
+    first, last = (float(times[0]), float(times[-1])) if seen else (None, None)
+    return Record(
+        index=request.index,
+        stream=request.stream,
+        sent=request.sent,
+        outcome=Outcome.OK if request.done else Outcome.CANCELLED,
+        end=last if request.done and last is not None else run.until,
+        asked_isl=request.prompt,
+        asked_osl=request.output,
+        first=first,
+        visible=first,
+        last=last,
+        prompt_tokens=request.prompt if request.done else None,
+        completion_tokens=request.output if request.done else None,
+        cached_tokens=request.cached if request.done else None,
+        events=seen,
+        reads=seen,
+        text_bytes=tokens * _CHARS_PER_TOKEN,
+        text_chars=tokens * _CHARS_PER_TOKEN,
+        finish_reason="length" if request.done else None,
+        status=200,
+        gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),
+    )
+
+
+def closed_loop(
+    spec: EngineSpec,
+    shape: Shape,
+    concurrency: int,
+    *,
+    requests: int,
+    warmup_requests: int | None = None,
+    warmup: float = 0.0,
+    min_time: float = 0.0,
+    max_time: float = math.inf,
+    stagger: bool = True,
+    seed: int = 0,
+) -> tuple[list[Record], Window]:
+    """Records of a closed loop in virtual time, and its window, in which at least `requests` were sent.
+
+    The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
+    ended in all and `warmup` seconds have passed. `stagger=False` sends the first N at once, as most tools do.
+    """
+    run = _simulate(spec, shape, concurrency, requests, warmup_requests, (warmup, min_time, max_time), stagger, seed)
+    return records_of(run), run.window
+
+
+def closed_loop_arrays(
+    spec: EngineSpec,
+    shape: Shape,
+    concurrency: int,
+    *,
+    requests: int,
+    warmup_requests: int | None = None,
+    stagger: bool = True,
+    seed: int = 0,
+) -> Arrays:
+    """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
+    run = _simulate(spec, shape, concurrency, requests, warmup_requests, (0.0, 0.0, math.inf), stagger, seed)
+    return arrays_of(run)
+
+
+def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000, seed: int = 0) -> float:
+    """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this setting.
+
+    ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
+    """
+    asked = metric(name)
+    if asked.quantity == "itl":
+        run = _simulate(spec, shape, concurrency, requests, None, (0.0, 0.0, math.inf), True, seed)
+        gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
+        return _statistic(np.concatenate(gaps), asked.p)
+    found = closed_loop_arrays(spec, shape, concurrency, requests=requests, seed=seed)
+    if name == "output_throughput":
+        return found.output_throughput
+    if name == "request_throughput":
+        return len(found.sent) / found.window.length
+    if asked.quantity is None:
+        raise ValueError(f"{name} is not known to the virtual engine; ask for a latency or a throughput")
+    values: Floats = getattr(found, asked.quantity)
+    value = _statistic(values[~np.isnan(values)], asked.p)
+    return 1.0 / value if asked.unit is Unit.TOKENS_PER_SECOND_PER_USER else value
+
+
+def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
+    """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
+    own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
+    times = (trial.warmup, trial.min_time, trial.max_time)
+    run = _simulate(own, trial.shape, trial.concurrency, trial.requests, None, times, True, trial.seed)
+    return records_of(run), Measurement(trial, 0.0, run.window, run.ended, server=run.server, server_identity="virtual")
+
+
+def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
+    """A first guess at a request's end-to-end latency at this concurrency, without queueing, in seconds."""
+    price = price_of(spec)
+    isl, osl = round(shape.isl.mean), shape.osl.mean
+    pools = spec.disaggregation
+    running = min(math.ceil(concurrency / pools.decode) if pools else concurrency, spec.max_num_seqs)
+    context = round(running * (isl + osl / 2))
+    step = price.decode(running, context)
+    if (speculation := spec.speculation) is not None:
+        drafting = speculation.draft * speculation.tokens * step
+        verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
+        step = (drafting + verifying) / speculation.expected
+    own = min(isl, spec.max_batched_tokens - running + 1)
+    if pools is not None:  # nobody reads prompts where others decode
+        per_token, latency = transfer_of(spec)
+        return price.mixed(0, 0, own, own * own / 2, 1) * isl / own + isl * per_token + latency + step * osl
+    reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
+    return step * osl + max(0.0, reading) * running
+
+
+class _Loop:
+    """The clients of one run: who sends when, and when the window opens and closes."""
+
+    def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
+        self.pools = None if spec.disaggregation is None else Disaggregated(spec)
+        self.scheduler = make_scheduler(spec)
+        self.shape, self.streams = shape, streams
+        self.rng = random.Random(seed)
+        self.ingest = spec.ingest * spec.time_scale
+        self.requests: list[Sent] = []
+        self.ends: list[float] = []
+        self.arrivals: list[tuple[float, int, int]] = []
+        self.completed = 0
+        blocks = int(shape.prefix * shape.isl.high) // spec.block_size if spec.prefix_cache else 0
+        self.shared = tuple(("shared", i) for i in range(blocks))
+        self.prefix, self.block = shape.prefix, spec.block_size
+        apart = expected_e2e(spec, shape, streams) / streams if stagger else 0.0
+        for stream in range(streams):
+            heapq.heappush(self.arrivals, (stream * apart, stream, stream))
+
+    def admit(self, now: float) -> None:
+        """Hand the scheduler what has reached it by `now`."""
+        while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
+            sent, _, stream = heapq.heappop(self.arrivals)
+            prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
+            request = Sent(len(self.requests), stream, sent, prompt, output)
+            self.requests.append(request)
+            hashes: Sequence[tuple[str, int]] = ()
+            if self.shared:
+                hashes = self.shared[: int(self.prefix * prompt) // self.block]
+            if self.pools is None:
+                self.scheduler.submit(request.index, prompt, output, hashes)
+            else:
+                self.pools.submit(request.index, prompt, output, hashes, now)
+
+    def advance(self, now: float) -> Step | None:
+        """One step from `now` on; None when the engine is idle until the next arrival."""
+        if self.pools is None:
+            self.admit(now)
+        step = self.scheduler.step(now) if self.pools is None else self._next_of(self.pools)
+        if step is None:
+            return None
+        self.ends.append(step.end)
+        if step.counts is None:
+            self._span(step)
+        else:
+            self._count(step, step.counts)
+        for name in step.finished:
+            request = self.requests[name]
+            request.done = True
+            self.completed += 1
+            heapq.heappush(self.arrivals, (step.end, self.completed + self.streams, request.stream))
+        return step
+
+    def _next_of(self, pools: Disaggregated) -> Step:
+        """The next step of the decode pool that gives tokens, with all that happens before it."""
+        while True:
+            due = self.arrivals[0][0] + self.ingest if self.arrivals else math.inf
+            if due <= pools.next_event:
+                self.admit(due)
+            elif (step := pools.advance()) is not None:
+                return step
+
+    def _span(self, step: Step) -> None:
+        """One token for everybody in the batch: only who came and who went is noted."""
+        number, requests = step.number, self.requests
+        for name in step.preempted:
+            request = requests[name]
+            if request.open >= 0:
+                request.spans.append((request.open, number))
+                request.open = -1
+        for name, cached in zip(step.first, step.cached, strict=True):
+            requests[name].open = number
+            requests[name].cached = cached
+        for name in step.finished:
+            request = requests[name]
+            request.spans.append((request.open, number + 1))
+
+    def _count(self, step: Step, counts: Sequence[int]) -> None:
+        """Who got how many."""
+        number, requests = step.number, self.requests
+        for name, count in zip(step.tokens, counts, strict=True):
+            requests[name].steps.append(number)
+            requests[name].counts.append(count)
+        for name, cached in zip(step.first, step.cached, strict=True):
+            requests[name].cached = cached
+
+
+class _Gauges:
+    """What a scrape of the server's metrics over the window would have said."""
+
+    def __init__(self, scheduler: Scheduler | Disaggregated) -> None:
+        self.scheduler = scheduler
+        self.running = self.waiting = self.kv = self.time = 0.0
+        self.before = self.counters()
+
+    def counters(self) -> dict[str, float]:
+        s = self.scheduler
+        drafted = (
+            {}
+            if s.drafted is None
+            else {
+                "spec_decode_num_drafts_total": float(s.drafted.drafts),
+                "spec_decode_num_draft_tokens_total": float(s.drafted.tokens),
+                "spec_decode_num_accepted_tokens_total": float(sum(s.drafted.accepted)),
+            }
+        )
+        return drafted | {
+            "num_preemptions_total": float(s.preemptions),
+            "prompt_tokens_total": float(s.prompt_tokens),
+            "generation_tokens_total": float(s.generated_tokens),
+            "prefix_cache_queries_total": float(s.cache_queries),
+            "prefix_cache_hits_total": float(s.cache_hits),
+        }
+
+    def add(self, step: Step) -> None:
+        self.time += step.duration
+        self.running += step.duration * step.running
+        self.waiting += step.duration * step.waiting
+        self.kv += step.duration * step.kv_used
+
+    def result(self) -> dict[str, float]:
+        time = self.time or 1.0
+        means = {
+            "num_requests_running": self.running / time,
+            "num_requests_waiting": self.waiting / time,
+            "kv_cache_usage_perc": self.kv / time,
+        }
+        return means | {name: value - self.before[name] for name, value in self.counters().items()}
+
+
+def _simulate(
+    spec: EngineSpec,
+    shape: Shape,
+    concurrency: int,
+    requests: int,
+    warmup_requests: int | None,
+    times: tuple[float, float, float],
+    stagger: bool,
+    seed: int,
+) -> Took:
+    """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends."""
+    if concurrency < 1 or requests < 1:
+        raise ValueError("concurrency and requests must be at least 1")
+    warmup, min_time, max_time = times
+    loop = _Loop(spec, shape, concurrency, stagger, seed)
+    enough = 2 * concurrency if warmup_requests is None else warmup_requests
+    now, ended = 0.0, "requests"
+    start = end = math.inf
+    unseen = set(range(concurrency))
+    sent = done = 0
+    gauges, server = _Gauges(loop.pools or loop.scheduler), {}
+    while end == math.inf or done < sent:
+        step = loop.advance(now)
+        if step is None:
+            now = loop.arrivals[0][0] + loop.ingest
+            continue
+        now = step.start + step.duration
+        if start < math.inf and end == math.inf:
+            gauges.add(step)
+            if now >= max_time and sent:
+                ended, end, server = "time", now - step.duration / 2, gauges.result()
+        if not step.finished:
+            continue
+        if end == math.inf and sent >= requests and now - start >= min_time:
+            end, server = now - step.duration / 2, gauges.result()
+        if start == math.inf:
+            unseen.difference_update(loop.requests[name].stream for name in step.finished)
+            warm = not unseen and loop.completed >= enough and now >= warmup
+            if warm or now >= max_time / 2:
+                start = now - step.duration / 2
+                gauges = _Gauges(loop.pools or loop.scheduler)
+        if end == math.inf and start < math.inf:
+            sent += len(step.finished)
+        done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
+    window = Window(start, end)
+    return Took(loop.requests, np.array(loop.ends), window, now, "time" if ended == "time" else "requests", server)
+
+
+def _statistic(values: Floats, p: float | None) -> float:
+    """The mean, or the percentile as an observed value."""
+    return float(np.mean(values)) if p is None else float(np.quantile(values, p, method="inverted_cdf"))

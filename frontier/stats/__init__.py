@@ -1,0 +1,1 @@
+"""Statistics of trials: windows, confidence intervals, estimates, flags."""

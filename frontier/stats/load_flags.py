@@ -1,0 +1,179 @@
+"""Whether the load was what it should be: a client that keeps up, N in flight, no convoy, no drift.
+
+Part of `validity.py`, which collects the flags.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from frontier.model import Flag
+from frontier.stats import stationarity
+from frontier.stats.window_data import BLOCKS, Floats, Sample
+from frontier.units import format_number, format_seconds, format_share
+
+ERRORS = 0.01
+LOOP_LAG = (0.005, 0.10)
+"""Seconds, or this share of the median TPOT if that is more."""
+SEND_LATE = (0.010, 0.05, 0.005)
+"""Seconds, or this share of the median E2E if that is less, but no less than the last."""
+CLIENT_CPU = 0.80
+GC_PAUSE = 0.020
+CLIENT_FAILURES = 0.005
+SUSPENDED = 0.5
+DISPERSION = 2.0
+DRIFT = 0.05
+TRANSIENT = 0.25
+OCCUPANCY = 0.02
+LITTLE = 3.0
+
+
+def median(values: Floats) -> float | None:
+    """None when nothing is left of it."""
+    kept = values[np.isfinite(values)]
+    return float(np.median(kept)) if len(kept) else None
+
+
+def windows(sample: Sample) -> Iterator[tuple[int, slice]]:
+    """The number of each window that lasted, and where its blocks are."""
+    for w in range(len(sample.starts)):
+        if sample.ends[w] > sample.starts[w]:
+            yield w, slice(w * BLOCKS, (w + 1) * BLOCKS)
+
+
+def failing(sample: Sample) -> bool:
+    """So many fail that the load is no longer what was asked: that is the server's doing, not the measurement's."""
+    return bool((~sample.ok).mean() > ERRORS)
+
+
+# --- whether the client was in the way
+
+
+def client(sample: Sample) -> Iterator[Flag]:
+    """The load generator kept up, and nothing of its own failed."""
+    tpot, e2e = median(sample.tpot), median(sample.e2e)
+    lag_limit = max(LOOP_LAG[0], LOOP_LAG[1] * (tpot or 0.0))
+    late_limit = min(SEND_LATE[0], max(SEND_LATE[1] * e2e, SEND_LATE[2])) if e2e is not None else SEND_LATE[0]
+    measures: tuple[tuple[str, str, float, Callable[[float], str]], ...] = (
+        ("loop_lag_p99", "event loop late (p99)", lag_limit, format_seconds),
+        ("send_late_p99", "sends late (p99)", late_limit, format_seconds),
+        ("cpu_share", "CPU", CLIENT_CPU, format_share),
+        ("gc_pause_max", "garbage collection", GC_PAUSE, format_seconds),
+    )
+    said, bounds = [], []
+    for name, label, limit, spell in measures:
+        worst = max((v for health in sample.health if (v := getattr(health, name)) is not None), default=None)
+        if worst is not None and worst > limit:
+            said.append(f"{label} {spell(worst)}")
+            bounds.append(spell(limit))
+    slept = max((health.suspended for health in sample.health if health.suspended is not None), default=0.0)
+    if slept > SUSPENDED:
+        said.append(f"this machine was suspended for {format_seconds(slept)}")
+        bounds.append(format_seconds(SUSPENDED))
+    still = max((health.stood_still for health in sample.health if health.stood_still is not None), default=0.0)
+    if still > SUSPENDED:
+        said.append(f"this process stood still for {format_seconds(still)}")
+        bounds.append(format_seconds(SUSPENDED))
+    ours = sample.client_failures / (sample.n + sample.client_failures)
+    if ours > CLIENT_FAILURES:
+        said.append(f"{format_share(ours)} of requests failed or were cut off by the client")
+        bounds.append(format_share(CLIENT_FAILURES))
+    if said:
+        yield Flag(
+            "client_bound", "; ".join(said), ", ".join(bounds),
+            "the load generator is the limit: give it an idle machine or core, or more processes",
+        )  # fmt: skip
+
+
+def resent(sample: Sample) -> Iterator[Flag]:
+    """Requests that met a kept connection which the server had closed."""
+    count = sum(health.resent for health in sample.health)
+    if count:
+        yield Flag(
+            "resent", f"{count} requests were sent again on a fresh connection", "0",
+            "the server closes connections that it said it keeps; this time is in the latencies, as for a user",
+            fatal=False,
+        )  # fmt: skip
+
+
+# --- whether the load was what it should be
+
+
+def lockstep(sample: Sample) -> Iterator[Flag]:
+    """No convoy: requests are not sent together again and again."""
+    if sample.open_loop:
+        return
+    for w, _ in windows(sample):
+        here = sample.window == w
+        e2e = sample.e2e[here & sample.ok]
+        if not len(e2e):
+            continue
+        found = stationarity.dispersion(sample.sent[here], sample.starts[w], sample.ends[w], float(e2e.mean()))
+        if found is not None and found.value - 2 * found.error > DISPERSION:
+            yield Flag(
+                "lockstep", f"dispersion of sends {found.value:.1f}", f"{DISPERSION:g}",
+                "requests run in step and wait for each other: vary the output length a little, or stagger the start",
+                fatal=not failing(sample),
+            )  # fmt: skip
+            return
+
+
+def stationary(sample: Sample) -> Iterator[Flag]:
+    """No drift from half to half, and no transient left in the window."""
+    for w, blocks in windows(sample):
+        e2e = sample.e2e[(sample.window == w) & sample.ok]
+        count = stationarity.blocks(sample.ends[w] - sample.starts[w], float(e2e.mean()) if len(e2e) else math.inf)
+        said: list[str] = []
+        drift = stationarity.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks], count)
+        if drift is not None and drift.sure and abs(drift.change) > DRIFT:
+            said.append(f"throughput from half to half {math.expm1(drift.change):+.0%}")
+        for name, values in (("TTFT", sample.ttft), ("TPOT", sample.tpot), ("E2E", sample.e2e)):
+            kept = values[sample.window == w]
+            kept = kept[np.isfinite(kept)]
+            shift = stationarity.median_drift(kept, count)
+            if shift is not None and shift.sure and abs(shift.change) > DRIFT:
+                said.append(f"{name} from half to half {math.expm1(shift.change):+.0%}")
+            if name == "TTFT" and (cut := stationarity.transient(kept, count, DRIFT)) > TRANSIENT:
+                said.append(f"TTFT was settling for {format_share(cut)} of the window")
+        if said:
+            yield Flag(
+                "non_stationary", ", ".join(said),
+                f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}",
+                "let it warm up longer, and look for throttling, other load on the machine, or a filling cache",
+            )  # fmt: skip
+            return
+
+
+def occupancy(sample: Sample) -> Iterator[Flag]:
+    """As many in flight as asked, by integral over each window."""
+    if sample.open_loop:
+        return
+    means = [float(sample.in_flight[blocks].mean()) for _, blocks in windows(sample)]
+    worst = max(means, key=lambda mean: abs(mean / sample.concurrency - 1), default=float(sample.concurrency))
+    if abs(worst / sample.concurrency - 1) > OCCUPANCY:
+        thinned = failing(sample)
+        yield Flag(
+            "under_concurrency" if worst < sample.concurrency else "over_concurrency",
+            f"{format_number(worst)} in flight on average", f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
+            "failing requests end early and pause their stream" if thinned
+            else "the client does not keep its streams busy: it is too slow, or requests are too short for it",
+            fatal=not thinned,
+        )  # fmt: skip
+
+
+def littles_law(sample: Sample) -> Iterator[Flag]:
+    """N = rate x time in the system: the three figures fit together."""
+    if sample.open_loop or not sample.ok.all():
+        return
+    seconds = float(sample.block_seconds.sum())
+    e2e = float(sample.e2e.mean())
+    product = float(sample.block_finished.sum()) / seconds * e2e if seconds > 0 else math.nan
+    room = max(OCCUPANCY, LITTLE * len(sample.starts) * e2e / seconds) if seconds > 0 else math.inf
+    if abs(product / sample.concurrency - 1) > room:
+        yield Flag(
+            "littles_law", f"rate x E2E is {format_number(product)}", f"{sample.concurrency} ±{format_share(room)}",
+            "requests in flight, their rate and their time do not fit together: the window is short or unsteady, the "
+            "client pauses, or the server holds streams open after their last token",
+            fatal=False,
+        )  # fmt: skip

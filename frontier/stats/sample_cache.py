@@ -1,0 +1,133 @@
+"""The sample of a finished trial, and its cache under `derived/`. No pickle: a run directory may come from a stranger.
+
+A cache is the digest of all that follows; the length of the head in eight bytes; the head as JSON; then each array that
+it lists.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from frontier.errors import StoreError
+from frontier.model import ClientHealth, Lengths, Measurement, Shape
+from frontier.stats import window
+from frontier.stats.histogram import ALPHA, X0, LogHistogram
+from frontier.stats.window_data import Sample
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import Evidence
+
+VERSION = 4
+"""Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
+TYPES = ("<f8", "<i8", "|b1")
+_DIGEST = hashlib.sha256().digest_size
+_LENGTH = 8
+_CACHE_BYTES = 2**32
+
+
+def load_sample(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> Sample:
+    """The sample of a finished trial: from the cache, or from its records, which then makes the cache.
+
+    AlteredError when they are not those that were written down. A cache stands for the records only while their file
+    is as it was when they were read and hashed; a run that was copied is read once more.
+    """
+    key = measurement.trial.key
+    evidence = evidence or run.evidence(key)
+    before, _ = run.mark(key)
+    made_from = f"{evidence.digest} {before}"
+    if evidence.altered is None:
+        with suppress(OSError):
+            cached = run.derived("samples").read(f"{key}.sample", _CACHE_BYTES)
+            if (found := unpack(cached, made_from)) is not None:
+                return found
+    try:
+        sample = window.sample(measurement, run.records(key, evidence))
+    except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        run.require_unaltered(key)
+        file = run.trial_file(key)
+        raise StoreError(f"trial {file} cannot be read: {error}", f"remove {file} to measure it again") from error
+    if run.mark(key) == (before, True):
+        with suppress(OSError):  # a run directory one may only read is still read, only more slowly
+            kept = run.derived("samples")
+            kept.make()
+            kept.write_whole(f"{key}.sample", pack(sample, made_from))
+    return sample
+
+
+def pack(sample: Sample, made_from: str) -> bytes:
+    """The sample as bytes behind their own digest; `made_from` names the data it was made of."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(Sample):
+        value = getattr(sample, field.name)
+        if isinstance(value, np.ndarray):
+            arrays[field.name] = value
+        elif field.name == "block_itl":
+            arrays |= _flat(value)
+        elif field.name == "shape":
+            plain[field.name] = dataclasses.asdict(value)
+        elif field.name == "health":
+            plain[field.name] = [dataclasses.asdict(health) for health in value]
+        else:
+            plain[field.name] = value
+    typed = {
+        name: np.ascontiguousarray(value, next(t for t in TYPES if t[1] == value.dtype.kind))
+        for name, value in arrays.items()
+    }
+    listed = [[name, value.dtype.str, len(value)] for name, value in typed.items()]
+    tree = {"version": VERSION, "made_from": made_from, "bins": [ALPHA, X0], "arrays": listed, "plain": plain}
+    head = json.dumps(tree).encode()
+    body = b"".join((len(head).to_bytes(_LENGTH, "little"), head, *(value.tobytes() for value in typed.values())))
+    return hashlib.sha256(body).digest() + body
+
+
+def unpack(data: bytes, made_from: str) -> Sample | None:
+    """What `pack` made, or None when it is damaged, of another version, or made from other data."""
+    body = data[_DIGEST:]
+    if data[:_DIGEST] != hashlib.sha256(body).digest():
+        return None
+    try:
+        at = _LENGTH + int.from_bytes(body[:_LENGTH], "little")
+        head = json.loads(body[_LENGTH:at])
+        if (head["version"], head["made_from"], head["bins"]) != (VERSION, made_from, [ALPHA, X0]):
+            return None
+        fields = dict(head["plain"])
+        for name, kind, length in head["arrays"]:
+            if kind not in TYPES or length < 0:
+                return None
+            fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
+            at += fields[name].nbytes
+        shape = fields["shape"]
+        fields["shape"] = Shape(**shape | {"isl": Lengths(**shape["isl"]), "osl": Lengths(**shape["osl"])})
+        fields["block_itl"] = _blocks(*(fields.pop(f"itl_{part}") for part in ("sizes", "bins", "counts", "totals")))
+        fields["health"] = tuple(ClientHealth(**tree) for tree in fields["health"])
+        for name in ("server_identities", "server", "ended"):
+            fields[name] = tuple(fields[name])
+        return Sample(**fields)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _flat(blocks: Sequence[LogHistogram]) -> dict[str, np.ndarray[Any, Any]]:
+    """The histograms end to end, with how many bins each has."""
+    trees = [block.to_dict() for block in blocks]
+    return {
+        "itl_sizes": np.array([len(tree["bins"]) for tree in trees], np.int64),
+        "itl_bins": np.array([n for tree in trees for n in tree["bins"]], np.int64),
+        "itl_counts": np.array([n for tree in trees for n in tree["counts"]], np.int64),
+        "itl_totals": np.array([tree["total"] for tree in trees], np.float64),
+    }
+
+
+def _blocks(
+    sizes: np.ndarray[Any, Any], bins: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], totals: np.ndarray[Any, Any]
+) -> tuple[LogHistogram, ...]:
+    ends = np.cumsum(sizes).tolist()
+    starts = [0, *ends[:-1]]
+    return tuple(
+        LogHistogram(bins[a:b], counts[a:b], total) for a, b, total in zip(starts, ends, totals.tolist(), strict=True)
+    )

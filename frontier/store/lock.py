@@ -1,0 +1,219 @@
+"""One sweep at a time on a run directory.
+
+The kernel's lock (flock) is what holds: it goes with its holder, however that ends. A holder that left its name behind
+was killed; its name is then told once. Where a file system has no locks, what the lock file says of its holder decides.
+
+A file system shared by machines may keep locks within each of them (NFS mounted with `local_lock`, Lustre with
+`localflock`): the lock is then free here while another machine holds it. So a name that was left by another kernel
+counts as a holder, whatever the lock says, until somebody who knows better removes the file. A container of another
+host name on the same kernel is not another machine: its locks are seen.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from frontier.errors import StoreError
+from frontier.store.files import Folder
+
+_BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+_LONGEST = 1000
+"""Bytes of a lock file at most."""
+_PATIENCE = 0.5
+"""Seconds: whoever only looks whether the lock is held (status) holds it for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds, or held, a lock. `boot` and `began` tell it from a later process of the same number."""
+
+    pid: int
+    host: str
+    boot: str | None = None
+    began: int | None = None
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+    @classmethod
+    def me(cls) -> "Holder":
+        """This process."""
+        return cls(os.getpid(), socket.gethostname(), _boot(), _began(os.getpid()))
+
+    @property
+    def gone(self) -> bool | None:
+        """It has ended; None when it is another machine's and nobody here can know."""
+        if self.host != socket.gethostname():
+            return None
+        if self.boot is not None and _boot() not in (None, self.boot):
+            return True
+        began = _began(self.pid)
+        if self.began is not None and began is not None:
+            return began != self.began
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+
+    @property
+    def unseen(self) -> bool:
+        """It belongs to another machine, whose locks may not be seen from here."""
+        return self.host != socket.gethostname() and (self.boot is None or self.boot != _boot())
+
+
+class Lock:
+    """A lock that is held until `close`. `killed` is who held it last and did not let go of it, if anybody."""
+
+    def __init__(self, file: BinaryIO, killed: Holder | None) -> None:
+        self._file = file
+        self.killed = killed
+
+    def close(self) -> None:
+        """Let go; the name is taken off the file, so that nobody is taken for killed."""
+        with suppress(OSError, ValueError):
+            self._file.truncate(0)
+        self._file.close()
+
+
+def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
+    """The lock in the file `path`. StoreError, naming the holder, when somebody else has it; also where the file is no
+    lock of ours: it would be emptied.
+
+    `signs_of_life` are files the holder writes: how long ago it did helps to tell a dead machine from a slow one.
+    """
+    file = os.fdopen(Folder(path.parent).open(path.name, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
+    try:
+        if not ours(file):
+            raise StoreError(f"{path} is not a lock that frontier wrote", "move it away, and start again")
+        try:
+            _flock(file)
+            kernel = True
+        except OSError as error:
+            if error.errno in _BUSY:
+                raise _refusal(path, _read(file), signs_of_life) from error
+            if error.errno not in _NO_LOCKS:
+                raise
+            kernel = False
+        before = _read(file)
+        if before is not None and before != Holder.me() and (before.unseen if kernel else not before.gone):
+            raise _refusal(path, before, signs_of_life)
+        file.truncate(0)
+        file.write(json.dumps(asdict(Holder.me())).encode())
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return Lock(file, before)
+
+
+def held(path: Path) -> bool:
+    """Some process holds the lock in the file `path`, or may: it is another machine's (see `elsewhere`)."""
+    try:
+        with Folder(path.parent).reader(path.name) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _BUSY:
+                    return True
+                holder = _read(file)
+                return holder is not None and not holder.gone
+            holder = _read(file)
+            return holder is not None and holder.unseen
+    except OSError:
+        return False
+
+
+def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
+    """Who on another machine holds the lock, and when it last wrote; None where nobody does."""
+    with suppress(OSError), Folder(path.parent).reader(path.name) as file:
+        holder = _read(file)
+        if holder is not None and holder.unseen:
+            return f"{holder}{_last(signs_of_life)}"
+    return None
+
+
+def _flock(file: BinaryIO) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _refusal(path: Path, holder: Holder | None, signs_of_life: Iterable[Path]) -> StoreError:
+    run = path.parent
+    what = f"{run} is in use by {holder or 'another process'}"
+    watch = f"wait for it, watch it with  frontier status {run},  or choose  -o DIR"
+    if holder is None or holder.gone is False:
+        return StoreError(what, watch)
+    last = _last(signs_of_life)
+    if holder.gone:
+        return StoreError(
+            f"{what}{last} and has ended; a child it left, or the file system, still holds its lock",
+            f"if nothing of it runs any more, remove {path} and start again",
+        )
+    ended = f"if it has ended (it cannot be seen from {socket.gethostname()}), remove {path} and start again"
+    return StoreError(what + last, f"{watch}\n  {ended}")
+
+
+def _last(signs_of_life: Iterable[Path]) -> str:
+    """When a holder last wrote, in words; nothing where that is not known."""
+    ages = []
+    for file in signs_of_life:
+        with suppress(OSError):
+            ages.append(time.time() - file.stat().st_mtime)
+    return f", which last wrote {_ago(min(ages))} ago" if ages else ""
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(seconds, 0):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def ours(file: BinaryIO) -> bool:
+    """A lock file is empty or holds a holder's name, perhaps the beginning of one: its disk may have been full."""
+    file.seek(0)
+    data = file.read(_LONGEST + 1)
+    return len(data) <= _LONGEST and b'{"pid": '.startswith(data[:8])
+
+
+def _read(file: BinaryIO) -> Holder | None:
+    file.seek(0)
+    try:
+        tree: Any = json.loads(file.read(_LONGEST))
+        return Holder(int(tree["pid"]), str(tree["host"]), tree.get("boot"), tree.get("began"))
+    except (ValueError, KeyError, TypeError, AttributeError, OSError):
+        return None
+
+
+def _boot() -> str | None:
+    """What this boot of the machine is called; None where nothing tells."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
+
+
+def _began(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None where nothing tells, or it does not exist."""
+    try:
+        # The name of the command, in brackets, may hold anything; what follows it is numbers.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,89 @@
+"""Telling somebody that a sweep has ended, by a command or a webhook of the config's `on_finish`.
+
+It is the last thing a sweep does: bounded in time, and nothing that goes wrong with it changes how the sweep ended.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from frontier.config import FinishConfig
+from frontier.text import MOST, NO_SECRETS, Secrets
+from frontier.units import format_elapsed
+
+_SAID = 300
+
+
+def say_farewell(
+    finish: FinishConfig, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str] = (),
+    hidden: Secrets = NO_SECRETS,
+) -> str | None:  # fmt: skip
+    """Tell it. What went wrong, without any secret, or None.
+
+    The command gets the facts as JSON on standard input and the most important ones as FRONTIER_* variables; the
+    variables in `secrets` are not handed on to it, nor are these or `hidden` repeated when it says them. The webhook
+    gets the JSON, as a POST that follows no redirect.
+    """
+    try:
+        if finish.command is not None:
+            kept = {name: value for name, value in environ.items() if name not in secrets}
+            known = Secrets.of([environ.get(name) for name in secrets]) | hidden
+            return _run(finish.command, finish.within, facts, kept, known)
+        url = finish.address(environ)
+        return "on_finish: the variable of its address is not set" if url is None else _post(url, finish.within, facts)
+    except OSError as error:
+        return f"on_finish: {error.strerror or type(error).__name__}"
+
+
+def _run(
+    command: str, within: float, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Secrets
+) -> str | None:
+    told = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+        given.write(json.dumps(facts).encode())
+        given.seek(0)
+        child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
+            ["/bin/sh", "-c", command],
+            stdin=given,
+            stdout=said,
+            stderr=said,
+            env={**environ, **told},
+            start_new_session=True,
+        )
+        try:
+            status = child.wait(within)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return f"on_finish: its command did not end within {format_elapsed(within)}"
+        if status == 0:
+            return None
+        said.seek(max(0, said.seek(0, os.SEEK_END) - 2 * MOST))
+        words = said.read().decode(errors="replace")
+    return f"on_finish: its command ended with status {status}: {secrets.last_said(words, _SAID)}".rstrip(": ")
+
+
+def _post(url: str, within: float, facts: Mapping[str, Any]) -> str | None:
+    import aiohttp
+
+    async def post() -> int:
+        limit = aiohttp.ClientTimeout(total=within)
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.post(url, json=dict(facts), allow_redirects=False) as answer,
+        ):
+            return answer.status
+
+    try:
+        status = asyncio.run(post())
+    except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+        # Not its text: it may repeat the address, which is a secret where webhooks are.
+        return f"on_finish: the webhook was not told: {type(error).__name__}"
+    return None if status < 300 else f"on_finish: the webhook answered {status}"

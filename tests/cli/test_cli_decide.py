@@ -1,0 +1,226 @@
+"""`solve` on tiers, ranges and several shapes, `compare`, and what `show` says of a run as a whole."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from frontier.model import ClientHealth
+from frontier.run import load
+from tests.commands import Said, frontier
+from tests.sweeps import sweep_in_virtual_time
+
+CONFIG = """\
+endpoint: simulator
+simulator: {step_base: %s, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
+shapes: [{isl: 256, osl: 32, name: short}, {isl: 1024, osl: 32, name: long}]
+concurrency: [1, 4, 8, 16, 32]
+sla: {gold: {p99_ttft: 1ms}, silver: {p99_ttft: [40ms, 130ms], p99_tpot: 60ms}}
+objectives: [output_throughput, p99_ttft]
+requests: 340
+repeats: 3
+refine: 0
+price: $3.6/h
+"""
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of one workload on two servers, one faster than the other, and one of another workload."""
+    here = tmp_path_factory.mktemp("decide")
+    (here / "runs").mkdir()
+    one = CONFIG.replace("{isl: 256, osl: 32, name: short}, ", "")
+    sweep_in_virtual_time(here / "runs" / "fast", one % "5ms")
+    other = one.replace("isl: 1024", "isl: 512").replace("[1, 4, 8, 16, 32]", "[1]")
+    sweep_in_virtual_time(here / "runs" / "other", other % "5ms")
+    natural = one.replace("refine: 0", "refine: 0\nignore_eos: false").replace("[1, 4, 8, 16, 32]", "[1]")
+    sweep_in_virtual_time(here / "runs" / "natural", natural % "5ms")
+    sweep_in_virtual_time(here / "runs" / "night", CONFIG % "7ms")
+    return here
+
+
+def solve(cwd: Path, *arguments: str) -> tuple[Said, dict]:
+    said = frontier("solve", "runs/night", "--json", *arguments, cwd=cwd)
+    return said, json.loads(said.out)
+
+
+def test_every_tier_is_answered_and_the_worst_sets_the_exit_code(cwd: Path) -> None:
+    said, found = solve(cwd)
+    assert ["gold", "silver"] == [tier["tier"] for tier in found["tiers"]]
+    gold, silver = found["tiers"]
+    assert {"violates"} == {s["verdict"] for s in gold["shapes"]}
+    assert {"meets"} == {s["verdict"] for s in silver["shapes"]}
+    assert found["shapes"] == gold["shapes"]
+    assert 3 == said.code
+    text = frontier("solve", "runs/night", cwd=cwd)
+    assert 3 == text.code
+    assert text.out.index("gold   p99 TTFT ≤ 1 ms") < text.out.index("silver   p99 TTFT ≤ 130 ms and p99 TPOT ≤ 60 ms")
+
+
+def test_one_tier_is_answered_when_named(cwd: Path) -> None:
+    said, found = solve(cwd, "--tier", "silver")
+    assert (0, ["silver"]) == (said.code, [t["tier"] for t in found["tiers"]])
+    wrong = frontier("solve", "runs/night", "--tier", "bronze", cwd=cwd)
+    assert 2 == wrong.code
+    assert "it has gold, silver" in wrong.err
+    both = frontier("solve", "runs/night", "--tier", "gold", "--sla", "p99_ttft<=1s", cwd=cwd)
+    assert (2, "give one of them") == (both.code, both.err.strip().splitlines()[-1].strip())
+
+
+def test_five_slas_are_answered_in_seconds_with_reasons(cwd: Path) -> None:
+    asked = (
+        "p99_ttft<=130ms", "p99_ttft<=40ms..130ms", "p95_e2e<=900ms, error_rate<=1%", "p99.9_ttft<=1s",
+        "output_throughput>=100000",
+    )  # fmt: skip
+    start = time.monotonic()
+    said, found = solve(cwd, *(part for sla in asked for part in ("--sla", sla)))
+    assert time.monotonic() - start < 30  # seconds on a busy machine; benchmarks/look_speed.py has the figure
+    assert list(asked) == [t["tier"] for t in found["tiers"]]
+    verdicts = [{s["verdict"] for s in t["shapes"]} for t in found["tiers"]]
+    assert [{"meets"}, {"meets"}, {"meets"}, {"unproven"}, {"violates"}] == verdicts
+    assert all(s["notes"] for t in found["tiers"] for s in t["shapes"])
+    assert 3 == said.code
+
+
+def test_several_shapes_get_their_own_answer_and_one_for_all(cwd: Path) -> None:
+    _, found = solve(cwd, "--sla", "p99_ttft<=130ms")
+    alone = {s["shape"]: s["concurrency"] for s in found["shapes"]}
+    assert alone["short"] > alone["long"] > 0
+    assert {"default": alone["long"]} == found["common"]
+    said = frontier("solve", "runs/night", "--sla", "p99_ttft<=130ms", cwd=cwd)
+    note = (
+        f"One concurrency for all shapes: {alone['long']} (each alone: short {alone['short']}, long {alone['long']})."
+    )
+    assert note in " ".join(said.out.split())
+    _, none = solve(cwd, "--sla", "p99_ttft<=1ms")
+    assert {"default": None} == none["common"]
+    assert any("No concurrency measured is proven in every shape" in note for note in none["tiers"][0]["notes"])
+
+
+def test_an_answer_carries_bracket_headroom_cost_and_what_random_arrivals_may_be_planned(cwd: Path) -> None:
+    _, found = solve(cwd, "--sla", "p99_ttft<=130ms")
+    long = found["shapes"][1]
+    assert long["last_pass"] == long["concurrency"], long["notes"]
+    (here,) = (j for j in long["judgements"] if j["concurrency"] == long["concurrency"])
+    assert 0 < here["headroom"] < 1
+    throughput = long["metrics"]["output_throughput"]["value"]
+    assert 3.6 / 3600 / throughput * 1e6 == pytest.approx(long["metrics"]["cost"]["value"])
+    assert long["cheapest"] == long["throughput_optimum"]
+    arrival = long["arrival_rate"]
+    assert arrival["cap"] == long["concurrency"]
+    assert 0 < arrival["rate"] * 32 <= 0.8 * throughput * 1.05
+    said = frontier("solve", "runs/fast", "--sla", "p99_ttft<=130ms", cwd=cwd).out
+    assert "% left" in said
+    assert "$" in said
+    assert "Planned for requests that come at random" in said
+
+
+def test_a_range_says_where_the_setting_lies(cwd: Path) -> None:
+    said = frontier("solve", "runs/night", "--sla", "p99_ttft<=40ms..130ms", cwd=cwd)
+    assert "between comfort 40.0 ms and promise 130 ms" in " ".join(said.out.split())
+
+
+def test_a_config_without_an_sla_needs_one(cwd: Path, tmp_path: Path) -> None:
+    text = "\n".join(line for line in (CONFIG % "5ms").splitlines() if not line.startswith("sla:"))
+    sweep_in_virtual_time(tmp_path / "bare", text.replace("[1, 4, 8, 16, 32]", "[1]"))
+    said = frontier("solve", tmp_path / "bare", cwd=cwd)
+    assert 2 == said.code
+    assert "--sla 'p99_ttft<=500ms'" in said.err
+
+
+# --- compare
+
+
+def compared(cwd: Path, a: str, b: str, *more: str) -> tuple[int, dict]:
+    said = frontier("compare", f"runs/{a}", f"runs/{b}", "--json", "--sla", "p99_ttft<=150ms", *more, cwd=cwd)
+    return said.code, json.loads(said.out)
+
+
+def test_a_faster_server_is_better_and_the_other_way_round_a_regression(cwd: Path) -> None:
+    code, found = compared(cwd, "night", "fast")
+    assert (0, "better", "frontier.compare/1") == (code, found["verdict"], found["schema"])
+    (shape,) = found["shapes"]
+    assert 1 < shape["ratio"]["low"] < shape["ratio"]["value"] < shape["ratio"]["high"]
+    assert (0.15, "night", "fast") == (shape["reference"], shape["a"], shape["b"])
+    code, found = compared(cwd, "fast", "night")
+    assert (3, "worse") == (code, found["verdict"])
+    said = frontier("compare", "runs/night", "runs/fast", "--sla", "p99_ttft<=150ms", cwd=cwd)
+    assert "left out, as only runs/night measured it: default short" in said.err
+    assert said.out.startswith("better   fast against night   long")
+
+
+def test_the_same_run_twice_is_not_resolved_but_proven_no_worse_within_a_margin(cwd: Path) -> None:
+    code, found = compared(cwd, "night", "night")
+    assert (4, "not resolved") == (code, found["verdict"])
+    code, found = compared(cwd, "night", "night", "--within", "10%")
+    assert (0, "no worse") == (code, found["verdict"])
+    assert {"no worse"} == {s["verdict"] for s in found["shapes"]}
+    wrong = frontier("compare", "runs/night", "runs/night", "--within", "much", cwd=cwd)
+    assert 2 == wrong.code
+    assert "--within" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("b", "reason"),
+    [
+        ("other", "different workloads: runs/night measured short: 256/32, long: 1024/32 and runs/other long: 512/32"),
+        ("natural", "different output lengths (ignore_eos): True in runs/night, False in runs/natural"),
+        ("missing", "runs/missing"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_the_reason(cwd: Path, b: str, reason: str) -> None:
+    said = frontier("compare", "runs/night", f"runs/{b}", cwd=cwd)
+    assert (2, "") == (said.code, said.out)
+    assert reason in said.err
+
+
+def test_runs_of_different_numbers_of_gpus_are_compared_per_gpu(cwd: Path) -> None:
+    code, found = compared(cwd, "night", "night", "--set-a", "gpus=1", "--set-b", "gpus=2")
+    assert (3, "worse") == (code, found["verdict"])
+    assert {(1, 2, True)} == {(*s["gpus"], s["per_gpu"]) for s in found["shapes"]}
+    same = compared(cwd, "night", "night", "--set", "gpus=2")
+    assert (4, "not resolved") == (same[0], same[1]["verdict"])
+    said = frontier("compare", "runs/night", "runs/night", "--sla", "p99_ttft<=150ms", "--set-a", "gpus=1", cwd=cwd)
+    assert "how many B has is not known; say it with --set-b gpus=N." in " ".join(said.out.split())
+
+
+# --- what is said of a run as a whole
+
+
+def test_show_says_how_sure_the_frontier_is_and_where_capacity_ends(cwd: Path) -> None:
+    said = frontier("show", "runs/night", "--json", cwd=cwd)
+    short, long = json.loads(said.out)["frontiers"]
+    assert ("short", "long") == (short["shape"], long["shape"])
+    for found in (short, long):
+        assert found["area"]["low"] <= found["area"]["value"] <= found["area"]["high"]
+        assert [0.0, 0.13] == found["reference"]  # the loosest tier's limit
+        assert {"usl", "capped"} == {fit["model"] for fit in found["fits"]}
+        assert 1 == sum(fit["best"] for fit in found["fits"])
+        assert found["knee"] in (1, 4, 8, 16, 32)
+    points = json.loads(said.out)["points"]
+    assert all(0.8 < p["littles_law"]["value"] < 1.2 for p in points)
+    assert all(0 <= p["probability"] <= 1 for p in points)
+    text = frontier("show", "runs/night", cwd=cwd, COLUMNS="80")
+    assert 2 == text.out.count("Knee: the most throughput per latency is at c=")
+    assert 2 == text.out.count("over the whole run, ramp and drain included")
+    assert max(map(len, text.out.splitlines())) <= 80
+
+
+def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cwd: Path) -> None:
+    run, busy = load(cwd / "runs" / "fast"), ClientHealth(loop_lag_p99=1.0)
+    ((at, history),) = run.histories.items()
+    whole = load(cwd / "runs" / "fast").doubts()[at]
+    assert 32 in whole.probability
+    history[:] = [
+        (trial, dataclasses.replace(sample, health=(busy,)) if trial.concurrency == 32 else sample)
+        for trial, sample in history
+    ]
+    doubt = run.doubts()[at]
+    assert set(doubt.probability) == {1, 4, 8, 16}
+    best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
+    assert np.nanmax(doubt.band.high) <= best * 1.01 < np.nanmax(whole.band.high)
+    (insight,) = run.insights(run.points())
+    assert 32 in insight.frontier.excluded

@@ -1,0 +1,233 @@
+"""Plot, report and completion as commands: what they write, what they refuse, and what they do not import."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from frontier.cli.main import SECTIONS
+from tests.commands import Said, frontier
+from tests.sweeps import sweep_in_virtual_time
+
+CONFIG = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
+shapes: [{isl: {uniform: [192, 512]}, osl: 32, name: chat}]
+concurrency: [1, 4, 16, 64]
+sla: {p99_ttft: 80ms}
+requests: 1000
+repeats: 1
+refine: 0
+gpus: 2
+price: $3/gpu/h
+"""
+HEAVY = ("aiohttp", "uvloop", "pandas", "scipy.optimize", "scipy.stats", "matplotlib.pyplot", "prometheus_client")
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("present")
+    (here / "runs").mkdir()
+    sweep_in_virtual_time(here / "runs" / "night", CONFIG)
+    return here
+
+
+@pytest.mark.parametrize(
+    "figure", ["latency", "throughput", "goodput", "inflation", "tails", "jitter", "lengths", "timeline"]
+)
+def test_every_figure_is_written(cwd: Path, figure: str) -> None:
+    said = frontier("plot", "--figure", figure, "-o", f"{figure}.svg", cwd=cwd)
+    assert (0, f"wrote {figure}.svg") == (said.code, said.err.splitlines()[-1])
+    assert "chat" in "".join(ET.parse(cwd / f"{figure}.svg").getroot().itertext())
+
+
+def test_a_second_look_copies_the_picture_and_another_question_draws_it_anew(cwd: Path, tmp_path: Path) -> None:
+    kept = {"FRONTIER_CACHE": str(tmp_path / "kept")}
+
+    def drawn(*options: str, **environ: str) -> bytes:
+        assert 0 == frontier("plot", "runs/night", *options, "-o", str(tmp_path / "out.svg"), cwd=cwd, **environ).code
+        return (tmp_path / "out.svg").read_bytes()
+
+    first = drawn(**kept)
+    assert 1 == len(list((tmp_path / "kept").iterdir()))
+    assert first == drawn(**kept) == drawn()
+    assert 1 == len(list((tmp_path / "kept").iterdir()))
+    assert first != drawn("--sla", "p99_ttft<=70ms", **kept) == drawn("--sla", "p99_ttft<=70ms")
+    assert 2 == len(list((tmp_path / "kept").iterdir()))
+
+
+def test_a_picture_that_is_kept_needs_no_matplotlib(cwd: Path, tmp_path: Path) -> None:
+    environ = {"FRONTIER_CACHE": str(tmp_path)}
+    code = "import sys; from frontier.cli.main import run; run(['plot', 'runs/night', '-o', sys.argv[1]]);"
+    code += " print(*(m for m in sys.modules if m.startswith('matplotlib')))"
+    assert 0 == frontier("plot", "runs/night", "-o", str(tmp_path / "out.svg"), cwd=cwd, **environ).code
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "again.svg")],
+        cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ("", True) == (told.stdout.strip(), (tmp_path / "again.svg").exists())
+
+
+def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
+    assert 0 == frontier("plot", "--figure", "timeline", "--at", "4", "-o", "four.svg", cwd=cwd).code
+    assert "chat c=4 r1" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
+    said = frontier("plot", "--figure", "timeline", "--at", "5", "-o", "five.svg", cwd=cwd)
+    assert (2, True) == (said.code, "was not measured at concurrency 5\n  it was at 1, 4, 16, 64" in said.err)
+
+
+def test_nothing_to_draw_says_why(cwd: Path) -> None:
+    said = frontier("plot", "--figure", "goodput", "--sla", "output_throughput>=10", "-o", "x.svg", cwd=cwd)
+    assert said.code == 2
+    assert "goodput needs limits on latency" in said.err
+
+
+@pytest.mark.parametrize(
+    ("axes", "label"),
+    [
+        ("output_throughput,p99_e2e", "p99 end-to-end latency"),
+        ("output_throughput,p50_interactivity", "p50 interactivity"),
+        ("cost,p99_ttft", "cost per million output tokens"),
+        ("goodput,p99_ttft", "goodput"),
+    ],
+)
+def test_the_axes_are_a_choice(cwd: Path, axes: str, label: str) -> None:
+    assert 0 == frontier("plot", "--objectives", axes, "-o", "axes.svg", cwd=cwd).code
+    assert label in "".join(ET.parse(cwd / "axes.svg").getroot().itertext())
+
+
+def test_a_report_for_machines_holds_both_answers(cwd: Path) -> None:
+    assert 0 == frontier("report", "-o", "new/page.json", "--objectives", "output_throughput,p99_e2e", cwd=cwd).code
+    told = json.loads((cwd / "new/page.json").read_text())
+    assert ["frontier.report/1", "frontier.solve/1", "frontier.show/1"] == [
+        told["schema"], told["solve"]["schema"], told["show"]["schema"],
+    ]  # fmt: skip
+    assert ["output_throughput", "p99_e2e"] == told["show"]["objectives"]
+    assert told["sections"][0]["neighbours"]
+    said = frontier("report", "-o", "page.txt", cwd=cwd)
+    assert (2, True) == (said.code, "FILE.json" in said.err)
+
+
+@pytest.mark.parametrize("command", [("plot", "-o", "quick.svg"), ("report", "-o", "quick.html"), ("show",)])
+def test_looking_at_a_run_imports_no_client_and_no_optimiser(cwd: Path, command: tuple[str, ...]) -> None:
+    heavy = [name for name in HEAVY if (command[0], name) != ("report", "scipy.optimize")]  # a page fits the capacity
+    code = (
+        "import sys\n"
+        "from frontier.cli.main import run\n"
+        f"code = run({list(command)!r})\n"
+        f"print(code, sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "0 []"
+
+
+def test_several_runs_share_a_panel(cwd: Path) -> None:
+    sweep_in_virtual_time(cwd / "runs" / "day", CONFIG.replace("per_decode: 60us", "per_decode: 90us"))
+    said = frontier("plot", "runs/night", "runs/day", "-o", "both.svg", cwd=cwd)
+    words = "".join(ET.parse(cwd / "both.svg").getroot().itertext())
+    shutil.rmtree(cwd / "runs" / "day")
+    assert (0, "wrote both.svg") == (said.code, said.err.strip())
+    assert "night" in words
+    assert "day" in words
+
+
+def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
+    engine = CONFIG.splitlines()[1].removeprefix("simulator: ")
+    head = "\n".join(
+        line for line in CONFIG.splitlines() if not line.startswith(("endpoint", "simulator", "gpus", "price"))
+    )
+    several = "\n".join(
+        f"  - {{name: {name}, endpoint: simulator, simulator: {engine.replace('60us', cost)}}}"
+        for name, cost in (("bf16", "90us"), ("fp8", "50us"))
+    )
+    sweep_in_virtual_time(cwd / "other" / "two", f"{head}\ndeployments:\n{several}\n")
+    assert 0 == frontier("plot", "other/two", "--overlay", "-o", "two.svg", cwd=cwd).code
+    words = "".join(ET.parse(cwd / "two.svg").getroot().itertext()).replace("\u00a0", " ")
+    assert "fp8 carries the most inside p99 TTFT ≤ 80 ms" in words
+    said = frontier("plot", "other/two", "--overlay", "--figure", "tails", "-o", "two.svg", cwd=cwd)
+    assert (2, True) == (said.code, "name one run for --figure tails" in said.err)
+
+
+def complete(cwd: Path, words: str) -> Said:
+    last = str(len(words.split(" ")) - 1)
+    return frontier(cwd=cwd, here=False, _FRONTIER_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("frontier pl", "plain,plot"),
+        ("frontier show ru", "plain,runs/night"),
+        ("frontier plot --figure ti", "plain,timeline"),
+        ("frontier plot --objectives output_throughput,p99_e", "plain,output_throughput,p99_e2e"),
+        ("frontier solve --sla p99_ttft<=1s,p99_tp", "plain,p99_ttft<=1s,p99_tpot"),
+    ],
+)
+def test_the_shell_completes_commands_runs_figures_and_metrics(cwd: Path, words: str, offered: str) -> None:
+    assert offered in complete(cwd, words).out.splitlines()
+
+
+def test_answers_in_a_pipe_have_no_colour_and_fit_the_columns(cwd: Path) -> None:
+    for columns in ("60", "80", "140"):
+        said = frontier("show", cwd=cwd, COLUMNS=columns, NO_COLOR="")
+        assert "\x1b" not in said.out
+        table = [line for line in said.out.splitlines() if line.startswith(("★", "●", "✕", "○"))]
+        assert max(map(len, table)) <= int(columns)
+
+
+def test_help_fits_eighty_columns(cwd: Path) -> None:
+    for command in ("", *(name for group in SECTIONS.values() for name in group)):
+        said = frontier(*([command] if command else []), "--help", cwd=cwd, here=True, COLUMNS="80")
+        assert said.code == 0
+        assert "Examples:" in said.out
+        assert not [line for line in said.out.splitlines() if len(line) > 80], command
+
+
+def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        shutil.copytree(cwd / "runs" / "night", tmp_path / name)
+    said = frontier("compare", "before", "after", "-o", "both.svg", "--json", cwd=tmp_path)
+    assert (4, "wrote both.svg") == (said.code, said.err.splitlines()[-1])
+    drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
+    assert "after against before is not resolved: 1× [" in drawn
+    assert "● before: Run at concurrency" in drawn
+    assert "■ after: Run at concurrency" in drawn
+    assert "not resolved" == json.loads(said.out)["verdict"]
+    said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
+    assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)
+
+
+def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"variant-{i},1024,256,{c},{90 * c},{0.1 * c}" for i in range(5) for c in (1, 2, 4)]
+    head = "deployment,isl,osl,concurrency,output_throughput,p99_ttft"
+    (tmp_path / "five.csv").write_text("\n".join([head, *rows]))
+    assert 0 == frontier("import", "five.csv", "-o", "five", cwd=tmp_path).code
+
+    def computed(*_: object) -> None:
+        raise AssertionError("it was computed first")
+
+    monkeypatch.setattr("frontier.cli.reporting.page_report", computed)
+    said = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
+    assert (2, True) == (said.code, "5 frontiers of 1024/256 in one panel cannot be told apart; at most 4" in said.err)
+    assert "--deployment NAME" in said.err
+    said = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
+    assert (2, True) == (said.code, "6 frontiers of 1024/256" in said.err)
+
+
+def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
+    priced = ("--set", "price=$9/h", "--shape", "chat")
+    rows = frontier("export", "--csv", *priced, "--objectives", "cost,p99_ttft", cwd=cwd).out.splitlines()
+    table = [dict(zip(rows[0].split(","), row.split(","), strict=True)) for row in rows[1:]]
+    shown = json.loads(frontier("show", "--json", *priced, cwd=cwd).out)["points"]
+    assert [p["metrics"]["cost"]["value"] for p in shown] == pytest.approx([float(row["cost"]) for row in table])
+    solved = json.loads(frontier("solve", "--json", "--sla", "cost<=$90/Mtok, p99_ttft<=80ms", *priced, cwd=cwd).out)
+    assert "cost" in solved["shapes"][0]["metrics"]
+    for command in ("export --csv", "solve", "show"):
+        said = frontier(*command.split(), "--shape", "4096/1", cwd=cwd)
+        assert (2, True) == (said.code, "no shape is called '4096/1'" in said.err)

@@ -1,0 +1,257 @@
+"""`frontier predict`: before measuring, from a config; between and beyond what was measured, from a run."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from frontier.config import load_config
+from frontier.decide.forecast import not_faster, of_config, of_run
+from frontier.hardware.predict import Prediction
+from frontier.hardware.roofline import Limits
+from frontier.model import Estimate, Shape
+from frontier.run import load
+from frontier.simulator.virtual import closed_loop_arrays
+from frontier.units import format_seconds
+from tests.commands import frontier
+from tests.sweeps import sweep_in_virtual_time
+
+ENGINE = "simulator: {model: llama-3.1-8b, hardware: h100, noise: 0.02}\n"
+SWEPT = f"""\
+endpoint: simulator
+{ENGINE}shapes: [1024/256]
+concurrency: [2, 4, 16, 64]
+requests: 150
+repeats: 1
+refine: 0
+"""
+SERVER = """\
+endpoint: http://localhost:8000/v1
+model: meta-llama/Llama-3.1-8B-Instruct
+hardware: h100
+shapes: [512/64]
+concurrency: [1, 16]
+"""
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("predict")
+    (here / "runs").mkdir()
+    sweep_in_virtual_time(here / "runs" / "night", SWEPT)
+    sweep_in_virtual_time(here / "short", SWEPT.replace("[2, 4, 16, 64]", "[2, 4]"))
+    (here / "server.yaml").write_text(SERVER)
+    (here / "priced.yaml").write_text("endpoint: simulator\nshapes: [64/8]\nconcurrency: [1, 4]\n")
+    return here
+
+
+def answer(cwd: Path, *arguments: str) -> list[dict]:
+    said = frontier("predict", *arguments, "--json", cwd=cwd)
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert "frontier.predict/1" == tree["schema"]
+    return tree["shapes"]
+
+
+def test_a_config_is_predicted_at_the_assumed_efficiency_with_its_doubt(cwd: Path) -> None:
+    (shape,) = answer(cwd, "server.yaml")
+    assert "60% of the roofline" in shape["basis"]
+    assert ([], None, "512/64") == (shape["fitted_to"], shape["what_if"], shape["shape"])
+    one, many = shape["predictions"]
+    assert ("unmeasured", 1) == (one["reach"], one["concurrency"])
+    for said in (one, many):
+        rate = said["metrics"]["output_throughput"]
+        assert rate["low"] < rate["value"] < rate["high"]
+        assert said["metrics"]["mean_ttft"]["high"] is None, "TTFT has no upper end"
+        assert 0 < said["light"]["share"] < 0.6
+        assert said["metrics"]["mean_tpot"]["value"] > said["light"]["tpot"]
+    (faster,) = answer(cwd, "server.yaml", "--efficiency", "90%")
+    rates = [s["predictions"][1]["metrics"]["output_throughput"]["value"] for s in (shape, faster)]
+    assert rates[1] > 1.2 * rates[0]
+
+
+def test_what_if_answers_beside_the_config_as_it_is(cwd: Path) -> None:
+    changes = ("hardware=b200", "precision=fp8", "tp=2,isl=4096", "model=qwen3-32b,tp=2")
+    shapes = answer(cwd, "server.yaml", *(word for change in changes for word in ("--what-if", change)))
+    assert [None, *changes] == [s["what_if"] for s in shapes]
+    base, b200, fp8, longer, other = (s["predictions"][0] for s in shapes)
+    assert b200["light"]["ceiling"] == pytest.approx(base["light"]["ceiling"] * 7.7 / 3.35, rel=0.1)
+    assert 1.7 < fp8["light"]["ceiling"] / base["light"]["ceiling"] < 2.0
+    assert longer["light"]["ttft"] > base["light"]["ttft"]
+    assert "4096/64" == shapes[3]["shape"]
+    assert other["light"]["ceiling"] < base["light"]["ceiling"]
+    assert "Qwen3-32B in bf16 on 2 x h100" in shapes[4]["basis"]
+
+
+def test_the_simulator_is_its_own_prediction(cwd: Path) -> None:
+    (shape,) = answer(cwd, "priced.yaml")
+    spec = load_config((cwd / "priced.yaml").read_text(), "priced.yaml").deployments[0].engine_spec()
+    truth = closed_loop_arrays(spec, Shape.of(64, 8), 4, requests=32)
+    said = shape["predictions"][1]
+    assert ("simulated", None) == (said["reach"], said["light"])
+    assert truth.output_throughput == said["metrics"]["output_throughput"]["value"]
+
+
+def test_a_run_is_predicted_between_and_beyond_what_it_measured(cwd: Path) -> None:
+    (shape,) = answer(cwd, "--concurrency", "8,32,128")
+    assert [2, 4, 16, 64] == [k["concurrency"] for k in shape["fitted_to"]]
+    assert ["between", "between", "beyond"] == [p["reach"] for p in shape["predictions"]]
+    config = load_config(SWEPT, "sweep.yaml")
+    spec = config.deployments[0].engine_spec()
+    for said in shape["predictions"]:
+        truth = closed_loop_arrays(spec, config.shapes[0], said["concurrency"], requests=20 * said["concurrency"])
+        rate = said["metrics"]["output_throughput"]
+        assert rate["low"] <= truth.output_throughput <= rate["high"]
+        near = 0.03 if said["reach"] == "between" else 0.2
+        assert rate["value"] == pytest.approx(truth.output_throughput, rel=near)
+
+
+@pytest.mark.parametrize(("osl", "slower"), [(65, "tpot"), (1, "ttft")])
+def test_no_prediction_is_faster_than_light(osl: float, slower: str) -> None:
+    def of(value: float) -> Estimate:
+        return Estimate(value, value / 2, value * 2, 4)
+
+    said = Prediction(32, of(0.5), of(0.01), of(32 * osl / (0.5 + (osl - 1) * 0.01)), 32, "beyond")
+    at = Limits(32, 32, 0.1, 0.001, 0.2, 0.8 * said.throughput.value, "prefill compute")
+    held = not_faster(said, at, osl)
+    assert at.throughput == held.throughput.value == held.throughput.high > held.throughput.low
+    assert at.throughput == pytest.approx(32 * osl / (held.ttft.value + (osl - 1) * held.tpot.value))
+    assert {"ttft", "tpot"} - {slower} == {n for n in ("ttft", "tpot") if getattr(held, n) == getattr(said, n)}
+    assert said == not_faster(said, None, osl)
+    roomy = dataclasses.replace(at, throughput=3 * said.throughput.value)
+    assert said == not_faster(said, roomy, osl)
+
+
+def test_a_run_predicted_far_beyond_is_held_at_the_speed_of_light_and_says_so(cwd: Path) -> None:
+    (shape,) = answer(cwd, "runs/night", "--concurrency", "8,4096")
+    near, far = shape["predictions"]
+    assert far["light"]["share"] <= 1
+    assert far["metrics"]["output_throughput"]["high"] <= far["light"]["ceiling"]
+    assert near["light"]["share"] < 1
+    assert ("held at the speed of light at c = 4096" in shape["basis"]) == (far["light"]["share"] == 1)
+
+
+def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
+    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    asked = [p.concurrency for p in forecast.predictions]
+    assert [3, 6, 8, 11, 23, 32, 45, 91, 128] == asked
+    assert len(forecast.lights) == len(asked)
+
+
+def test_another_shape_is_carried_over_from_the_nearest(cwd: Path) -> None:
+    here, there = answer(cwd, "runs/night", "--shape", "4096/256", "--concurrency", "16")
+    assert "carried over from 1024/256" == there["basis"]
+    one, other = (s["predictions"][0]["metrics"] for s in (here, there))
+    assert other["mean_ttft"]["value"] > 2 * one["mean_ttft"]["value"]
+    assert "other shape" == there["predictions"][0]["reach"]
+    truth = closed_loop_arrays(
+        load_config(SWEPT, "sweep.yaml").deployments[0].engine_spec(), Shape.of(4096, 256), 16, requests=300
+    )
+    assert other["mean_tpot"]["low"] <= truth.tpot.mean() <= other["mean_tpot"]["high"]
+
+
+def test_the_table_shows_measured_and_predicted_and_what_they_rest_on(cwd: Path) -> None:
+    said = frontier("predict", "runs/night", cwd=cwd)
+    assert (4, 9) == (said.out.count("measured"), said.out.count("between") + said.out.count("beyond"))
+    assert "fitted to c = 2, 4, 16, 64; the band holds 95 of 100" in said.out
+    narrow = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="60")
+    assert max(map(len, narrow.out.splitlines())) <= 60
+    assert "TTFT is the least to expect" in " ".join(narrow.out.split())
+    assert "≥" in narrow.out
+
+
+def test_predictions_are_drawn_dashed_and_named_and_decide_nothing(cwd: Path) -> None:
+    said = frontier("predict", "runs/night", "-o", "expected.svg", "--concurrency", "8,128", cwd=cwd)
+    assert (said.code, "wrote expected.svg") == (0, said.err.strip().splitlines()[-1])
+    picture = (cwd / "expected.svg").read_text()
+    assert "128 predicted" in picture
+    assert "dashed = predicted, not measured".replace(" ", "\u00a0") in picture
+    assert "stroke-dasharray" in picture
+    assert "run at" not in picture.lower()
+
+
+def test_every_number_in_the_table_stands_beside_its_band_or_says_where_that_is(cwd: Path) -> None:
+    (here,) = answer(cwd, "runs/night", "--concurrency", "8")
+    ends = here["predictions"][0]["metrics"]["mean_ttft"]
+    wide = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="120")
+    band = f"[{format_seconds(ends['low'])}, {format_seconds(ends['high'])}]"
+    assert band in wide.out
+    assert 3 == wide.out.count("95% band")
+    assert "no room" not in wide.out
+    narrow = frontier("predict", "runs/night", "--concurrency", "8", cwd=cwd, COLUMNS="60")
+    assert band in narrow.out, "of all bands that of TTFT is the widest, and goes last"
+    assert "no room for that of TPOT: see --json" in " ".join(narrow.out.split())
+    bare = frontier("predict", "server.yaml", cwd=cwd, COLUMNS="120")
+    assert 2 == bare.out.count("95% band"), "an assumed TTFT has no upper end, and is marked so"
+
+
+def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_bands(cwd: Path) -> None:
+    sweep_in_virtual_time(cwd / "decided", SWEPT.replace("150", "1500") + "sla: {p99_ttft: 2s, p99_tpot: 12ms}\n")
+    said = frontier("predict", "decided", "-o", "decided.svg", "--concurrency", "8,32", "--shape", "99/9", cwd=cwd)
+    assert 0 == said.code, said.err
+    picture = (cwd / "decided.svg").read_text().replace("\u00a0", " ")
+    (decision,) = load(cwd / "decided").solve()
+    assert decision.concurrency is not None
+    assert f'id="mark-0-{decision.concurrency}-star"' in picture
+    assert f"Run at concurrency {decision.concurrency}" in picture
+    assert "p99 TTFT ≤ 2 s" in picture
+    assert 'id="mark-0-64-strike"' in picture, "64 breaks the limit on p99 TPOT, which is not on these axes"
+    assert "thin bars hold 95 of 100 predictions" in picture
+    assert "drawn over mean TTFT, as predictions are of means" in said.err
+    assert "not drawn, as nothing was measured there: 99/9" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what", "hint"),
+    [
+        (("nothing.yaml",), "there is no nothing.yaml", "name a config file or a run's directory"),
+        (("short",), "3 valid points", "frontier predict CONFIG"),
+        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean hardware?"),
+        (("server.yaml", "--what-if", "tp"), "'tp' is not understood", "known: hardware, tp"),
+        (("server.yaml", "--what-if", "hardware=b2000"), "unknown GPU 'b2000'", "did you mean 'b200'?"),
+        (("server.yaml", "--what-if", "model=llama-3.1-70b"), "needs 141 GB of weights", "raise tp"),
+        (("server.yaml", "--what-if", "isl=long"), "isl=long: not a number of tokens", "isl=8192"),
+        (("server.yaml", "--what-if", "isl=900000"), "maximum context length", "use shorter shapes"),
+        (("server.yaml", "--efficiency", "200%"), "--efficiency '200%'", "write a share, as 60%"),
+        (("server.yaml", "--concurrency", "1,x"), "not a list of whole numbers", "write 1,2,4,256"),
+        (("server.yaml", "--shape", "1/2"), "are for a run", "--what-if isl="),
+        (("priced.yaml", "--what-if", "tp=2"), "has prices of its own", "simulator: {model:"),
+        (("runs/night", "--what-if", "tp=2"), "--what-if needs a CONFIG", "its own hardware"),
+        (("runs/night", "--shape", "long"), "'long' is not a shape", "as 4096/256"),
+        (("runs/night", "-o", "a.gif"), "cannot be written as 'a.gif'", "FILE.png"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_words(
+    cwd: Path, arguments: tuple[str, ...], what: str, hint: str
+) -> None:
+    said = frontier("predict", *arguments, cwd=cwd)
+    assert (said.code, said.out) == (2, "")
+    assert what in said.err
+    assert hint in said.err
+
+
+def test_a_server_whose_model_is_not_known_needs_its_sizes(cwd: Path) -> None:
+    (cwd / "unknown.yaml").write_text(SERVER.replace("meta-llama/Llama-3.1-8B-Instruct", "our-own-model"))
+    said = frontier("predict", "unknown.yaml", cwd=cwd)
+    assert said.code == 2
+    assert "needs the model's sizes and the GPU" in said.err
+
+
+def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
+    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    assert all(math.isfinite(k.ttft) and math.isfinite(k.tpot) for k in forecast.measured)
+    spoilt = SWEPT.replace("noise: 0.02", "noise: 0.02, drift: 3")  # steps grow threefold a minute: not stationary
+    sweep_in_virtual_time(cwd / "drifting", spoilt)
+    run = load(cwd / "drifting")
+    valid = [p.concurrency for p in run.points() if p.valid]
+    if len(valid) >= 3:
+        assert valid == [k.concurrency for k in of_run(run)[0].measured]
+    else:
+        assert "3 valid points" in frontier("predict", "drifting", cwd=cwd).err
+
+
+def test_a_forecast_of_a_config_is_reproducible() -> None:
+    config = load_config(SERVER, "server.yaml")
+    assert of_config(config) == of_config(config)

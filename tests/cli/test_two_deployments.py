@@ -1,0 +1,151 @@
+"""Two deployments of one run: the second against the first, which carries the most, and as far as it is proven."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import frontier
+from frontier.decide.sla_result import answer
+from frontier.errors import UsageError
+from frontier.model import Decision, Estimate, Limit, Shape, Verdict
+from tests.commands import frontier as command
+from tests.sweeps import sweep_in_virtual_time
+
+TEXT = """\
+shapes: [256/32, {isl: 128, osl: 16, name: short}]
+concurrency: [1, 4, 16]
+sla: {p90_ttft: 50ms}
+requests: 400
+repeats: 1
+refine: 0
+deployments:
+  - {name: bf16, endpoint: simulator, simulator: {step_base: 6ms, per_decode: 60us, noise: 0.05}}
+  - {name: fp8, endpoint: simulator, simulator: {step_base: 4ms, per_decode: 60us, noise: 0.05}}
+  - {name: fp8-slow, endpoint: simulator, simulator: {step_base: 60ms, per_decode: 60us, noise: 0.05}}
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("two")
+    sweep_in_virtual_time(path / "night", TEXT)
+    one = TEXT.replace("  - {name: fp8", "#  - {name: fp8")
+    sweep_in_virtual_time(path / "one", one)
+    return path
+
+
+def test_the_second_named_is_against_the_first(here: Path) -> None:
+    forth = command("compare", "night", "--deployment", "bf16", "--deployment", "fp8", "--json", cwd=here)
+    back = command("compare", "night", "--deployment", "fp8", "--deployment", "bf16", "--json", cwd=here)
+    assert (0, 3) == (forth.code, back.code)
+    shapes = json.loads(forth.out)["shapes"]
+    assert [("bf16", "fp8", "256/32"), ("bf16", "fp8", "short")] == [(s["a"], s["b"], s["shape"]) for s in shapes]
+    assert [("fp8", "bf16")] * 2 == [(s["a"], s["b"]) for s in json.loads(back.out)["shapes"]]
+    for one, other in zip(shapes, json.loads(back.out)["shapes"], strict=True):
+        assert 1.1 < one["ratio"]["value"] == pytest.approx(1 / other["ratio"]["value"])
+    text = command("compare", "night", "--deployment", "bf16", "--deployment", "fp8", "--shape", "short", cwd=here)
+    assert "fp8 against bf16" in text.out
+    assert "256/32" not in text.out
+    assert "fp8-slow" not in text.out
+
+
+def test_settings_of_one_side_and_a_picture_work_as_with_two_runs(here: Path, tmp_path: Path) -> None:
+    pair = ("--deployment", "bf16", "--deployment", "fp8", "--shape", "short")
+    each = ("--set-a", "deployments.bf16.gpus=1", "--set-b", "deployments.fp8.gpus=2")
+    said = command("compare", "night", *pair, *each, "--json", "-o", tmp_path / "pair.svg", cwd=here)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert ([1, 2], True) == (shape["gpus"], shape["per_gpu"])
+    assert "fp8" in (tmp_path / "pair.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "hint"),
+    [
+        ("night", "none was named", "it has bf16, fp8, fp8-slow"),
+        ("night --deployment fp8", "1 was named", "frontier compare night --deployment A --deployment B"),
+        ("night --deployment fp8 --deployment fp8", "1 was named", "it has bf16, fp8"),
+        ("night --deployment bf16 --deployment fp8 --deployment fp8-slow", "3 were named", "it has bf16, fp8"),
+        ("night --deployment bf16 --deployment fp9", "is called 'fp9'", "did you mean 'fp8'?"),
+        ("night --deployment bf16 --deployment zzz", "is called 'zzz'", "known: bf16, fp8, fp8-slow"),
+        ("night --deployment bf16 --deployment fp*", "is called 'fp*'", "did you mean 'fp8'?"),
+        ("one --deployment bf16 --deployment fp8", "holds one deployment", "name a second run"),
+        ("one", "holds one deployment", "name a second run"),
+    ],
+)
+def test_anything_but_one_run_and_two_of_its_deployments_is_a_usage_error(
+    arguments: str, said: str, hint: str, here: Path
+) -> None:
+    found = command("compare", *arguments.split(), cwd=here)
+    assert (2, "") == (found.code, found.out)
+    assert said in found.err.splitlines()[0]
+    assert hint in found.err.splitlines()[1]
+
+
+def test_one_that_was_planned_and_not_measured_is_said_to_be(here: Path, tmp_path: Path) -> None:
+    run = replace(frontier.load(here / "night"))
+    kept = {at: history for at, history in run.histories.items() if at[0] != "fp8"}
+    with pytest.raises(UsageError, match="fp8 has no finished trial"):
+        frontier.compare_runs(replace(run, histories=kept), deployments=("bf16", "fp8"))
+
+
+def test_the_public_function_says_what_the_command_prints(here: Path) -> None:
+    run = frontier.load(here / "night")
+    found = frontier.compare_runs(run, deployments=("bf16", "fp8"))
+    said = command("compare", "night", "--deployment", "bf16", "--deployment", "fp8", cwd=here, COLUMNS="110")
+    assert said.out.strip() == str(found)
+    assert ["better", "better"] == [one.verdict for one in found]
+    assert "fp8 against bf16" in found._repr_html_()
+    for deployments in ((), ("bf16",), ("bf16", "bf16")):
+        with pytest.raises(UsageError, match="two deployments are compared"):
+            frontier.compare_runs(run, deployments=deployments)
+    with pytest.raises(UsageError, match="two runs were given"):
+        frontier.compare_runs(run, run, deployments=("bf16", "fp8"))
+
+
+def decided(deployment: str, rate: float, verdict: Verdict = Verdict.MEETS, doubt: float = 1.0) -> Decision:
+    metrics = {"output_throughput": Estimate(rate, rate - doubt, rate + doubt, 1000, rate - doubt, rate + doubt)}
+    c = 8 if verdict is Verdict.MEETS else None
+    return Decision(deployment, Shape.of(64, 8), (Limit("p99_ttft", 0.5),), verdict, c, None, metrics, ())
+
+
+LOST, OPEN, INVALID = Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.INVALID
+
+
+@pytest.mark.parametrize(
+    ("decisions", "note"),
+    [
+        ([decided("a", 100), decided("b", 200)],
+         "Most throughput proven for 64/8: b, 200 tok/s at c=8, more than a."),
+        ([decided("a", 199), decided("b", 200)],
+         "Most throughput proven for 64/8: b, 200 tok/s at c=8, within the interval of a."),
+        ([decided("a", 100), decided("b", 900, OPEN)],
+         ("For 64/8 only a is proven inside the SLA, 100 tok/s at c=8; of b no setting is proven, so which gives the "
+         "most is open.")),
+        ([decided("a", 100), decided("b", 50), decided("c", 900, INVALID)],
+         ("Most throughput proven for 64/8: a, 100 tok/s at c=8; of c no setting is proven, so which gives the most is "
+         "open.")),
+        ([decided("a", 100), decided("b", 900, LOST)], "For 64/8 only a keeps the SLA: 100 tok/s at c=8."),
+        ([decided("a", 100, OPEN), decided("b", 900, LOST)], None),
+        ([decided("a", 100)], None),
+    ],
+)  # fmt: skip
+def test_the_winner_is_named_as_far_as_it_is_proven(decisions: list[Decision], note: str | None) -> None:
+    found = answer("", (Limit("p99_ttft", 0.5),), (), decisions)
+    assert ([] if note is None else [note]) == [one.note for one in found.best]
+
+
+def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:
+    pair = [decided("a", 100), decided("b", 150)]
+    (whole,) = answer("", (), (), pair, {"a": 1, "b": None}).best
+    (each,) = answer("", (), (), pair, {"a": 1, "b": 2}).best
+    assert ("b", False, 150.0) == (whole.decision.deployment, whole.per_gpu, whole.rate)
+    assert ("a", True, 100.0, True) == (each.decision.deployment, each.per_gpu, each.rate, each.sure)
+
+
+def test_solve_names_the_winner_and_json_has_it(here: Path) -> None:
+    said = command("solve", "night", "--shape", "short", cwd=here)
+    assert "Most throughput proven for short: fp8" in said.out
+    (best,) = json.loads(command("solve", "night", "--shape", "short", "--json", cwd=here).out)["tiers"][0]["best"]
+    assert ("fp8", "short", True, []) == tuple(best[name] for name in ("deployment", "shape", "sure", "open"))

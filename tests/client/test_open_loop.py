@@ -1,0 +1,65 @@
+"""Poisson arrivals: at their times, whatever the server does, and latency counted from them."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from frontier.client.event_loop import run
+from frontier.client.loop import run_open_trial
+from frontier.client.prompts import random_prompts
+from frontier.client.target import Target, Timeouts
+from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+from tests.client.engine import Engine
+from tests.client.hostile import Hostile
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+def go(server: Hostile, engine: Engine, rate: float, cap: int, **more: float) -> tuple[Measurement, list[Record]]:
+    times = {"warmup": 0.3, "min_time": 0.5, "max_time": 10.0} | more
+    trial = Trial("d", Shape.of(20, 5), cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", **times)
+    limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
+    target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
+    records: list[Record] = []
+    prompts = random_prompts(trial.shape, 1)
+    measurement = run(run_open_trial(trial, target, prompts, rate=rate, sink=records.append))
+    return measurement, sorted(records, key=lambda r: r.scheduled or 0)
+
+
+def in_window(measurement: Measurement, records: list[Record]) -> list[Record]:
+    window = measurement.window
+    return [r for r in records if r.scheduled is not None and window.start <= r.scheduled < window.end]
+
+
+def test_arrivals_come_at_the_rate_and_at_random(server: Hostile) -> None:
+    measurement, records = go(server, Engine("poisson").install(), rate=60, cap=64)
+    counted = in_window(measurement, records)
+    assert "requests" == measurement.ended
+    assert {Outcome.OK} == {r.outcome for r in counted}
+    gaps = [(b.scheduled or 0) - (a.scheduled or 0) for a, b in pairwise(records)]
+    mean = sum(gaps) / len(gaps)
+    spread = (sum((g - mean) ** 2 for g in gaps) / len(gaps)) ** 0.5
+    assert mean == pytest.approx(1 / 60, rel=0.25)
+    assert spread / mean == pytest.approx(1, abs=0.25)
+    late = sorted(r.sent - (r.scheduled or 0) for r in counted)
+    assert 0 <= late[0]
+    assert late[len(late) // 2] < max(0.01, 3 * (measurement.health.loop_lag_p99 or 0))
+
+
+@pytest.mark.slow
+def test_a_server_that_is_too_slow_is_charged_for_the_queue(server: Hostile) -> None:
+    engine = Engine("jam", ttft=0.1, itl=0.0).install()
+    measurement, records = go(server, engine, rate=40, cap=2, max_time=3.0)
+    counted = in_window(measurement, records)
+    waited = [r.sent - (r.scheduled or 0) for r in counted]
+    assert max(waited) > 0.5
+    never = [r for r in counted if r.outcome is Outcome.TIMEOUT]
+    assert never
+    assert all("never sent" in (r.error or "") and r.first is None for r in never)
+    assert len(counted) == pytest.approx(40 * measurement.window.length, rel=0.35)
+    assert len({r.index for r in records}) == len(records)

@@ -1,0 +1,252 @@
+"""The checklist of a server, each line against a server that does the thing and one that does not."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import faces
+import pytest
+import trustme
+
+from frontier.client import probe as probing
+from frontier.client.cache import reset_cache, settle_salt
+from frontier.client.preflight import Check, preflight
+from frontier.client.probe import find_servers, probe
+from frontier.client.target import Target, Timeouts
+from tests.client.certificates import secure
+from tests.client.engine import Engine
+from tests.client.hostile import BEHAVIOURS, Call, Hostile
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+def target(server: Hostile, name: str, **more: Any) -> Target:
+    return Target(server.url(name) + "/v1", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0), **more)
+
+
+def checks(target: Target) -> dict[str, Check]:
+    return {check.name: check for check in asyncio.run(probe(target))}
+
+
+def quick(name: str, **options: Any) -> Engine:
+    return Engine(name, ttft=0.01, itl=0.002, **options).install()
+
+
+def vllm_with_cache(name: str, *, salts: str = "keeps", tells: bool = True, dev: bool = True) -> None:
+    """An engine with a prefix cache: `salts` keeps, ignores or refuses; `dev` offers the reset."""
+    engine = quick(name)
+    seen: set[str] = set()
+    hit: list[int] = []
+
+    def usage(prompt: int, completion: int) -> dict[str, Any]:
+        details = {"prompt_tokens_details": {"cached_tokens": hit[-1]}} if tells else {}
+        return {"prompt_tokens": prompt, "completion_tokens": completion, **details}
+
+    engine.usage_of = usage
+
+    async def answer(call: Call) -> None:
+        route = call.path.removeprefix(f"/{name}")
+        if route == "/reset_prefix_cache" and dev:
+            if call.method == "POST":
+                seen.clear()
+                await call.json("200 OK", {"success": True})
+            else:
+                await call.json("405 Method Not Allowed", {"detail": "Method Not Allowed"})
+            return
+        if route.endswith("completions"):
+            body = json.loads(call.body)
+            if salts == "refuses" and "cache_salt" in body:
+                await call.json("400 Bad Request", {"error": {"message": "cache_salt is not supported"}})
+                return
+            content = str(body.get("prompt") or body["messages"])
+            key = content + str(body.get("cache_salt") if salts == "keeps" else "")
+            hit.append(496 if key in seen and len(content.split()) > 100 else 0)
+            seen.add(key)
+        await engine.answer(call)
+
+    BEHAVIOURS[name] = answer
+
+
+def test_a_good_server_is_a_list_of_good_lines(server: Hostile) -> None:
+    vllm_with_cache("pr_good")
+    found = checks(target(server, "pr_good"))
+    assert [
+        "reachable", "engine", "model", "round trip", "streams", "authorisation", "usage", "output length",
+        "tokens per chunk", "unbuffered", "speed", "exact input length", "connections", "prefix cache", "cache salt",
+        "cache reset", "metrics", "clock", "open files",
+    ] == list(found)  # fmt: skip
+    assert {"ok"} == {check.state for name, check in found.items() if name != "clock"}
+    assert "on: 496 of 512 tokens" in found["prefix cache"].detail
+    assert "keeps prompts apart" == found["cache salt"].detail
+    assert "POST /reset_prefix_cache is offered (and was not called)" == found["cache reset"].detail
+    assert "requests running, KV cache use, tokens out" == found["metrics"].detail
+    assert "1.00" == found["tokens per chunk"].detail
+    assert "16 tokens in" in found["unbuffered"].detail
+    assert "kept between requests" == found["connections"].detail
+    assert "context of 4,096 tokens" in found["model"].detail
+    assert found["round trip"].detail.endswith("for a small question")
+
+
+def test_the_cache_is_looked_at_and_left_alone(server: Hostile) -> None:
+    vllm_with_cache("pr_left")
+    before = len(server.calls)
+    checks(target(server, "pr_left"))
+    asked = [method for method, path in server.methods[before:] if "reset_prefix_cache" in path]
+    assert ["OPTIONS", "OPTIONS"] == asked
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "state", "said"),
+    [
+        ({"salts": "ignores"}, "cache salt", "note", "taken and ignored"),
+        ({"salts": "refuses"}, "cache salt", "note", "refused"),
+        ({"tells": False}, "prefix cache", "note", "not told"),
+        ({"dev": False}, "cache reset", "note", "VLLM_SERVER_DEV_MODE=1"),
+    ],
+)
+def test_what_the_cache_does_not_do_is_said(
+    server: Hostile, options: dict[str, Any], name: str, state: str, said: str
+) -> None:
+    at = "pr_" + "_".join(map(str, options.values()))
+    vllm_with_cache(at, **options)
+    check = checks(target(server, at))[name]
+    assert state == check.state
+    assert said in check.detail
+
+
+def test_a_gateway_that_answers_options_on_anything_offers_no_reset(server: Hostile) -> None:
+    engine = quick("pr_options")
+
+    async def answer(call: Call) -> None:
+        if call.method == "OPTIONS":
+            await call.json("200 OK", {})
+        else:
+            await engine.answer(call)
+
+    BEHAVIOURS["pr_options"] = answer
+    assert "not offered" in checks(target(server, "pr_options"))["cache reset"].detail
+
+
+def test_several_tokens_in_a_chunk_are_a_warning(server: Hostile) -> None:
+    quick("pr_several", tokens_per_event=4)
+    check = checks(target(server, "pr_several"))["tokens per chunk"]
+    assert ("warn", "4.00; gaps are between chunks, so judge by TPOT") == (check.state, check.detail)
+
+
+def test_a_server_that_closes_its_connections_is_noted(server: Hostile) -> None:
+    faces.install("llamacpp")
+    found = checks(target(server, "llamacpp"))
+    assert "note" == found["connections"].state
+    assert "opened for 4 requests" in found["connections"].detail
+    assert ("note", "note") == (found["metrics"].state, found["cache reset"].state)
+    assert "on: 2 of 9 tokens" in found["prefix cache"].detail
+
+
+def test_a_prompt_that_a_proxy_finds_too_long_is_told_with_its_words(server: Hostile) -> None:
+    engine = quick("pr_413")
+
+    async def answer(call: Call) -> None:
+        if len(call.body) > 1024:
+            await call.json("413 Request Entity Too Large", {"error": "body too large"})
+        else:
+            await engine.answer(call)
+
+    BEHAVIOURS["pr_413"] = answer
+    check = checks(target(server, "pr_413"))["prefix cache"]
+    assert ("warn", "a prompt of 512 words was not answered: HTTP 413: body too large") == (check.state, check.detail)
+
+
+def test_a_key_is_taken_or_not_asked_for(server: Hostile) -> None:
+    quick("pr_key", key="sk-right")
+    assert "the key is taken" == checks(target(server, "pr_key", api_key="sk-right"))["authorisation"].detail
+    wrong = checks(target(server, "pr_key", api_key="sk-wrong"))
+    assert ["reachable", "usable", "clock", "open files"] == list(wrong)
+    assert "refuses the key it was given" in wrong["usable"].detail
+
+
+def test_probe_never_raises_and_names_the_failure(server: Hostile) -> None:
+    bad = checks(target(server, "plain_json", model="m"))
+    assert "fail" == bad["usable"].state
+    assert "no streamed answer" in bad["usable"].detail
+    gone = checks(Target("http://127.0.0.1:1/v1"))
+    assert "cannot reach" in gone["usable"].detail
+
+
+def test_tls_is_named_with_how_long_it_lasts() -> None:
+    authority = trustme.CA()
+    with Hostile(secure(authority)) as server, authority.cert_pem.tempfile() as ca_file:
+        quick("pr_tls")
+        good = checks(target(server, "pr_tls", ca_file=ca_file))["TLS"]
+        assert "ok" == good.state
+        assert "certificate verified and good until " in good.detail
+        waived = checks(target(server, "pr_tls", verify_tls=False))["TLS"]
+        assert ("warn", True) == (waived.state, "not verified" in waived.detail)
+        unknown = checks(target(server, "pr_tls"))
+        assert "TLS" not in unknown
+        assert "tls: {ca: FILE}" in unknown["usable"].detail
+
+
+def test_too_few_files_and_a_late_clock_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "raise_fd_limit", lambda needed: 256)
+    monkeypatch.setattr(probing, "_LATE", -1.0)
+    found = checks(Target("http://127.0.0.1:1/v1"))
+    assert ("warn", True) == (found["open files"].state, "at most 192 requests" in found["open files"].detail)
+    assert ("warn", True) == (found["clock"].state, "busy" in found["clock"].detail)
+
+
+def test_a_reset_says_whether_it_was_done(server: Hostile) -> None:
+    vllm_with_cache("pr_reset")
+    assert asyncio.run(reset_cache(target(server, "pr_reset", dialect="vllm"))) is True
+    assert asyncio.run(reset_cache(target(server, "pr_reset", dialect="openai"))) is None
+    assert asyncio.run(reset_cache(target(server, "good", dialect="sglang"))) is True
+
+    async def fails(call: Call) -> None:
+        await call.json("200 OK", {"success": False})
+
+    async def busy(call: Call) -> None:
+        await call.json("400 Bad Request", {"error": "requests are running"})
+
+    BEHAVIOURS["pr_fails"], BEHAVIOURS["pr_busy"] = fails, busy
+    assert asyncio.run(reset_cache(target(server, "pr_fails", dialect="vllm"))) is False
+    assert asyncio.run(reset_cache(target(server, "pr_busy", dialect="sglang"))) is False
+    assert asyncio.run(reset_cache(target(server, "no_such_thing", dialect="vllm"))) is None
+
+
+def test_a_salt_that_is_refused_is_not_sent_in_a_sweep(server: Hostile) -> None:
+    vllm_with_cache("pr_refuses", salts="refuses")
+    vllm_with_cache("pr_takes")
+
+    async def settled(name: str) -> bool:
+        return (await settle_salt(await preflight(target(server, name)))).target.salted
+
+    assert (False, True) == (asyncio.run(settled("pr_refuses")), asyncio.run(settled("pr_takes")))
+
+
+def test_servers_are_found_on_ports_and_others_are_told_apart() -> None:
+    """Each behaviour is at the root here, as a server of its own."""
+
+    async def web(call: Call) -> None:
+        await call.json("404 Not Found", {"detail": "no such page"})
+
+    def at_root(name: str) -> Hostile:
+        engine = BEHAVIOURS[name]
+
+        class Rooted(Hostile):
+            async def dispatch(self, call: Call) -> None:
+                call.path = f"/{name}{call.path}"
+                await engine(call)
+
+        return Rooted()
+
+    faces.install("ollama")
+    BEHAVIOURS["plain_web"] = web
+    quick("root_vllm")
+    with at_root("root_vllm") as one, at_root("plain_web") as two, at_root("ollama") as three:
+        found = asyncio.run(find_servers((one.port, two.port, 1, three.port)))
+    assert ["vllm 0.11.0", None, "ollama 0.12"] == [server.engine for server in found]
+    assert f"http://127.0.0.1:{one.port}/v1" == found[0].url

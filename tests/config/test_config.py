@@ -1,0 +1,454 @@
+"""A config loads into SI units with sensible defaults, and two configs are the same when they measure the same."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frontier.config import Config, describe_difference, load_config, parse_sla
+from frontier.config.slatext import read_tiers
+from frontier.errors import Complaint, ConfigError, UsageError
+from frontier.hardware.models import CARDS
+from frontier.hardware.roofline import Carded, Light, Stated
+from frontier.model import Lengths, Limit, Shape
+from frontier.text import looks_random, redact
+
+BASE = "endpoint: http://h:8000\nshapes: [1024/256]\n"
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def load(more: str = "", base: str = BASE) -> Config:
+    return load_config(base + more, "s.yaml")
+
+
+def test_the_smallest_config_has_the_documented_defaults() -> None:
+    config = load()
+    assert (Shape.of(1024, 256),) == config.shapes
+    assert (1, 2, 4, 8, 16, 32, 64, 128) == config.concurrency
+    assert (300, 3, 3, 1) == (config.requests, config.repeats, config.refine, config.seed)
+    assert (2.0, 300.0, 0.0) == (config.warmup, config.max_time, config.min_time)
+    assert ("random", True, True) == (config.prompts, config.ignore_eos, config.marginal_gain)
+    assert ((), (), ()) == (config.limits, config.tiers, config.warnings)
+    assert ("output_throughput", "p99_ttft") == config.objectives
+    (deployment,) = config.deployments
+    assert ("default", "http://h:8000", None) == (deployment.name, deployment.base_url, deployment.model)
+    assert (10.0, 300.0, 120.0, 1800.0) == tuple(deployment.timeouts.model_dump().values())
+
+
+def test_units_become_seconds_bytes_dollars_and_shares() -> None:
+    config = load(
+        "gpus: 8\nprice: $2.50/gpu/h\nwarmup: 20s\nmax_time: 5min\nmin_time: 1min30s\nbudget: {time: 8h, cost: $20.5}\n"
+        "hardware: {memory_bandwidth: 4.8TB/s, memory: 80GiB, weights: 16GB, kv_per_token: 131kB, tflops: 989}\n"
+        "timeouts: {connect: 500ms}\n"
+    )
+    (deployment,) = config.deployments
+    assert (20.0, 300.0, 90.0) == (config.warmup, config.max_time, config.min_time)
+    assert (28_800.0, 20.5) == (config.budget.time, config.budget.cost)
+    assert (8, 20.0, 0.5) == (deployment.gpus, deployment.price, deployment.timeouts.connect)
+    assert deployment.hardware is not None
+    assert {
+        "name": None, "gpus": None, "memory_bandwidth": 4.8e12, "memory": 80 * 2.0**30, "tflops": 989.0,
+        "weights": 16e9, "kv_per_token": 131e3,
+    } == deployment.hardware.model_dump(exclude_none=True) | {"name": None, "gpus": None}  # fmt: skip
+
+
+def test_a_config_is_frozen_and_survives_pickling() -> None:
+    config = load("sla: {mean_ttft: 1s}\n")
+    with pytest.raises(ValueError, match="frozen"):
+        config.requests = 5  # type: ignore[misc]
+    assert config == pickle.loads(pickle.dumps(config))
+    assert config.warnings == pickle.loads(pickle.dumps(config)).warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1024/256", Shape.of(1024, 256)),
+        ("{isl: 1024, osl: 256, name: chat}", Shape(Lengths.fixed(1024), Lengths.fixed(256), "chat")),
+        ("{isl: {uniform: [5, 9]}, osl: {normal: [100, 10]}}", Shape(Lengths.uniform(5, 9), Lengths.normal(100, 10))),
+        ("{isl: {uniform: [5, 5]}, osl: {normal: [100, 0]}}", Shape.of(5, 100)),
+        ("{isl: 10, osl: 5, prefix: 50%}", Shape(Lengths.fixed(10), Lengths.fixed(5), None, 0.5)),
+    ],
+)
+def test_a_shape_is_two_lengths(text: str, expected: Shape) -> None:
+    assert (expected,) == load(base=f"endpoint: http://h\nshapes: [{text}]\n").shapes
+    assert (expected,) == load(base=f"endpoint: http://h\nshapes: {text}\n").shapes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", (7,)), ("[4, 1, 2]", (1, 2, 4)), ("1..128", (1, 2, 4, 8, 16, 32, 64, 128)),
+        ("1..100", (1, 2, 4, 8, 16, 32, 64, 100)),
+        ("3 .. 20", (3, 6, 12, 20)), ("{from: 8, to: 8}", (8,)), ("5..6", (5, 6)),
+    ],
+)  # fmt: skip
+def test_a_range_of_concurrencies_is_every_doubling_and_its_end(text: str, expected: tuple[int, ...]) -> None:
+    assert expected == load(f"concurrency: {text}\n").concurrency
+
+
+@pytest.mark.parametrize(
+    ("address", "base"),
+    [
+        ("http://h:8000", "http://h:8000"), ("http://h:8000/", "http://h:8000"), ("http://h:8000/v1", "http://h:8000"),
+        ("http://h:8000/v1/", "http://h:8000"), ("https://h/openai/v1", "https://h/openai"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000"),
+    ],
+)  # fmt: skip
+def test_an_address_may_end_in_v1_or_not(address: str, base: str) -> None:
+    config = load(base=f"endpoint: {address}\nshapes: 1/1\n")
+    assert base == config.deployments[0].base_url
+
+
+# ---- sla
+
+
+def test_limits_are_in_the_metrics_own_unit_and_may_be_ranges() -> None:
+    config = load(
+        "sla: {p99_ttft: [200ms, 0.5s], error_rate: 1%, p50_interactivity: [40, 30], output_throughput: 2000}\n"
+    )
+    assert (
+        Limit("p99_ttft", 0.5, 0.2),
+        Limit("error_rate", 0.01),
+        Limit("p50_interactivity", 30.0, 40.0),
+        Limit("output_throughput", 2000.0),
+    ) == config.limits
+
+
+def test_named_tiers_keep_their_order_and_the_first_is_the_default() -> None:
+    config = load("sla:\n  gold: {p99_tpot: 20ms}\n  silver: {p99_ttft: 1s}\n")
+    assert ["gold", "silver"] == [name for name, _ in config.tiers]
+    assert (Limit("p99_tpot", 0.02),) == config.limits
+    assert ("output_throughput", "p99_tpot") == config.objectives
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("p99_ttft<=500ms, p99_tpot<=30ms", (Limit("p99_ttft", 0.5), Limit("p99_tpot", 0.03))),
+        ("p99.9_e2e < 2min", (Limit("p99.9_e2e", 120.0),)),
+        ("p99_ttft≤200ms..500ms", (Limit("p99_ttft", 0.5, 0.2),)),
+        ("p50_interactivity >= 30 tok/s/user", (Limit("p50_interactivity", 30.0),)),
+        ("error_rate<1%,goodput>=5.5,p95_itl<=50ms",
+         (Limit("error_rate", 0.01), Limit("goodput", 5.5), Limit("p95_itl", 0.05))),
+        ("cost<=$2", (Limit("cost", 2.0),)),
+    ],
+)  # fmt: skip
+def test_the_command_lines_sla_says_which_side_is_allowed(text: str, expected: tuple[Limit, ...]) -> None:
+    assert expected == parse_sla(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("p99_ttft>=500ms",
+         "p99_ttft >= 500ms asks for the wrong side: of p99 TTFT lower is better\n  write p99_ttft<=500ms"),
+        ("p50_itl>=5s", "p50_itl >= 5s asks for the wrong side: of p50 ITL lower is better\n  write p50_itl<=5s"),
+        ("cost>=$2",
+         "cost >= $2 asks for the wrong side: of cost per million output tokens lower is better\n  write cost<=$2"),
+        ("p99_ttft<=500", "p99_ttft needs a unit\n  write 500ms or 0.5s"),
+        ("p99_ttft=500ms", "'p99_ttft=500ms' does not say which side is allowed\n  write p99_ttft<=500ms"),
+        ("p99_tfft<=500ms", "unknown metric 'p99_tfft'\n  did you mean 'p99_ttft'?"),
+        ("fast", "'fast' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
+        ("", "'' is not a limit\n  write it as  p99_ttft<=500ms, p99_tpot<=30ms"),
+        ("goodput>=5", "goodput counts requests within the latency limits, and there are none\n  add  p99_ttft: 500ms"),
+        ("p99_ttft<=500ms..200ms",
+         "p99_ttft: the comfort mark comes first and is the stricter of the two\n  write p99_ttft<=200ms..500ms"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sla_is_refused_with_its_reason(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_sla(text)
+    assert message == str(caught.value)
+
+
+# ---- deployments
+
+TWO = """\
+endpoint: http://h:8000
+shapes: [1024/256]
+model: m
+timeouts: {total: 10min}
+hardware: {name: H200, weights: 16GB}
+deployments:
+  - {name: bf16}
+  - {name: fp8, endpoint: http://h:8001/v1, timeouts: {connect: 5s}, hardware: {name: H100, gpus: 2}, quality: 0.98}
+"""
+
+
+def test_a_deployment_inherits_what_it_does_not_say() -> None:
+    config = load(base=TWO)
+    bf16, fp8 = config.deployments
+    assert ("http://h:8000", "http://h:8001", "m", "m") == (bf16.base_url, fp8.base_url, bf16.model, fp8.model)
+    assert (600.0, 5.0) == (fp8.timeouts.total, fp8.timeouts.connect)
+    assert fp8 is config.deployment("fp8")
+    with pytest.raises(KeyError):
+        config.deployment("int4")
+
+
+def lit(hardware: str, more: str = "") -> Light | None:
+    return load(f"gpus: 2\nhardware: {hardware}\n{more}").deployments[0].light()
+
+
+def test_a_known_gpu_and_a_known_model_are_a_whole_roofline() -> None:
+    for text in ("h200", "{name: NVIDIA H200}", "{name: h200, model: llama-3.1-8b}"):
+        found = lit(text, "model: meta-llama/Llama-3.1-8B-Instruct\n")
+        assert isinstance(found, Carded)
+        assert (2, "bf16", 4.8e12) == (found.roofline.tp, found.roofline.precision, found.roofline.gpu.bandwidth)
+        assert found.roofline.model is CARDS["llama-3.1-8b"]
+    assert lit("h200", "model: my-own\n") is None
+    assert lit("{name: my-gpu}", "model: llama-3.1-8b\n") is None
+
+
+def test_what_is_stated_replaces_the_data_sheet() -> None:
+    text = "{name: h200, memory_bandwidth: 4TB/s, tflops: 700, precision: fp8, max_num_seqs: 64, link: 32GB/s}"
+    found = lit(text, "model: llama-3.1-8b\n")
+    assert isinstance(found, Carded)
+    gpu = found.roofline.gpu
+    assert (4e12, 700e12, 1978e12, 32e9, 64) == (gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.link, found.max_num_seqs)
+    own = lit("{memory_bandwidth: 4TB/s, tflops: 700, memory: 96GB}", "model: llama-3.1-8b\n")
+    assert isinstance(own, Carded)
+    assert "custom" == own.roofline.gpu.name
+    assert Stated(4.8e12, 16e9, 131e3, 2, 141 * 2.0**30) == lit("{name: h200, weights: 16GB, kv_per_token: 131kB}")
+    assert Stated(4e12, 16e9, 0.0, 2) == lit("{memory_bandwidth: 4TB/s, weights: 16GB}")
+    assert lit("{weights: 16GB}") is None
+
+
+def test_a_model_is_described_by_its_config_json_too() -> None:
+    sizes = "{num_hidden_layers: 2, hidden_size: 64, num_attention_heads: 4, intermediate_size: 128, vocab_size: 1000}"
+    found = lit(f"{{name: h100, model: {sizes}}}")
+    assert isinstance(found, Carded)
+    assert (2, 64) == (found.roofline.model.layers, found.roofline.model.hidden)
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ("hardware: h200\n", "3:11: the sizes of the model are not known"),
+        ("model: our-own\nhardware: h200\n", "4:11: the sizes of our-own are not known"),
+        ("model: llama-3.1-70b\nhardware: h100\n", "4:11: 1024/256: not one request of 1,152 tokens fits on 1 x h100"),
+        ("model: llama-3.1-8b\nhardware: h200\n", None),
+        ("hardware: {name: h200, weights: 16GB}\n", None),
+        ("hardware: {name: my-gpu}\n", None),
+    ],
+)
+def test_hardware_that_bounds_nothing_is_warned_of(more: str, what: str | None) -> None:
+    warnings = [f"{w.line}:{w.column}: {w.what}" for w in load(more).warnings]
+    assert len(warnings) == (0 if what is None else 1)
+    assert all(warning.startswith(what or "") for warning in warnings), warnings
+
+
+def test_the_simulator_knows_its_own_speed_of_light() -> None:
+    text = "simulator: {{model: llama-3.1-8b, hardware: h100, max_num_seqs: 32{}}}\n"
+    base = "endpoint: simulator\nshapes: [1024/256]\n"
+    (own,), (slowed,) = (load(text.format(x), base=base).deployments for x in ("", ", time_scale: 2"))
+    found = own.light()
+    assert isinstance(found, Carded)
+    assert (32, "h100") == (found.max_num_seqs, found.roofline.gpu.name)
+    assert slowed.light() is None
+
+
+def test_hardware_is_replaced_as_a_whole_so_no_gpu_gets_anothers_numbers() -> None:
+    hardware = load(base=TWO).deployments[1].hardware
+    assert hardware is not None
+    assert ("H100", None) == (hardware.name, hardware.weights)
+
+
+def test_the_simulators_parameters_become_an_engine_spec() -> None:
+    config = load(base="endpoint: simulator\nsimulator: {max_num_seqs: 64, step_base: 5ms}\nshapes: 1/1\n")
+    (deployment,) = config.deployments
+    assert deployment.is_simulator
+    assert (64, 0.005) == (deployment.engine_spec().max_num_seqs, deployment.engine_spec().step_base)
+    with pytest.raises(ValueError, match="no address"):
+        _ = deployment.base_url
+    assert "http://127.0.0.1:9" == deployment.target({}, url="http://127.0.0.1:9").root
+
+
+def test_secrets_come_from_the_environment_and_are_in_no_repr_and_no_identity() -> None:
+    config = load("api_key_env: MY_KEY\nheaders: {X-Tenant: blue, X-Token: '${OTHER}'}\n")
+    (deployment,) = config.deployments
+    target = deployment.target({"MY_KEY": "hunter2hunter2", "OTHER": "swordfish-1"})
+    assert "Bearer hunter2hunter2" == target.request_headers()["Authorization"]
+    assert {"X-Tenant": "blue", "X-Token": "swordfish-1"} == dict(target.headers)
+    written = repr(target) + repr(config) + json.dumps(config.canonical())
+    assert "hunter2" not in written
+    assert "swordfish" not in written
+    with pytest.raises(UsageError, match="the environment variable OTHER is not set"):
+        deployment.target({"MY_KEY": "x"})
+
+
+def test_everything_about_the_way_reaches_the_target() -> None:
+    more = "tls: {ca: ca.pem, cert: c.pem, key: k.pem}\nproxy: env\ndialect: vllm\nmetrics: http://h:9/metrics\n"
+    config = load(more + "extra_body: {temperature: 0}\napi: chat\n", base="endpoint: https://h\nshapes: 1/1\n")
+    target = config.deployments[0].target({}, ignore_eos=False)
+    assert ("ca.pem", "c.pem", "k.pem", True) == (target.ca_file, target.cert_file, target.key_file, target.verify_tls)
+    assert (True, "vllm", "chat", False) == (target.trust_env, target.dialect, target.api, target.ignore_eos)
+    assert ({"temperature": 0}, ("http://h:9/metrics",)) == (target.extra_body, target.metrics_urls)
+
+
+# ---- identity
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sla: {p99_ttft: 1s}", "objectives: [request_throughput, p50_e2e]", "repeats: 9", "refine: 0", "price: $1/h",
+        "budget: {time: 1h}", "gpus: 4", "quality: 3", "api_key_env: KEY", "name: night", "hardware: {memory: 80GB}",
+    ],
+)  # fmt: skip
+def test_what_does_not_change_the_measurement_does_not_change_the_identity(line: str) -> None:
+    assert load().identity() == load(line + "\n").identity()
+
+
+@pytest.mark.parametrize(
+    ("line", "difference"),
+    [
+        ("concurrency: [1, 2]", "concurrency 1, 2, 4, 8, 16, 32, 64, 128 there, 1, 2 here"),
+        ("requests: 400", "requests 300 there, 400 here"),
+        ("warmup: 20s", "warmup 2 there, 20 here"),
+        ("ignore_eos: false", "ignore_eos true there, false here"),
+        ("model: m", "model not given there, m here"),
+        ("timeouts: {total: 1h}", "timeouts total 1800 there, 3600 here"),
+        ("extra_body: {temperature: 1}", "extra_body not given there, given here"),
+        ("headers: {X-A: b}\nseed: 2", "seed 1 there, 2 here; headers not given there, given here"),
+    ],
+)
+def test_what_changes_the_measurement_changes_the_identity_and_is_named(line: str, difference: str) -> None:
+    before, after = load(), load(line + "\n")
+    assert before.identity() != after.identity()
+    assert difference == describe_difference(before.canonical(), after.canonical())
+
+
+def test_another_shape_is_named_as_in_the_message_of_a_run_that_holds_another_sweep() -> None:
+    other = load(base=BASE.replace("1024/", "2048/"))
+    assert "shapes 1024/256 there, 2048/256 here" == describe_difference(load().canonical(), other.canonical())
+    assert "" == describe_difference(load().canonical(), load().canonical())
+
+
+def test_the_identity_is_the_same_on_every_python_and_canonical_survives_json() -> None:
+    config = load(base=TWO)
+    assert config.canonical() == json.loads(json.dumps(config.canonical()))
+    assert "fdec" == config.identity()[:4]
+
+
+def test_a_deployment_that_differs_is_named() -> None:
+    one, two = load(base=TWO), load(base=TWO.replace("8001", "9001"))
+    expected = "fp8 endpoint http://h:8001 there, http://h:9001 here"
+    assert expected == describe_difference(one.canonical(), two.canonical())
+
+
+# ---- warnings
+
+
+SHORT, NO_MORE = "requests are too few to claim", "and refine: 0 measures no more"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "hint"),
+    [
+        ("requests: 90\nrepeats: 1\nsla: {p99_ttft: 1s}",
+         "90 requests are too few to claim a p99 (1,000 are needed)",
+         "set  requests: 1000,  or ask for p50 (30 are enough)"),
+        ("requests: 90\nsla: {p99_ttft: 1s}",
+         "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
+         "set  requests: 334,  or ask for p95 (200 are enough)"),
+        ("requests: 300\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
+         "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
+         "set  requests: 334,  or ask for p95 (200 are enough)"),
+        ("requests: 334\nrefine: 0\nsla: {p99_ttft: 1s}",
+         f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
+         "set  requests: 854,  or ask for p95 (200 are enough)"),
+        ("requests: 500\nsla: {p99.9_ttft: 1s}",
+         "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
+         "set  requests: 3334,  or ask for p99 (1,000 are enough)"),
+    ],
+)  # fmt: skip
+def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, what: str, hint: str) -> None:
+    first = lines.split("\n")[0]
+    assert (Complaint(what, hint, 3, 11, first),) == load(lines + "\n").warnings
+
+
+def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of() -> None:
+    assert () == load("requests: 300\nsla: {p99_ttft: 1s}\n").warnings
+    assert () == load("requests: 854\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
+    assert () == load("requests: 334\nconcurrency: [1, 50]\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
+
+
+def test_a_limit_on_a_mean_is_allowed_and_noted() -> None:
+    (warning,) = load("sla: {mean_ttft: 1s}\n").warnings
+    assert ("mean_ttft limits a mean, which says nothing about the slowest requests", 3, 18) == (
+        warning.what, warning.line, warning.column,
+    )  # fmt: skip
+
+
+# ---- the examples, and whatever else
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_example_config_loads_without_a_word(path: Path) -> None:
+    assert () == load_config(path.read_text(), str(path)).warnings
+
+
+def test_there_are_the_promised_examples() -> None:
+    assert {"quickstart", "gpt-oss-120b", "chat", "batch", "agent"} <= {p.stem for p in CONFIGS.glob("*.yaml")}
+
+
+SCALARS = st.sampled_from(
+    ["1", "0", "-1", "1.5", "true", "500ms", "1%", "$3/h", "x", "''", "[]", "{}", "[1, 2]", "1..4", "p99_ttft",
+     "{p99_ttft: 500ms}", "[1/2]", "http://h", "simulator", "99999999999", "{a: {b: [c]}}", "[{name: a}, {name: b}]",
+     "[[[]]]", "${X}", '"\\u0000"', "&a {x: 1}", "é", "sk-abcdefghijklmnopqrstuv", "null"]
+)  # fmt: skip
+OTHER_KEYS = (
+    "endpoint", "model", "api", "dialect", "api_key_env", "headers", "extra_body", "metrics", "timeouts", "tls",
+    "proxy", "hardware", "gpus", "price", "quality", "simulator", "start", "zzz",
+)  # fmt: skip
+KEYS = st.sampled_from([*(field.alias or name for name, field in Config.model_fields.items()), *OTHER_KEYS])
+
+
+def outcome(text: str) -> tuple[Config | None, tuple[Complaint, ...]]:
+    """The config, or the complaints; anything else that escapes fails the test."""
+    try:
+        return load_config(text, "s.yaml"), ()
+    except ConfigError as error:
+        return None, error.complaints
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(KEYS, SCALARS, max_size=8))
+def test_any_values_under_any_keys_load_or_are_refused_and_nothing_else_escapes(tree: dict[str, Any]) -> None:
+    config, told = outcome("".join(f"{key}: {value}\n" for key, value in tree.items()))
+    assert (config is None) == bool(told)
+    for complaint in told:
+        assert complaint.line is not None
+        assert 1 <= complaint.line <= max(1, len(tree))
+        assert "{key}" not in complaint.what + str(complaint.hint)
+        assert "sk-abc" not in f"{complaint}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=80))
+def test_any_text_as_an_sla_is_limits_or_misasked(text: str) -> None:
+    try:
+        limits = parse_sla(text)
+    except UsageError:
+        return
+    assert limits
+    assert all(limit.promise > 0 or limit.metric in ("error_rate", "attainment") for limit in limits)
+
+
+def test_tiers_and_text_read_the_same_limits() -> None:
+    text = "p99_ttft<=200ms..500ms, error_rate<=1%"
+    assert (("default", parse_sla(text)),) == read_tiers({"p99_ttft": ["200ms", "500ms"], "error_rate": "1%"})
+
+
+def test_redaction_masks_tokens_and_leaves_ordinary_names_alone() -> None:
+    kept = "max_batched_tokens: 2048, kv_per_token: 131kB, task-1234567890123 http://host/v1 risk-management-2026"
+    assert kept == redact(kept)
+    assert "Authorization: Bearer ***" == redact("Authorization: Bearer abcdefghijkl")
+    assert "hf ***" == redact("hf hf_abcdefghijklmnop")
+    assert looks_random("abcDEF0123456789abcDEF01")
+    assert not looks_random("MY_VERY_LONG_VARIABLE_NAME_FOR_A_KEY")

@@ -1,0 +1,61 @@
+"""What is said of a throughput curve and its frontier as a whole."""
+
+from frontier.decide import frontier_summary, pareto
+from frontier.model import Estimate, Frontier, Point
+from tests.stats.made import SHAPE
+
+OBJECTIVES = ("output_throughput", "p99_ttft")
+
+
+def point(c, throughput, ttft, tpot=0.01, e2e=None):
+    values = {
+        "output_throughput": throughput, "p99_ttft": ttft, "p50_ttft": ttft / 2, "p50_tpot": tpot,
+        "p99_e2e": e2e or ttft + 100 * tpot, "mean_e2e": ttft + 100 * tpot, "request_throughput": throughput / 100,
+    }  # fmt: skip
+    return Point("d", SHAPE, c, {k: Estimate(v, v * 0.999, v * 1.001, 3000) for k, v in values.items()}, 3000)
+
+
+def told(points, **more):
+    return frontier_summary.insight(pareto.frontier(points, OBJECTIVES), points, **more)
+
+
+def test_flat_throughput_behind_a_cap_is_called_queueing():
+    points = [point(c, min(100 * c, 1600), 0.1 if c <= 16 else 0.1 * c) for c in (1, 2, 4, 8, 16, 32, 64)]
+    found = told(points)
+    assert ("queueing", 32) == (found.capacity.limit, found.capacity.onset)
+    assert any(note.startswith("Queueing from c=32 on") for note in found.notes)
+    assert any("up to a cap of 1,600 tok/s" in note for note in found.notes)
+    assert "Knee: the most throughput per latency is at c=16." in found.notes
+
+
+def test_throughput_that_falls_while_latency_jumps_is_called_thrashing():
+    points = [
+        point(c, x, 0.1, e2e=e) for c, x, e in ((1, 100, 1), (8, 800, 1.1), (16, 1500, 1.2), (32, 900, 5), (64, 700, 9))
+    ]
+    notes = told(points).notes
+    assert any(note.startswith("Thrashing from c=32 on") for note in notes)
+    assert not any(note.startswith("Queueing") for note in notes)
+
+
+def test_throughput_that_folds_back_without_a_jump_is_named():
+    points = [point(c, x, 0.1 + c / 1000) for c, x in ((1, 100), (2, 190), (4, 350), (8, 340), (16, 320))]
+    assert "Less throughput than at a lower concurrency: c=8, 16." in told(points).notes
+
+
+def test_a_peak_that_the_points_prove_is_named_with_its_interval():
+    def law(n):
+        return 100 * n / (1 + 0.01 * (n - 1) + 0.0005 * n * (n - 1))
+
+    found = told([point(c, law(c), 0.01 * c) for c in (1, 2, 4, 8, 16, 32, 64, 128)])
+    assert any("peaks near c=44 (" in note for note in found.notes)
+    growing = told([point(c, 100 * c / (1 + 0.01 * c), 0.01 * c) for c in (1, 2, 4, 8, 16)])
+    assert any("no cap in sight" in note for note in growing.notes)
+
+
+def test_the_area_is_said_with_its_reference_and_members_that_noise_may_have_made():
+    points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
+    sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
+    found = frontier_summary.insight(sure, points, Estimate(44.0, 43.0, 45.0, 500), (0.0, 0.5))
+    assert "On the frontier perhaps by noise alone (in brackets: share of resamples): c=4 (30%)." in found.notes
+    assert any("up to p99 TTFT 500 ms: 44.0 [43.0, 45.0]" in note for note in found.notes)
+    assert () == frontier_summary.insight(sure, []).notes[1:]

@@ -1,0 +1,313 @@
+"""Exports say what the points say, harm nobody who opens them, and come back through import."""
+
+import csv
+import importlib
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from frontier.cli.main import run
+from frontier.config import parse_sla
+from frontier.decide.operating_point import solve
+from frontier.decide.pareto import frontier
+from frontier.formats import llmd, registry
+from frontier.formats.assemble import assemble
+from frontier.formats.export import (
+    FIRST,
+    csv_text,
+    excel_bytes,
+    family_name,
+    guarded,
+    parquet_bytes,
+    prometheus_text,
+    table,
+    unguarded,
+)
+from frontier.model import Estimate, Flag, Frontier, Point, Shape
+from tests.formats.peer_files import assembled, said, vllm
+
+AXES = ("output_throughput", "p99_ttft")
+
+
+def measured(concurrency: int, deployment: str = "default") -> Point:
+    """A point with intervals, as from a sweep."""
+    rate = 100.0 * concurrency
+    return Point(
+        deployment, Shape.of(1024, 256), concurrency,
+        {
+            "output_throughput": Estimate(rate, 0.98 * rate, 1.02 * rate, 2000, 0.98 * rate, 1.02 * rate),
+            "request_throughput": Estimate(rate / 256, rate / 260, rate / 250, 2000),
+            "p99_ttft": Estimate(0.01 * concurrency, 0.009 * concurrency, math.inf, 2000),
+            "p50_ttft": Estimate(0.005 * concurrency, 0.0049 * concurrency, 0.0051 * concurrency, 2000),
+            "mean_ttft": Estimate(0.006 * concurrency, 0.0059 * concurrency, 0.0061 * concurrency, 2000),
+            "error_rate": Estimate(0.0, 0.0, 0.002, 2000),
+        },
+        2000,
+    )  # fmt: skip
+
+
+def points() -> list[Point]:
+    broken = Point("default", Shape.of(1024, 256), 64, {"p99_ttft": Estimate(math.inf, 1.0, math.inf, 900)}, 900,
+                   flags=(Flag("errors", "5%", "1%", "look"),))  # fmt: skip
+    return [measured(8), measured(16), broken]
+
+
+def frontiers(mine: list[Point]) -> list[Frontier]:
+    return [frontier(mine, AXES)]
+
+
+def cells(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# --- tables
+
+
+def test_csv_has_values_and_interval_ends_and_nothing_for_nothing() -> None:
+    rows = cells(csv_text(table(points(), frontiers(points()))))
+    assert list(FIRST) == list(rows[0])[: len(FIRST)]
+    first, _, broken = rows
+    assert ("8", "2000", "true", "true", "1024/256", "1024") == (
+        first["concurrency"], first["n"], first["valid"], first["on_frontier"], first["shape"], first["isl"],
+    )  # fmt: skip
+    assert ("0.08", "0.072", "") == (first["p99_ttft"], first["p99_ttft_low"], first["p99_ttft_high"])
+    assert ("false", "false", "errors", "inf", "") == (
+        broken["valid"], broken["on_frontier"], broken["flags"], broken["p99_ttft"], broken["output_throughput"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", '=HYPERLINK("http://x")'])
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert "'" + text == guarded(text)
+    assert text == unguarded(guarded(text))
+    mine = [measured(8, deployment=text)]
+    assert "'" + text == cells(csv_text(table(mine, [])))[0]["deployment"]
+
+
+@pytest.mark.parametrize("text", ["\t=x", "\r=1", "\n=1", "a\r\n=1,2"])
+def test_no_cell_ends_its_line(text: str) -> None:
+    (row,) = cells(csv_text(table([measured(8, deployment=text)], [])))
+    assert not row["deployment"].lstrip().startswith("=")
+    assert "8" == row["concurrency"]
+
+
+def test_harmless_text_is_left_alone() -> None:
+    assert "a=b" == guarded("a=b")
+    assert "'quoted'" == unguarded("'quoted'")
+
+
+def test_csv_comes_back_with_its_values() -> None:
+    mine = [measured(8, "fp8"), measured(16, "fp8"), measured(8, "bf16")]
+    found = registry.read("points.csv", csv_text(table(mine, [])).encode())
+    assert found is not None
+    back = assemble([found]).points
+    assert [(p.deployment, p.concurrency, p.shape, p.n) for p in mine] == [
+        (p.deployment, p.concurrency, p.shape, p.n) for p in back
+    ]
+    for there, here in zip(mine, back, strict=True):
+        assert {name: e.value for name, e in there.metrics.items()} == {
+            name: e.value for name, e in here.metrics.items()
+        }
+        assert all(math.isinf(e.low) for e in here.metrics.values())
+
+
+def test_infinite_percentiles_come_back_infinite() -> None:
+    mine = assemble([said(vllm(failed=2, completed=98))]).points
+    found = registry.read("points.csv", csv_text(table(mine, [])).encode())
+    assert found is not None
+    (back,) = assemble([found]).points
+    assert math.isinf(back.metrics["p99_ttft"].value)
+    assert 0.02 == back.metrics["error_rate"].value
+
+
+def test_parquet_is_typed_and_has_units() -> None:
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    made = table(points(), frontiers(points()))
+    read = parquet.read_table(io.BytesIO(parquet_bytes(made)))
+    assert list(made.header) == read.column_names
+    assert [8, 16, 64] == read.column("concurrency").to_pylist()
+    assert [True, True, False] == read.column("valid").to_pylist()
+    assert [0.08, 0.16, math.inf] == read.column("p99_ttft").to_pylist()
+    assert [None, None, None] == read.column("p99_ttft_high").to_pylist()
+    assert b"s" == read.schema.field("p99_ttft").metadata[b"unit"]
+    assert b"tok/s" == read.schema.field("output_throughput_low").metadata[b"unit"]
+
+
+def test_excel_opens_with_the_figures_and_no_formula() -> None:
+    openpyxl: Any = importlib.import_module("openpyxl")
+    mine = [measured(8, deployment="=cmd|' /C calc'!A0"), *points()[1:]]
+    book = openpyxl.load_workbook(io.BytesIO(excel_bytes(table(mine, []))))
+    rows = [[cell.value for cell in row] for row in book["points"].iter_rows()]
+    assert "deployment" == rows[0][0]
+    assert "'=cmd|' /C calc'!A0" == rows[1][0]
+    assert 0.08 == rows[1][rows[0].index("p99_ttft")]
+    assert "inf" == rows[3][rows[0].index("p99_ttft")]
+    assert all(cell.data_type != "f" for sheet in book for row in sheet.iter_rows() for cell in row)
+    meaning = {row[0].value: row[1].value for row in book["columns"].iter_rows()}
+    assert "s" == meaning["p99_ttft"]
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("frontier.formats.export.importlib.import_module", absent)
+    with pytest.raises(Exception, match=r"needs pyarrow.*\n  \S+ -m pip install pyarrow$"):
+        parquet_bytes(table(points(), []))
+    with pytest.raises(Exception, match=r"needs openpyxl.*\n  \S+ -m pip install openpyxl$"):
+        excel_bytes(table(points(), []))
+
+
+# --- Prometheus
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def test_prometheus_reads_every_gauge() -> None:
+    mine = points()[:2]
+    decided = solve([mine[0]], parse_sla("mean_ttft<=1s"), point_estimates=True)
+    read = samples(prometheus_text(mine, frontiers(mine), [decided]))
+    at = (("concurrency", "8"), ("deployment", "default"), ("shape", "1024/256"))
+    assert 0.08 == read["frontier_p99_ttft_seconds", at]
+    assert 0.072 == pytest.approx(read["frontier_p99_ttft_low_seconds", at])
+    assert math.inf == read["frontier_p99_ttft_high_seconds", at]
+    assert (1, 1, 2000) == (
+        read["frontier_point_valid", at], read["frontier_point_on_frontier", at], read["frontier_point_requests", at],
+    )  # fmt: skip
+    of = (("deployment", "default"), ("shape", "1024/256"))
+    assert 8 == read["frontier_operating_point_concurrency", of]
+    assert 1 == read["frontier_verdict", (*of, ("verdict", "meets"))]
+    assert 0 == read["frontier_verdict", (*of, ("verdict", "violates"))]
+
+
+def test_prometheus_escapes_what_is_hostile() -> None:
+    evil = 'a"b\\c\nd'
+    read = samples(prometheus_text([measured(8, evil)], []))
+    assert any(dict(labels)["deployment"] == evil for _, labels in read)
+    assert "frontier_p99_9_tpot_seconds" == family_name("p99.9_tpot")
+
+
+# --- llm-d
+
+
+def reports(mine: list[Point]) -> list[tuple[str, dict[str, Any]]]:
+    return llmd.documents(mine, run="night", tool_version="0.1", models={"default": "org/m"})
+
+
+def test_a_report_has_the_fields_of_version_0_2() -> None:
+    name, report = reports(points())[0]
+    assert "default-1024x256-c0008.yaml" == name
+    assert {"version", "run", "scenario", "results"} == set(report)
+    aggregate = report["results"]["request_performance"]["aggregate"]
+    assert {"units": "s", "mean": 0.048, "p50": 0.04, "p99": 0.08} == aggregate["latency"]["time_to_first_token"]
+    assert {"units": "tokens/s", "mean": 800.0} == aggregate["throughput"]["output_token_rate"]
+    assert {"units": "queries/s", "mean": 3.125} == aggregate["throughput"]["request_rate"]
+    assert {"total": 2000, "failures": 0} == aggregate["requests"]
+    load = report["scenario"]["load"]["standardized"]
+    assert (8, {"distribution": "fixed", "value": 1024}) == (load["concurrency"], load["input_seq_len"])
+    assert 3 == len({report["run"]["uid"] for _, report in reports(points())})
+
+
+def test_reports_come_back_through_yaml() -> None:
+    mine = [p for p in points() if p.valid]
+    text = llmd.yaml_text([report for _, report in reports(mine)])
+    assert 2 == len(list(yaml.safe_load_all(text)))
+    found = registry.read("reports.yaml", text.encode())
+    assert found is not None
+    assert "llm-d report" == found.format
+    back = assemble([found]).points
+    assert [(p.concurrency, p.shape, p.n) for p in mine] == [(p.concurrency, p.shape, p.n) for p in back]
+    for there, here in zip(mine, back, strict=True):
+        assert {n: e.value for n, e in there.metrics.items()} == pytest.approx(
+            {n: e.value for n, e in here.metrics.items()}
+        )
+
+
+def test_a_report_of_guidellm_has_its_tpot_elsewhere() -> None:
+    text = """\
+version: "0.2.1"
+run: {uid: x}
+scenario:
+  stack: [{standardized: {kind: inference_engine, model: {name: org/m}}}]
+  load: {standardized: {tool: guidellm, concurrency: 8, input_seq_len: {distribution: fixed, value: 32},
+         output_seq_len: {distribution: fixed, value: 8}}}
+results:
+  request_performance:
+    aggregate:
+      requests: {total: 200, failures: 0, output_length: {units: count, mean: 8.0}}
+      latency:
+        time_to_first_token: {units: ms, mean: 11.5, p99: 12.0}
+        time_per_output_token: {units: ms/token, mean: 2.44}
+        inter_token_latency: {units: ms/token, mean: 1.15, p99: 1.2}
+        request_latency: {units: s, mean: 0.0196}
+      throughput: {output_token_rate: {units: tokens/s, mean: 160.0}}
+"""
+    found = registry.read("br.yaml", text.encode())
+    assert found is not None
+    (result,) = found.results
+    assert 0.00115 == pytest.approx(result.figures["mean_tpot"])
+    assert "mean_itl" not in result.figures
+    assert "org/m" == result.model
+    assert not result.flags
+
+
+# --- the command
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    from tests.formats.peer_files import DATA
+
+    assert 0 == run(["import", *map(str, (DATA / "inferencex-result").glob("*.json")), "-o", "runs/peer"])
+    return tmp_path
+
+
+def test_the_command_writes_each_format(imported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert 0 == run(["export", "runs/peer", "--csv"])
+    assert 8 == len(cells(capsys.readouterr().out))
+    for option, name in (
+        ("--csv", "p.csv"),
+        ("--parquet", "p.parquet"),
+        ("--excel", "p.xlsx"),
+        ("--prometheus", "p.prom"),
+    ):
+        assert 0 == run(["export", "runs/peer", option, "-o", f"out/{name}"])
+        assert f"wrote out/{name}" in capsys.readouterr().err
+    assert 0 == run(["export", "runs/peer", "--prometheus", "--sla", "p99_ttft<=1s"])
+    assert 'frontier_verdict{deployment="default",shape="1024/1024",verdict="unproven"} 1.0' in capsys.readouterr().out
+    assert 0 == run(["export", "runs/peer", "--llm-d", "-o", "reports"])
+    assert "wrote 8 reports to reports/" in capsys.readouterr().err
+    assert 0 == run(["import", *map(str, (imported / "reports").glob("*.yaml")), "-o", "runs/back"])
+    again = {p.concurrency: p for p in assembled("inferencex-result/*").points}
+    assert 8 == len(again)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "export as what?\n  name one of  --csv"),
+        (["--parquet"], "--parquet is not for a terminal\n  name a file:  -o points.parquet"),
+        (["--excel"], "-o points.xlsx"),
+        (["--llm-d", "-o", "file"], "file is a file; a report is one file per point"),
+        (["--csv", "-o", "file/x.csv"], "cannot write file/x.csv"),
+    ],
+)
+def test_the_command_says_what_is_missing(
+    imported: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str
+) -> None:
+    (imported / "file").write_text("")
+    assert 2 == run(["export", "runs/peer", *options])
+    assert says in capsys.readouterr().err

@@ -1,0 +1,350 @@
+"""Each importer on files of its documented form: the figures, and what it refuses."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from frontier.config import load_config
+from frontier.errors import UsageError
+from frontier.formats import registry
+from frontier.formats.assemble import assemble, config_text
+from frontier.formats.documents import ForeignFileError
+from frontier.formats.found import Found, Result
+from frontier.model import Estimate, Shape
+from tests.formats.peer_files import aiperf, genai_bench, guidellm, said, vllm
+
+
+def only(found: Found) -> Result:
+    (result,) = found.results
+    return result
+
+
+def values(found: Found) -> dict[str, float]:
+    (point,) = assemble([found]).points
+    return {name: estimate.value for name, estimate in point.metrics.items()}
+
+
+def refusal(data: bytes, name: str | None = None) -> str:
+    with pytest.raises(ForeignFileError) as raised:
+        registry.read("results/file.json", data, name)
+    assert str(raised.value).startswith("results/file.json: ")
+    return str(raised.value)
+
+
+# --- vLLM and its descendants
+
+
+def test_vllm_says_its_rate_its_lengths_and_its_failures() -> None:
+    result = only(said(vllm(failed=2, completed=98)))
+    assert (8, 98, 2) == (result.concurrency, result.ok, result.failed)
+    assert (128 * 100 / 98, 64 * 100 / 98) == pytest.approx((result.isl, result.osl))
+    assert {"model": "org/m"} == result.facts
+
+
+def test_vllm_of_an_old_version_counts_what_was_not_completed_as_failed() -> None:
+    old = vllm(completed=90)
+    del old["failed"]
+    assert 10 == only(said(old)).failed
+
+
+def test_vllm_percentiles_beyond_the_failures_are_infinite() -> None:
+    got = values(said(vllm(failed=2, completed=98)))
+    assert math.isinf(got["p99_ttft"])
+    assert math.isinf(got["mean_e2e"])
+    assert 0.048 == got["p50_ttft"]
+    assert 0.02 == got["error_rate"]
+
+
+def test_vllm_with_nothing_completed_is_all_infinite_and_no_percentile_is_zero() -> None:
+    got = values(said(vllm(completed=0, failed=100, p99_ttft_ms=0.0, random_input_len=128, random_output_len=64)))
+    assert 1.0 == got["error_rate"]
+    assert 0.0 not in [got.get(name) for name in ("p99_ttft", "p50_ttft")]
+
+
+def test_vllm_appended_results_are_a_result_each() -> None:
+    two = b"\n".join(json.dumps(vllm(max_concurrency=c)).encode() for c in (4, 8))
+    read = registry.read("f.json", two)
+    assert read is not None
+    assert [4, 8] == [r.concurrency for r in read.results]
+
+
+def test_vllm_at_a_rate_has_the_mean_in_flight() -> None:
+    result = only(said(vllm(request_rate=10.0, max_concurrency=None)))
+    assert 8 == result.concurrency
+    assert 10.0 == result.rate
+    assert any("open loop at 10 requests/s" in note for note in result.notes)
+    assert "mean_e2el_ms the number in flight is not known" in refusal(
+        json.dumps({k: v for k, v in vllm(request_rate=10.0, max_concurrency=None).items() if "e2el" not in k}).encode()
+    )
+
+
+def test_vllm_that_did_not_make_its_rate_is_flagged() -> None:
+    (point,) = assemble([said(vllm(request_rate=20.0, max_concurrency=None))]).points
+    assert ["under_rate"] == [flag.name for flag in point.flags]
+
+
+def test_vllm_sent_at_once_is_a_burst() -> None:
+    result = only(said(vllm(max_concurrency=None)))
+    assert 100 == result.concurrency
+    assert any("burst" in note for note in result.notes)
+
+
+def test_vllm_whose_load_was_not_held_is_noted() -> None:
+    (point,) = assemble([said(vllm(max_concurrency=32))]).points
+    assert [("littles_law", False)] == [(flag.name, flag.fatal) for flag in point.flags]
+
+
+def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
+    line = (
+        b'{"tag":null,"backend":"sglang-oai","request_rate":Infinity,"max_concurrency":2,"random_input_len":16,'
+        b'"random_output_len":4,"random_range_ratio":1.0,"duration":0.2666,"completed":6,"total_output_tokens":24,'
+        b'"output_throughput":90.02,"request_throughput":22.5,"mean_ttft_ms":53.0,"median_ttft_ms":52.0,'
+        b'"p99_ttft_ms":55.53,"mean_e2e_latency_ms":86.0,"p99_e2e_latency_ms":93.0,"mean_tpot_ms":11.0,'
+        b'"accept_length":null,"concurrency":1.926}'
+    )
+    read = registry.read("sglang.jsonl", line + b"\n" + line.replace(b'"max_concurrency":2', b'"max_concurrency":4'))
+    assert read is not None
+    assert "SGLang bench_serving" == read.format
+    assert [2, 4] == [r.concurrency for r in read.results]
+    result = read.results[0]
+    assert (16, 4, True) == (result.isl, result.osl, result.stated)
+    assert 0.093 == pytest.approx(result.figures["p99_e2e"])
+    assert result.failed is None
+
+
+# --- AIPerf
+
+
+def test_aiperf_names_are_ours() -> None:
+    result = only(said(aiperf()))
+    assert (4, 64, 0) == (result.concurrency, result.ok, result.failed)
+    assert (200, 32, True) == (result.isl, result.osl, result.stated)
+    got = values(said(aiperf()))
+    assert {"p99_ttft": 0.0837, "mean_tpot": 0.010, "p99_itl": 0.025, "mean_e2e": 0.3767} == pytest.approx(
+        {name: got[name] for name in ("p99_ttft", "mean_tpot", "p99_itl", "mean_e2e")}
+    )
+    assert 320 == got["output_throughput"]
+
+
+def test_aiperf_prefers_percentiles_in_which_failures_are_infinite() -> None:
+    tree = aiperf(
+        error_request_count={"unit": "requests", "avg": 1.0}, request_count={"unit": "requests", "avg": 199.0},
+        adj_time_to_first_token={"unit": "ms", "p50": 67.0, "p99": 99.0, "count": 200},
+    )  # fmt: skip
+    got = values(said(tree))
+    assert 0.099 == pytest.approx(got["p99_ttft"])
+    assert math.isinf(got["mean_ttft"])
+
+
+def test_aiperf_of_a_sweep_has_its_concurrency_among_the_varied_values() -> None:
+    tree = aiperf(run_info={"variation_values": {"phases.profiling.concurrency": 16}})
+    tree["input_config"]["phases"] = [{"kind": "profiling"}]
+    assert 16 == only(said(tree)).concurrency
+
+
+def test_aiperf_in_an_unknown_unit_is_refused() -> None:
+    tree = aiperf(time_to_first_token={"unit": "fortnights", "avg": 1.0, "p99": 2.0})
+    assert "'fortnights'" in refusal(json.dumps(tree).encode())
+
+
+# --- GuideLLM, genai-bench, inference-perf
+
+
+def test_guidellm_tpot_is_its_itl_and_not_its_tpot() -> None:
+    result = only(said(guidellm()))
+    assert 8 == result.concurrency
+    assert 0.00115 == pytest.approx(result.figures["mean_tpot"])
+    assert 0.0012 == pytest.approx(result.figures["p99_tpot"])
+    assert not any(name.endswith("_itl") for name in result.figures)
+    assert 20 == result.figures["request_throughput"]
+    assert 160 == result.figures["output_throughput"]
+    assert 0.021 == pytest.approx(result.figures["p99_e2e"])
+    assert not result.flags
+
+
+def test_guidellm_of_a_rate_has_the_mean_in_flight() -> None:
+    tree = guidellm(config={"strategy": {"type_": "constant", "rate": 30.0}})
+    result = only(said(tree))
+    assert (1, 30.0) == (result.concurrency, result.rate)
+    assert ["under_rate"] == [flag.name for flag in result.flags]
+
+
+def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
+    result = only(said(genai_bench()))
+    assert (4, 40, 0, 100, 100, True) == (
+        result.concurrency, result.ok, result.failed, result.isl, result.osl, result.stated,
+    )  # fmt: skip
+    assert 0.12 == pytest.approx(result.figures["p99_ttft"])
+    assert 400 == result.figures["output_throughput"]
+    in_ms = genai_bench() | {"_time_unit": "ms"}
+    assert 0.00012 == pytest.approx(only(said(in_ms)).figures["p99_ttft"])
+    assert "_time_unit is 'h'" in refusal(json.dumps(genai_bench() | {"_time_unit": "h"}).encode())
+
+
+def test_genai_bench_metadata_is_no_result_and_no_mistake() -> None:
+    assert registry.read("experiment_metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}') is None
+
+
+# --- plain tables
+
+
+def test_a_table_needs_a_concurrency_and_a_metric() -> None:
+    text = (
+        "# by hand\nconcurrency,isl,osl,n,output_throughput,p99_ttft_ms,error_rate,remark\n"
+        "8,1024,256,2000,900,120,0.5%,x\n"
+    )
+    with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0.5%', not a number"):
+        registry.read("t.csv", text.encode())
+    read = registry.read("t.csv", text.replace("0.5%", "0.005").encode())
+    assert read is not None
+    (point,) = assemble([read]).points
+    assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
+    got = {name: e.value for name, e in point.metrics.items()}
+    assert {"output_throughput": 900.0, "p99_ttft": 0.12, "error_rate": 0.005} == pytest.approx(got)
+
+
+def test_intervals_of_a_table_are_not_believed() -> None:
+    text = "concurrency,shape,n,p99_ttft,p99_ttft_low,p99_ttft_high\n8,1024/256,2000,0.12,0.11,0.13\n"
+    read = registry.read("t.csv", text.encode())
+    assert read is not None
+    assert any("cannot prove" in note for note in read.notes)
+    (point,) = assemble([read]).points
+    assert Estimate.unknown_doubt(0.12, 2000) == point.metrics["p99_ttft"]
+
+
+def test_a_row_that_calls_itself_invalid_stays_so() -> None:
+    read = registry.read("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
+    assert read is not None
+    (point,) = assemble([read]).points
+    assert not point.valid
+    assert "lockstep" == point.flags[0].measured
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "the file is empty"),
+        (b"  \n ", "the file is empty"),
+        (b"hello", "neither JSON nor a CSV"),
+        (b"{", "not JSON"),
+        (b"[1, 2", "not JSON"),
+        (b"\x28\xb5\x2f\xfd1234", "compressed"),
+        (b"\x1f\x8b1234", "compressed"),
+        (b"PK\x03\x04", "binary"),
+        (b"a,b\xff\n", "not UTF-8"),
+        (b'{"a": 1}', "no result of a tool we know (a JSON object with a)"),
+        (b"[]", "no result of a tool we know"),
+        (b"a,b\n1,2\n", "no result of a tool we know (a table with a, b)"),
+        (b"a,a\n1,2\n", "two columns are called 'a'"),
+        (b"concurrency,p99_ttft\n1,2,3\n", "3 cells under 2 heads"),
+        (b"concurrency,p99_ttft,isl,osl\n0,2,1,1\n", "concurrency is '0'"),
+        (b"concurrency,p99_ttft,isl,osl\n1.5,2,1,1\n", "is 1.5, not a whole number"),
+        (b'{"max_concurrency": 1}\n{"max_conc', "line 2 is not JSON"),
+        (b"version: '0.2'\na: &x [1]\nb: *x\n", "aliases are not read"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[Infinity," + b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_way_out(data: bytes, says: str) -> None:
+    text = refusal(data)
+    assert says in text
+    assert "\n  " in text
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"p99_ttft_ms": -3.0}, "p99_ttft_ms is -3"),
+        ({"p99_ttft_ms": 1e13}, "whether the unit is right"),
+        ({"completed": 3.5}, "not a whole number"),
+        ({"completed": None}, "completed is missing"),
+        ({"max_concurrency": 10**14}, "cannot be"),
+    ],
+)
+def test_impossible_figures_are_refused(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ForeignFileError, match=r"see whether|anew") as raised:
+        assemble([said(vllm(**more))])
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("tokens", [4_194_305, 1e11])
+def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
+    table = registry.read("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
+    assert table is not None
+    with pytest.raises(ForeignFileError, match="tokens cannot be"):
+        assemble([table])
+
+
+def test_a_named_format_overrides_the_detection() -> None:
+    tree = vllm() | {"hw": "h", "framework": "f", "tput_per_gpu": 1.0, "conc": 8}
+    assert "InferenceX" == said(tree).format
+    read = registry.read("f.json", json.dumps(tree).encode(), "vllm")
+    assert read is not None
+    assert "vLLM bench serve" == read.format
+    assert "no aggregate of InferenceX" in refusal(json.dumps(vllm()).encode(), "inferencex")
+
+
+# --- put together
+
+
+def test_lengths_that_no_file_says_must_be_said() -> None:
+    table = registry.read("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
+    assert table is not None
+    with pytest.raises(ForeignFileError, match="--shape 1024/256"):
+        assemble([table])
+    (point,) = assemble([table], shape=Shape.of(10, 20)).points
+    assert "10/20" == point.shape.label
+
+
+def test_several_deployments_are_named_by_what_tells_them_apart() -> None:
+    a, b = said(vllm(model_id="org/llama", label="x")), said(vllm(model_id="org/llama", label="y z/../w"))
+    both = assemble([a, b])
+    assert ["x", "w"] == [d.name for d in both.deployments]
+    with pytest.raises(UsageError, match="2 deployments: x, w"):
+        assemble([a, b], deployment="mine")
+    assert "mine" == assemble([a], deployment="mine").points[0].deployment
+
+
+def test_bare_numbers_in_a_name_say_what_they_are_of() -> None:
+    rows = [("0.16.0", "8"), ("0.18.0", "8"), ("0.18.0", "4")]
+    head = "isl,osl,silicon_ttft_ms,silicon_tpot_ms,silicon_data_source,backend_version,tp_size"
+    text = "\n".join([head, *(f"64,8,10,1,silicon_concurrency=4,{version},{tp}" for version, tp in rows)])
+    found = registry.read("silicon.csv", text.encode())
+    assert found is not None
+    assert ["v0.16.0-tp8", "v0.18.0-tp8", "v0.18.0-tp4"] == [d.name for d in assemble([found]).deployments]
+
+
+def test_names_that_come_to_the_same_are_kept_apart() -> None:
+    both = assemble([said(vllm(label="a b")), said(vllm(label="a-b"))])
+    assert ["a-b", "a-b-2"] == [d.name for d in both.deployments]
+
+
+@pytest.mark.parametrize("name", ["default", "Default"])
+def test_a_deployment_nothing_is_said_of_gets_a_name_of_its_own(name: str) -> None:
+    rows = ["concurrency,isl,osl,p99_ttft,deployment,model", f"8,9,9,0.1,{name},m", "8,9,9,0.1,b,m", "4,9,9,0.1,,"]
+    table = registry.read("t.csv", "\n".join(rows).encode())
+    assert table is not None
+    made = assemble([table])
+    assert [name, "b", "default-2"] == [d.name for d in made.deployments]
+    assert [name, "b", "default-2"] == [d.name for d in load_config(config_text(made), "config.yaml").deployments]
+
+
+def test_a_files_words_for_its_model_are_kept() -> None:
+    made = assemble([said(vllm(model_id="org/llama \U0001f999 é"))])
+    assert "org/llama \U0001f999 é" == load_config(config_text(made), "config.yaml").deployments[0].model
+
+
+def test_repeats_give_the_middle_and_of_two_the_worse() -> None:
+    def of(*p99: float) -> dict[str, float]:
+        (point,) = assemble([said(vllm(p99_ttft_ms=p, output_throughput=1000 - p), f"{p}.json") for p in p99]).points
+        return {name: e.value for name, e in point.metrics.items()}
+
+    assert 0.080 == pytest.approx(of(90, 80, 70)["p99_ttft"])
+    two = of(90, 80)
+    assert 0.090 == pytest.approx(two["p99_ttft"])
+    assert 910 == two["output_throughput"]

@@ -1,0 +1,109 @@
+"""Files that five tools wrote of the same simulated engine: what each says, and what its requests show."""
+
+import json
+from typing import Any
+
+import pytest
+
+from frontier.formats.assemble import assemble
+from frontier.formats.traces import summed
+from frontier.model import Point
+from frontier.stats import estimate as summarize
+from frontier.stats import window
+from tests.formats.peer_files import DATA, found
+
+
+def tree(name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DATA / "tools" / name).read_bytes())
+    return read
+
+
+def point(name: str) -> Point:
+    (only,) = assemble(found(f"tools/{name}")).points
+    return only
+
+
+def values(name: str) -> dict[str, float]:
+    return {metric: estimate.value for metric, estimate in point(name).metrics.items()}
+
+
+def test_vllm() -> None:
+    told, got = tree("vllm.json"), values("vllm.json")
+    for ours, theirs in (("p99_ttft", "p99_ttft_ms"), ("mean_tpot", "mean_tpot_ms"), ("p90_e2e", "p90_e2el_ms")):
+        assert told[theirs] / 1e3 == pytest.approx(got[ours])
+    assert told["output_throughput"] == got["output_throughput"]
+    assert (4, 120, "33/8") == (point("vllm.json").concurrency, point("vllm.json").n, point("vllm.json").shape.label)
+
+
+def test_aiperf_counted_other_tokens_than_the_server_and_is_flagged() -> None:
+    told, got = tree("aiperf.json"), values("aiperf.json")
+    assert told["time_to_first_token"]["p99"] / 1e3 == pytest.approx(got["p99_ttft"])
+    assert told["request_latency"]["avg"] / 1e3 == pytest.approx(got["mean_e2e"])
+    flag = next(f for f in point("aiperf.json").flags if f.name == "token_mismatch")
+    assert "17 tokens per answer by AIPerf's tokenizer, 8 by the server" == flag.measured
+    assert not point("aiperf.json").valid
+    assert "32/17" == point("aiperf.json").shape.label
+    assert any("32/8 tokens were asked for, 32/17 came" in note for note in point("aiperf.json").notes)
+
+
+def test_guidellm_and_genai_bench() -> None:
+    told = tree("genai-bench.json")["aggregated_metrics"]
+    got = values("genai-bench.json")
+    assert told["stats"]["ttft"]["p99"] == got["p99_ttft"]
+    assert told["mean_output_throughput_tokens_per_s"] == got["output_throughput"]
+    assert ["littles_law"] == [f.name for f in point("genai-bench.json").flags]
+    (trace,) = found("tools/guidellm.json")[0].traces
+    assert (4, len(trace.records)) == (trace.concurrency, 80)
+
+
+def test_inference_perf_contradicts_itself_and_asked_for_no_rate() -> None:
+    got = values("inference-perf.json")
+    assert tree("inference-perf.json")["successes"]["latency"]["time_to_first_token"]["p99"] == got["p99_ttft"]
+    assert {"identity"} == {f.name for f in point("inference-perf.json").flags if f.fatal}
+    assert 4 == point("inference-perf.json").concurrency
+
+
+def test_metadata_beside_results_is_left_out() -> None:
+    assert [] == [f for f in [*(DATA / "tools").glob("genai-bench-metadata.json")] if _read(f.read_bytes()) is not None]
+
+
+def _read(data: bytes) -> object:
+    from frontier.formats import registry
+
+    return registry.read("experiment_metadata.json", data)
+
+
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [
+        ("vllm-detailed.json", {"ttft": "mean_ttft_ms", "tpot": "mean_tpot_ms", "e2e": "mean_e2el_ms"}),
+        ("guidellm.json", {"ttft": "time_to_first_token_ms", "tpot": "inter_token_latency_ms"}),
+        ("aiperf.jsonl", {"ttft": "time_to_first_token", "e2e": "request_latency"}),
+    ],
+)
+def test_requests_sum_up_to_what_the_tool_says(name: str, means: dict[str, str]) -> None:
+    (trace,) = found(f"tools/{name}")[0].traces
+    figures = summed(trace, "").figures
+    if name == "guidellm.json":
+        metrics = tree(name)["benchmarks"][0]["metrics"]
+        told = {ours: metrics[theirs]["successful"]["mean"] for ours, theirs in means.items()}
+    else:
+        summary = tree("vllm.json" if name.startswith("vllm") else "aiperf.json")
+        told = {
+            ours: summary[theirs] if name.startswith("vllm") else summary[theirs]["avg"]
+            for ours, theirs in means.items()
+        }
+    for ours, milliseconds in told.items():
+        assert milliseconds / 1e3 == pytest.approx(figures[f"mean_{ours}"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["vllm-detailed.json", "guidellm.json", "aiperf.jsonl"])
+def test_requests_become_a_trial_in_which_the_engines_step_shows(name: str) -> None:
+    ((measurement, records),) = assemble(found(f"tools/{name}")).trials
+    sample = window.sample(measurement, records)
+    step = summarize.estimate(sample, "p50_tpot")
+    assert step is not None
+    assert 0.006 == pytest.approx(step.value, rel=0.05)
+    assert step.n > 60
+    flags = {flag.name for flag in summarize.point(sample).flags}
+    assert not flags & {"buffered_stream", "token_mismatch", "wrong_input_length", "short_output"}

@@ -1,0 +1,154 @@
+"""Files with every request: what becomes of them is what our own records would have become."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from frontier.formats import registry
+from frontier.formats.assemble import assemble
+from frontier.formats.documents import ForeignFileError
+from frontier.formats.found import Found
+from frontier.formats.traces import concurrency_of, window_of
+from frontier.model import Outcome, Phase, Record, Shape, Trial
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.virtual import virtual_trial
+from frontier.stats import estimate, window
+from tests.formats.peer_files import aiperf_lines, said, vllm_detailed
+
+N = 8
+
+
+@cache
+def requests(count: int = 1500) -> tuple[Record, ...]:
+    """A closed loop on the simulated engine, ramp and drain included."""
+    spec = EngineSpec.from_mapping({"step_base": "5ms", "per_decode": "60us", "noise": "0.1"})
+    trial = Trial("d", Shape.of(128, 32), N, 1, Phase.GRID, count, 7, 2.0, 0.0, 600.0, "f")
+    records, _ = virtual_trial(trial, spec)
+    return tuple(sorted((r for r in records if r.outcome is Outcome.OK), key=lambda r: r.sent))
+
+
+def trace_of(found: Found) -> tuple[object, ...]:
+    (trace,) = found.traces
+    return (trace.concurrency, len(trace.records))
+
+
+def test_the_window_has_the_load_held_from_its_first_send_to_the_end_of_its_last() -> None:
+    records = requests()
+    span = window_of(records, N)
+    assert span is not None
+    sent = [r for r in records if span.start <= r.sent <= span.end]
+    assert len(sent) > 0.9 * len(records) - 5 * N
+    first_wave = sorted(records, key=lambda r: r.sent)[:N]
+    assert max(r.end for r in first_wave) == span.start
+    last_end = max(r.end for r in sent)
+    busy = sum(r.sent <= last_end - 1e-9 < r.end for r in records)
+    assert busy >= 0.95 * N - 1
+
+
+def test_a_run_of_few_waves_has_no_window() -> None:
+    assert window_of(requests()[: N + 1], N) is None
+    assert window_of(requests()[:N], N) is None
+    assert window_of((), N) is None
+
+
+def test_the_concurrency_of_a_closed_loop_is_the_level_it_held() -> None:
+    assert (N, True) == concurrency_of(requests())
+    assert (1, False) == concurrency_of(())
+    apart = [Record(i, 0, 10.0 * i, Outcome.OK, 10.0 * i + 1, 1, 1) for i in range(9)]
+    assert (1, False) == concurrency_of(apart)
+
+
+@pytest.mark.parametrize("tool", ["vllm", "aiperf"])
+def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
+    records = requests()
+    found = (
+        said(vllm_detailed(records, N))
+        if tool == "vllm"
+        else registry.read("profile_export.jsonl", aiperf_lines(records))
+    )
+    assert found is not None
+    (trial,) = assemble([found], shape=Shape.of(128, 32)).trials
+    measurement, theirs = trial
+    assert N == measurement.trial.concurrency
+    assert len(records) == len(theirs)
+    sample = window.sample(measurement, theirs)
+    zero = min(r.sent for r in records)
+    ours = window.sample(measurement, [replace(r, sent=r.sent - zero, end=r.end - zero, first=(r.first or 0) - zero,
+                                               last=(r.last or 0) - zero) for r in records])  # fmt: skip
+    for name in ("p50_ttft", "p99_ttft", "p99_tpot", "p99_e2e", "p95_itl", "output_throughput", "input_throughput"):
+        a, b = estimate.estimate(sample, name), estimate.estimate(ours, name)
+        assert a is not None
+        assert b is not None
+        assert (a.value, a.low, a.upper) == pytest.approx((b.value, b.low, b.upper), rel=2e-3, abs=2e-6)
+        assert a.n == b.n
+
+
+def test_failed_requests_of_a_trace_are_infinite() -> None:
+    records = [replace(r, outcome=Outcome.HTTP_ERROR) if i % 20 == 0 else r for i, r in enumerate(requests())]
+    for found in (said(vllm_detailed(records, N)), registry.read("p.jsonl", aiperf_lines(records))):
+        assert found is not None
+        (trace,) = found.traces
+        failed = [r for r in trace.records if r.outcome is not Outcome.OK]
+        assert math.ceil(len(records) / 20) == len(failed)
+        assert all(r.first is None and r.error for r in failed)
+
+
+def test_a_trace_too_short_for_a_window_becomes_an_aggregate() -> None:
+    found = said(vllm_detailed(requests()[: 2 * N], N))
+    together = assemble([found])
+    assert not together.trials
+    (point,) = together.points
+    assert any("too short to have a steady part" in note for note in point.notes)
+    assert -math.inf == point.metrics["p99_ttft"].low
+
+
+def test_requests_of_a_setting_count_before_its_aggregate() -> None:
+    records = requests()
+    summary = vllm_detailed(records, N)
+    for key in ("start_times", "ttfts", "itls"):
+        del summary[key]
+    together = assemble([said(summary, "a.json"), said(vllm_detailed(records, N), "b.json")])
+    assert not together.points
+    assert 1 == len(together.trials)
+    assert any("aggregates are left out" in note for note in together.notes)
+
+
+def test_a_gap_that_is_no_time_is_refused() -> None:
+    tree = vllm_detailed(requests()[:20], 2)
+    tree["itls"][3] = [0.1, "x"]
+    with pytest.raises(Exception, match=r"itls\[3\] holds something that is no time"):
+        said(tree)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [("ttfts", -1.0, "times"), ("start_times", -1e9, "times"), ("ttfts", 1e14, "times"), ("input_lens", -5, "tokens"),
+     ("output_lens", -5, "tokens"), ("output_lens", 1e14, "tokens")],
+)  # fmt: skip
+def test_a_request_that_cannot_have_been_is_refused(key: str, value: float, what: str) -> None:
+    tree = vllm_detailed(requests()[:40], 2)
+    tree[key][3] = value
+    with pytest.raises(ForeignFileError, match=f"has {what} that cannot be"):
+        assemble([said(tree)])
+
+
+@pytest.mark.parametrize("gaps", [[1e15, 1.0], [-1.0, 2.0]])
+def test_gaps_that_cannot_have_been_are_refused(gaps: list[float]) -> None:
+    lines = aiperf_lines(requests()[:40]).splitlines()
+    row = json.loads(lines[3])
+    row["metrics"]["inter_chunk_latency"] = {"value": gaps, "unit": "s"}
+    found = registry.read("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    assert found is not None
+    with pytest.raises(ForeignFileError, match="has times that cannot be"):
+        assemble([found])
+
+
+def test_details_without_start_times_are_aggregates() -> None:
+    tree = vllm_detailed(requests(), N)
+    del tree["start_times"]
+    found = said(json.loads(json.dumps(tree)))
+    assert not found.traces
+    assert 1 == len(found.results)

@@ -1,0 +1,387 @@
+"""Several frontiers in one panel: told apart, named, and no winner without intervals that say so."""
+
+import dataclasses
+from collections.abc import Iterable
+
+import pytest
+
+from frontier.decide.wording import apart
+from frontier.model import Estimate, Flag, Limit, Shape, Verdict
+from frontier.plot.data import View
+from frontier.plot.draw import render
+from frontier.plot.layout import Rect
+from frontier.plot.multi_run import together
+from frontier.plot.picture_model import Picture, Role
+from frontier.plot.selection import grouped
+from frontier.plot.winner import Group
+from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
+
+
+def view(
+    peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None, ladder: Iterable[int] = LADDER
+) -> View:
+    how = {} if shape is None else {"shape": shape}
+    points = toy_points(ladder, peak=peak, deployment=deployment, **how)
+    return View(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
+
+
+def group(*peaks: float, shape: Shape | None = None) -> Group:
+    names = tuple(f"variant {i}" for i in range(len(peaks)))
+    return Group(names, tuple(view(p, n, shape) for n, p in zip(names, peaks, strict=True)))
+
+
+def said(found: Picture) -> str:
+    labels = [*found.labels, *(label for panel in found.panels for label in panel.labels)]
+    return "\n".join(line for label in labels for line in label.lines).replace("\u00a0", " ")
+
+
+def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
+    found = together([group(3300, 2500, 1800, 900)])
+    (panel,) = found.panels
+
+    assert [Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH] == [stair.role for stair in panel.stairs]
+    assert {stair.role for stair in panel.stairs} == {mark.role for mark in panel.marks}
+    assert {f"variant {i}" for i in range(4)} <= set(said(found).splitlines())
+    assert render(found, "svg") == render(found, "svg")
+
+
+def test_the_most_is_only_said_where_intervals_separate() -> None:
+    clear, close = together([group(2000, 3300)]), together([group(3290, 3300)])
+
+    assert clear.title.startswith("variant 1 carries the most inside p99 TTFT ≤ 500 ms: 2,825 tok/s at concurrency 64")
+    assert close.title.startswith("No clear winner inside p99 TTFT ≤ 500 ms")
+
+
+def test_rates_are_compared_per_gpu_where_gpus_are_given() -> None:
+    two = Group(("eight", "one"), (view(3300, "eight", gpus=8), view(2000, "one", gpus=1)))
+
+    assert together([two]).title.startswith("one carries the most")
+
+
+def test_each_operating_point_is_written_below() -> None:
+    text = said(together([group(2000, 3300)]))
+
+    assert "variant 0: Run at concurrency 64: 1,712 tok/s with p99 TTFT 418 ms (limit 500 ms)" in text
+    assert "variant 1: Run at concurrency 64: 2,825 tok/s" in text
+
+
+def test_several_shapes_have_a_panel_each() -> None:
+    found = together([group(3300, 2000), group(1500, 900, shape=Shape.of(8192, 512))])
+
+    assert 2 == len(found.panels)
+    assert "variant 0 carries the most inside p99 TTFT ≤ 500 ms in both workloads" == found.title
+    assert not found.panels[0].box.overlaps(found.panels[1].box)
+    assert "8192/512" in said(found)
+
+
+def test_no_text_covers_another() -> None:
+    found = together([group(3300, 3000, 2700, 900)])
+    labels = [*found.labels, *found.panels[0].labels]
+
+    for i, label in enumerate(labels):
+        assert label.box.inside(Rect(0, 0, found.width, found.height)), label.lines
+        assert not any(label.box.overlaps(other.box) for other in labels[i + 1 :]), label.lines
+
+
+def test_over_several_workloads_who_carries_most_may_depend_on_them() -> None:
+    long = Shape.of(8192, 512)
+    turned, close = group(900, 3300, shape=long), group(3300, 3290, shape=long)
+
+    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads the most is carried by variant 0 in 1, "
+    assert f"{head}variant 1 in 1" == together([group(3300, 900), turned]).title
+    assert f"{head}no clear winner in 1" == together([group(3300, 900), close]).title
+
+
+def test_of_few_settings_every_one_is_numbered_or_named_below() -> None:
+    views = tuple(view(peak, name, ladder=(1, 8, 32, 48, 64, 80)) for peak, name in ((3300, "a"), (3290, "b")))
+    found = together([Group(("a", "b"), views)])
+    (panel,) = found.panels
+    numbers = [line for label in panel.labels for line in label.lines if line.isdigit()]
+
+    assert len(numbers) + len(panel.unlabelled) == len(panel.marks) == 12
+    assert all(f"c={c}" in said(found) for c in panel.unlabelled)
+
+
+def test_of_many_settings_the_telling_ones_are_numbered() -> None:
+    (panel,) = together([group(3300, 1500)]).panels
+    numbers = {int(line) for label in panel.labels for line in label.lines if line.isdigit()}
+
+    assert {1, 2, 4, 8, 16, 32, 64, 112} == numbers | set(panel.unlabelled)
+    assert not {12, 24, 40, 48, 56, 80, 96} & numbers
+
+
+def test_each_operating_point_is_a_star() -> None:
+    (panel,) = together([group(3300, 1500)]).panels
+
+    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.chosen]
+    assert "★ = operating point" in said(together([group(3300, 1500)]))
+
+
+def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:
+    long = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-"
+    names = (long + "bf16", long + "fp08")
+    views = tuple(view(peak, name) for peak, name in zip((3300, 1500), names, strict=True))
+    found = together(grouped([("run", views)]))
+    notes = {label.role: label.lines[0].replace("\u00a0", " ") for label in found.labels if "Run at" in label.lines[0]}
+
+    assert notes[Role.FRONTIER].startswith("● meta-llama/Llama-3.1-405B")
+    assert "bf16: Run at concurrency 64" in notes[Role.FRONTIER]
+    assert notes[Role.OTHER].startswith("■ meta-llama/Llama-3.1-405B")
+    assert "fp08: Run at concurrency 64" in notes[Role.OTHER]
+
+
+def test_what_cannot_be_told_apart_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most 4"):
+        together([group(*range(1000, 1005))])
+    with pytest.raises(ValueError, match="at least one"):
+        together([])
+
+
+def test_on_their_staircases_names_are_what_tells_them_apart() -> None:
+    alike = ["MiniMax-b200-vllm-v0.19.0-tp2-attention_dp1-moe", "MiniMax-b200-vllm-v0.17.0-tp4-attention_dp1-moe"]
+
+    assert ["…v0.19.0-tp2…", "…v0.17.0-tp4…"] == apart(alike)
+    assert ["bf16", "fp8"] == apart(["bf16", "fp8"])
+    assert ["a" * 30, "b" * 30] == apart(["a" * 30, "b" * 30])
+    assert ["same" * 9] * 2 == apart(["same" * 9] * 2)
+
+
+def test_many_long_names_are_counted_in_the_title_and_named_below() -> None:
+    names = tuple(f"meta-llama/Llama-3.1-405B-Instruct-variant-{i}" for i in range(4))
+    views = tuple(dataclasses.replace(view(3300, name), decision=None) for name in names)
+    found = together([Group(names, views)])
+
+    assert "The frontiers of 4 deployments" == found.title
+    assert all(f"{name}: Up to" in said(found) for name in names)
+
+
+def test_without_intervals_no_bars_are_promised() -> None:
+    points = [
+        dataclasses.replace(p, metrics={n: Estimate.unknown_doubt(e.value, 0) for n, e in p.metrics.items()})
+        for p in toy_points()
+    ]
+    one = View(points, toy_frontier(points))
+
+    assert "intervals not known" in said(together([Group(("a", "b"), (one, one))]))
+    assert "bars = 95% CI" in said(together([group(3300, 2000)]))
+
+
+def heights(found: Picture) -> dict[Role, float]:
+    """How high each operating point is drawn."""
+    (panel,) = found.panels
+    return {mark.role: mark.y for mark in panel.marks if mark.chosen}
+
+
+def test_each_is_drawn_per_gpu_of_its_own() -> None:
+    two = Group(("eight", "one"), (view(3300, "eight", gpus=8), view(2000, "one", gpus=1)))
+    found = together([two])
+    at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
+
+    assert {Role.FRONTIER: at["eight"] / 8, Role.OTHER: at["one"]} == pytest.approx(heights(found))
+    assert found.panels[0].y.label == "output throughput per GPU (tok/s)"
+
+
+def test_where_one_does_not_say_its_gpus_none_is_divided() -> None:
+    two = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
+    found = together([two])
+    at = {v.frontier.deployment: v.decision.metrics["output_throughput"].value for v in two.views if v.decision}
+
+    assert {Role.FRONTIER: at["eight"], Role.OTHER: at["unknown"]} == pytest.approx(heights(found))
+    assert found.panels[0].y.label == "output throughput (tok/s)"
+    assert "tok/s/GPU" not in said(found)
+
+
+def test_how_many_gpus_each_has_is_said_where_they_differ() -> None:
+    two = (view(3300, "eight", gpus=8), view(2000, "one", gpus=1))
+    same = (view(3300, "eight", gpus=8), view(2000, "one", gpus=8))
+
+    assert "● eight (8 GPUs): Run at" in said(together([Group(("eight", "one"), two)]))
+    assert "■ one (1 GPU): Run at" in said(together([Group(("eight", "one"), two)]))
+    assert "● eight: Run at" in said(together([Group(("eight", "one"), same)]))
+
+
+def test_why_nothing_is_divided_is_said_where_only_some_say_their_gpus() -> None:
+    some = Group(("eight", "unknown"), (view(3300, "eight", gpus=8), view(2000, "unknown")))
+    none = Group(("a", "b"), (view(3300, "a"), view(2000, "b")))
+    note = "whole deployments, not per GPU: the number of GPUs is not known of unknown"
+
+    assert note in said(together([some]))
+    assert "not per GPU" not in said(together([none]))
+
+
+def test_the_key_stays_inside_the_picture() -> None:
+    banded = [
+        dataclasses.replace(view(peak, str(peak), gpus=8), band=((0.05, 50.0, 90.0), (0.5, 300.0, 350.0)))
+        for peak in (3300, 2000)
+    ]
+    found = together([Group(("a", "b"), tuple(banded))])
+
+    assert "shade = 90% of resamples" in said(found)
+    assert all(label.box.inside(Rect(0, 0, found.width, found.height)) for label in found.labels)
+
+
+def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> None:
+    speed = Limit("output_throughput", 1600.0)
+    views = [dataclasses.replace(view(3300, "a", gpus=gpus), limits=(LIMIT, speed)) for gpus in (8, 1)]
+    found = together([Group(("eight", "one"), tuple(views))])
+    whole = together([Group(("a", "b"), tuple(dataclasses.replace(v, gpus=None) for v in views))])
+
+    assert {"x"} == {rule.axis for rule in found.panels[0].rules}
+    assert "not drawn, being of a whole deployment: output throughput ≥ 1,600 tok/s" in said(found)
+    assert [1600.0] == [rule.at for rule in whole.panels[0].rules if rule.axis == "y"]
+    assert "SLA  output throughput ≥ 1,600 tok/s" in said(whole)
+
+
+# --- who takes part
+
+
+def unproven(of: View, verdict: Verdict = Verdict.UNPROVEN) -> View:
+    """The same measurements, of which nothing is proven."""
+    assert of.decision is not None
+    open_ = dataclasses.replace(of.decision, verdict=verdict, concurrency=None, candidate=of.decision.concurrency)
+    return dataclasses.replace(of, decision=open_)
+
+
+def titled(*views: View) -> str:
+    names = tuple("ABCD"[: len(views)])
+    return together([Group(names, views)]).title
+
+
+INSIDE = "inside p99 TTFT ≤ 500 ms"
+
+
+def test_who_is_not_proven_is_said_and_whether_its_frontier_is_higher() -> None:
+    low, high = view(2000, "a"), view(3300, "b")
+    only = f"Only A is proven {INSIDE} (1,712 tok/s)"
+    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(low, unproven(high))
+    assert f"{only}; B's frontier is higher, but none of its settings is proven" == titled(
+        low, unproven(high, Verdict.MARGINAL)
+    )
+    assert f"{only}; none of B's settings is proven" == titled(low, unproven(view(1500, "b")))
+    assert f"{only}; nothing measured of B keeps it" == titled(low, unproven(high, Verdict.VIOLATES))
+    assert f"{only}; B has no valid measurement" == titled(low, unproven(high, Verdict.INVALID))
+    assert f"{only}; B was not judged" == titled(low, dataclasses.replace(high, decision=None))
+    assert f"{only}; B's and C's frontiers are higher, but none of their settings is proven" == titled(
+        low, unproven(high), unproven(high)
+    )
+
+
+def test_a_frontier_that_is_higher_only_beyond_a_limit_is_not_called_higher() -> None:
+    """B has more throughput, all of it at a tail that the SLA forbids."""
+    points = toy_points((80, 96, 112), peak=3300, deployment="b")
+    beyond = unproven(View(points, toy_frontier(points), toy_decision(points, verdict=Verdict.UNPROVEN), (LIMIT,)))
+    assert f"Only A is proven {INSIDE} (1,712 tok/s); none of B's settings is proven" == titled(view(2000, "a"), beyond)
+
+
+def test_among_several_proven_the_others_are_still_said() -> None:
+    first = f"A carries the most of those proven {INSIDE}: 2,825 tok/s at concurrency 64"
+    assert f"{first}; none of C's settings is proven" == titled(
+        view(3300, "a"), view(2000, "b"), unproven(view(1800, "c"))
+    )
+
+
+def test_with_nothing_proven_nobody_wins() -> None:
+    some = unproven(view(2000, "a"))
+    assert f"Neither A nor B is proven {INSIDE}" == titled(some, some)
+    assert f"None of A, B and C is proven {INSIDE}; nothing measured of C keeps it" == titled(
+        some, some, unproven(view(900, "c"), Verdict.VIOLATES)
+    )
+
+
+def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_invented() -> None:
+    def bare(peak: float) -> View:
+        of = view(peak, "x")
+        assert of.decision is not None
+        known = {name: Estimate.unknown_doubt(e.value, e.n) for name, e in of.decision.metrics.items()}
+        return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
+
+    assert titled(bare(3300), bare(900)).endswith("at concurrency 64, but intervals are not known")
+
+
+def test_over_workloads_only_those_that_all_were_measured_and_proven_in_have_a_winner() -> None:
+    long = Shape.of(8192, 512)
+    whole, alone = group(3300, 900), Group(("variant 0",), (view(3300, "variant 0", long),))
+    open_ = Group(whole.names, (view(3300, "variant 0", long), unproven(view(900, "variant 1", long))))
+    head = "Inside p99 TTFT ≤ 500 ms, of 2 workloads"
+    assert f"{head} the most is carried by variant 0 in 1, variant 1 was not measured in 1" == (
+        together([whole, alone]).title
+    )
+    assert f"{head} the most is carried by variant 0 in 1, only variant 0 is proven in 1" == (
+        together([whole, open_]).title
+    )
+    only_other = Group(("variant 1",), (view(900, "variant 1"),))
+    assert "The frontiers of variant 1 and variant 0 share no workload" == together([only_other, alone]).title
+
+
+def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> View:
+    points = toy_points(peak=peak)
+    found = toy_decision(points, limits, concurrency=concurrency, verdict=Verdict.MEETS, candidate=None)
+    return View(points, toy_frontier(points), found, limits)
+
+
+def test_an_operating_point_that_is_dominated_keeps_its_star() -> None:
+    of = chosen(128)
+    assert 128 in of.frontier.dominated
+    (panel,) = together([Group(("a", "b"), (of, view(1500, "b")))]).panels
+    (star,) = [m for m in panel.marks if m.chosen and m.role is Role.FRONTIER]
+    assert 128 == star.concurrency
+    assert (star.x, star.y) not in panel.stairs[0].corners, "the staircase has only what is on the frontier"
+
+
+def test_what_breaks_a_limit_off_the_axes_is_struck_and_the_key_says_so() -> None:
+    limits = (LIMIT, Limit("p99_tpot", 0.02))
+    of = chosen(32, limits)
+    found = together([Group(("a", "b"), (of, of))])
+    over = {p.concurrency for p in of.points if p.metrics["p99_tpot"].value > 0.02}
+    struck = {m.concurrency for m in found.panels[0].marks if m.struck}
+    assert struck == over & set(of.frontier.members)
+    assert struck
+    assert "struck = breaks a limit not on these axes" in said(found)
+    assert "struck" not in said(together([group(3300, 2000)]))
+
+
+def test_a_whole_deployments_rate_off_the_axes_strikes_too() -> None:
+    """The limit is of the deployment; the axes are per GPU."""
+    limits = (LIMIT, Limit("request_throughput", 5.0))
+    of = dataclasses.replace(chosen(64, limits), gpus=4)
+    (panel,) = together([Group(("a", "b"), (of, of))]).panels
+    under = {p.concurrency for p in of.points if p.metrics["request_throughput"].value < 5.0}
+    assert under & set(of.frontier.members) == {m.concurrency for m in panel.marks if m.struck}
+
+
+def test_what_is_not_drawn_is_said() -> None:
+    lost = Flag("lockstep", "12 waves", "3", "vary the lengths")
+    points = [*toy_points((1, 8)), *toy_points((64,), flags=(lost,))]
+    bare = dataclasses.replace(
+        toy_points((32,))[0], metrics={k: v for k, v in toy_points((32,))[0].metrics.items() if k != "p99_ttft"}
+    )
+    of = toy_frontier(points)
+    excluded = of.excluded | {32: "p99_ttft was not measured"}
+    one = View([*points, bare], dataclasses.replace(of, excluded=excluded), None)
+    text = said(together([Group(("a", "b"), (one, view(2000, "b")))]))
+    assert "● a, excluded and not drawn: lockstep (limit 3): c=64 12 waves" in text
+    assert "● a, not drawn, no p99 TTFT: c=32" in text
+
+
+def test_an_operating_point_off_the_axes_is_said() -> None:
+    of = chosen(64)
+    points = [
+        p if p.concurrency != 64 else
+        dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
+        for p in of.points
+    ]  # fmt: skip
+    gone = dataclasses.replace(of, points=points)
+    text = said(together([Group(("a", "b"), (gone, view(2000, "b")))]))
+    assert "the operating point c=64 is not on these axes: it has no p99 TTFT" in text
+
+
+def test_long_names_that_agree_where_they_are_cut_stay_apart() -> None:
+    names = ["n" * 100 + end + "n" * 100 for end in "xy"]
+    (both,) = grouped([("run", tuple(view(peak, name) for peak, name in zip((3300, 900), names, strict=True)))])
+    assert 2 == len(set(both.names))
+    assert together([both]).title.startswith(f"{both.names[0]} carries the most")
+
+
+def test_two_runs_of_one_name_are_numbered() -> None:
+    (both,) = grouped([("night", [view(3300, "d")]), ("night", [view(900, "d")])])
+    assert ("night", "night (2)") == both.names

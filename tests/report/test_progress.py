@@ -1,0 +1,334 @@
+"""What is said while a sweep runs: plain lines in a log, a redrawn line on a terminal."""
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from frontier.decide.wording import flag_words
+from frontier.model import Flag, Phase, Shape, Trial
+from frontier.report.progress import LiveProgress, PlainProgress, _whole_parts, make_progress
+from frontier.report.tables import Spot, best_so_far, text_plot
+from tests.plot.toy import SHAPE
+
+FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}
+
+
+@dataclass
+class Tick:
+    stage: str = "window"
+    elapsed: float = 41.0
+    in_flight: int = 128
+    window_sent: int = 213
+    finished: int = 400
+    failed: int = 0
+    rate: float | None = None
+    p50_ttft: float | None = None
+    p99_ttft: float | None = None
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(c: int = 128, repeat: int = 3, shape: Shape = SHAPE, deployment: str = "default") -> Trial:
+    return Trial(deployment, shape, c, repeat, Phase.GRID, 300, 1, 20.0, 0.0, 300.0, "f")
+
+
+def test_a_log_gets_one_stamped_line_per_trial() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "12:00:00")
+    progress.plan(3, 1)
+    for number in (2, 3):
+        progress.trial_started(trial(), number, 3)
+        progress.tick(Tick())
+        clock.now += 60
+        progress.trial_finished(trial(), FIGURES)
+    progress.note("a note")
+    progress.close()
+
+    assert [
+        "12:00:00  3 trials, 1 of them finished before",
+        "12:00:00  [2/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  [3/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  a note",
+        "12:00:00  2 trials run in 2 min 0 s",
+    ] == out.getvalue().splitlines()
+
+
+def test_a_pipe_gets_the_plain_view() -> None:
+    assert isinstance(make_progress(io.StringIO()), PlainProgress)
+
+
+def live(clock: Clock) -> tuple[LiveProgress, io.StringIO]:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None, _environ={}, markup=False)
+    return LiveProgress(console, clock), out
+
+
+def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.plan(30, 0)
+    progress.trial_started(trial(), 4, 30)
+    progress.tick(Tick(failed=2))
+    said = "\n".join(progress.lines())
+    progress.close()
+
+    assert "[ 4/30]  1024/256  c=128 r3   window   128 in flight   213/300 sent   2 failed   41 s" in said
+
+
+def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.plan(10, 0)
+    progress.trial_started(trial(), 1, 10)
+    assert "left" not in "\n".join(progress.lines()), "nobody knows yet"
+    progress.expect(480.0)
+    assert "0 s so far   about 8 min 0 s left" in "\n".join(progress.lines())
+    clock.now += 60
+    assert "1 min 0 s so far   about 7 min 0 s left" in "\n".join(progress.lines())
+    clock.now += 600
+    assert "about 0 s left" in "\n".join(progress.lines())
+    progress.expect(None)
+    assert "left" not in "\n".join(progress.lines())
+    progress.close()
+
+
+def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "t")
+    progress.plan(2, 0)
+    progress.expect(120.0)
+    progress.trial_started(trial(), 1, 2)
+    clock.now += 60
+    progress.expect(70.0)
+    progress.trial_finished(trial(), FIGURES)
+    progress.close()
+    assert "t  about 2 min 0 s left" == out.getvalue().splitlines()[1]
+    assert out.getvalue().splitlines()[2].endswith("p99 TTFT 2.33 s   about 1 min 10 s left")
+
+
+def test_drawing_is_seldom_however_often_it_is_told() -> None:
+    clock = Clock()
+    progress, out = live(clock)
+    progress.trial_started(trial(), 1, 30)
+    before = len(out.getvalue())
+    for _ in range(100):
+        clock.now += 0.001
+        progress.tick(Tick())
+
+    assert before == len(out.getvalue())
+    clock.now += 1
+    progress.tick(Tick())
+    assert before < len(out.getvalue())
+    progress.close()
+
+
+def test_finished_trials_stay_on_the_screen() -> None:
+    progress, out = live(Clock())
+    progress.trial_started(trial(), 1, 30)
+    progress.trial_finished(trial(), FIGURES)
+    progress.close()
+
+    assert "1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s" in out.getvalue()
+
+
+def test_hostile_names_and_notes_are_cleaned() -> None:
+    out = io.StringIO()
+    progress = PlainProgress(out, Clock(), lambda: "t")
+    progress.trial_started(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), 1, 1)
+    progress.trial_finished(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), {})
+    progress.note("server says \x1b]0;owned\x07\r\n[red]x")
+
+    assert ["t  [1/1]  a[2Jb c  c=128 r3", "t  server says ]0;owned [red]x"] == out.getvalue().splitlines()
+
+
+def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
+    progress, _ = live(Clock())
+    progress.trial_started(trial(), 4, 30)
+    progress.tick(Tick())
+    assert "so far about" not in "\n".join(progress.lines())
+    progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
+    said = "\n".join(progress.lines())
+    progress.close()
+
+    assert "so far about  2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s" in said
+
+
+def test_the_frontier_so_far_is_drawn_where_the_terminal_has_room() -> None:
+    def said(height: int) -> str:
+        console = Console(
+            file=io.StringIO(), force_terminal=True, width=100, height=height, color_system=None, _environ={}
+        )
+        progress = LiveProgress(console, Clock())
+        for c, rate, latency in ((1, 100.0, 0.05), (8, 600.0, 0.08), (64, 2000.0, 0.4), (128, 1700.0, 0.9)):
+            progress.trial_started(trial(c), 1, 30)
+            progress.trial_finished(trial(c), {"output_throughput": rate, "p99_ttft": latency})
+        progress.trial_started(trial(256), 5, 30)
+        told = "\n".join(progress.lines())
+        progress.close()
+        return told
+
+    rows = [line.partition("│")[2].split() for line in said(30).splitlines() if "│" in line]
+    assert ["64", "tok/s"] == rows[0]
+    assert ["128"] == rows[1]
+    assert "1" == rows[-1][0]
+    assert "50.0 ms" in said(30)
+    assert "│" not in said(12)
+
+
+BUSY = Flag("client_bound", "event loop late (p99) 5.82 ms", "5.00 ms", "an idle machine")
+WAVES = Flag("lockstep", "variance over mean 3.1", "2.00", "vary the lengths")
+NOTED = Flag("resent", "4 requests", "0", "nothing", fatal=False)
+FEW = Flag("too_few_samples", "3 requests", "1000 for a p99", "more", fatal=False)
+
+
+def test_a_flag_is_said_in_words_where_it_arises() -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.trial_started(trial(32), 1, 2)
+    log.trial_finished(trial(32), FIGURES, (BUSY, WAVES, NOTED, FEW))
+    log.trial_finished(trial(32), FIGURES, (FEW,))
+    excluded = "1024/256  c=32 r3  excluded: this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms; "
+    noted = "1024/256  c=32 r3  noted: kept connections were closed: 4 requests, limit 0"
+    assert [f"t  {excluded}requests came in waves: variance over mean 3.1, limit 2.00", f"t  {noted}"] == [
+        line for line in out.getvalue().splitlines() if "p99 TTFT" not in line
+    ]
+    progress, out = live(Clock())
+    progress.trial_started(trial(32, deployment="fp8"), 1, 2)
+    progress.trial_finished(trial(32, deployment="fp8"), FIGURES, (BUSY, WAVES, NOTED))
+    lines = Screen(out.getvalue()).lines
+    said = " ".join(" ".join(lines).split())
+    assert f"fp8 {' '.join(excluded.split())}" in said
+    assert f"fp8 {' '.join(noted.split())}" in said
+    assert max(map(len, lines)) <= 100
+    progress.close()
+
+
+def test_every_flag_that_is_raised_has_words() -> None:
+    import frontier.stats.flags
+    import frontier.stats.load_flags
+    import frontier.stats.stationarity
+
+    source = "".join(
+        Path(module.__file__).read_text()
+        for module in (frontier.stats.load_flags, frontier.stats.stationarity, frontier.stats.flags)
+    )
+    raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
+    assert {"lockstep", "errors", "buffered_stream"} <= raised
+    for name in raised:
+        words = flag_words(Flag(name, "1", "", ""))
+        assert not words.startswith(name.replace("_", " ") + ":") or name in ("errors",), f"{name} has no words"
+
+
+def test_the_live_chart_says_what_it_shows_and_an_excluded_setting_beats_no_other() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30, color_system=None, _environ={})
+    progress = LiveProgress(console, Clock())
+    for deployment in ("bf16", "fp8"):
+        for c, rate, flags in ((1, 100.0, ()), (8, 600.0, ()), (64, 9000.0, (BUSY,))):
+            progress.trial_started(trial(c, deployment=deployment), 1, 30)
+            progress.trial_finished(trial(c, deployment=deployment), {"output_throughput": rate, "p99_ttft": c}, flags)
+    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
+    lines = progress.lines()
+    assert "fp8  1024/256: the settings so far, ○ excluded" in lines
+    assert any("○64" in line for line in lines)
+    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 800.0, "p99_ttft": 1.0})
+    progress.trial_finished(trial(64, deployment="fp8"), {"output_throughput": 9000.0, "p99_ttft": 1.0}, (BUSY,))
+    progress.trial_started(trial(8, deployment="fp8"), 5, 30)
+    assert "fp8  1024/256: the settings so far" in progress.lines(), "a valid repeat counts"
+    progress.close()
+    assert {1, 8} == best_so_far({1: Spot(1.0, 1.0), 8: Spot(2.0, 5.0), 9: Spot(0.5, 9.0, excluded=True)})
+
+
+def test_numbers_in_a_text_plot_never_run_into_each_other() -> None:
+    spots = {c: Spot(0.01 * c, 100.0 + c) for c in range(1, 129)}
+    plot = text_plot(spots, across="x", up="y").plain
+    numbers = [
+        int(word) for line in plot.splitlines()[:-2] for word in line.partition("│")[2].split() if word.isdigit()
+    ]
+
+    assert set(numbers) <= set(spots)
+    assert len(numbers) == len(set(numbers)) > 5
+    assert {3} == best_so_far({1: Spot(1.0, 1.0), 2: Spot(2.0, 5.0), 3: Spot(0.5, 9.0)})
+    assert "" == text_plot({1: Spot(1.0, 1.0), 2: Spot(float("inf"), 2.0)}, across="x", up="y").plain
+
+
+class Screen:
+    """A terminal as far as the live view uses it: lines, the cursor moved up, and what is below it erased."""
+
+    def __init__(self, text: str) -> None:
+        self.lines: list[str] = []
+        for part in re.split(r"(\x1b\[\d+A\x1b\[J)", text):
+            if up := re.fullmatch(r"\x1b\[(\d+)A\x1b\[J", part):
+                assert int(up[1]) <= len(self.lines)
+                del self.lines[len(self.lines) - int(up[1]) :]
+            else:
+                self.lines += part.split("\n")[:-1]
+
+
+def test_the_screen_holds_what_scrolled_by_and_one_live_view() -> None:
+    clock = Clock()
+    progress, out = live(clock)
+    progress.plan(30, 0)
+    for number in (1, 2, 3):
+        progress.trial_started(trial(), number, 30)
+        for _ in range(3):
+            clock.now += 1
+            progress.tick(Tick(rate=2914.0))
+        progress.trial_finished(trial(), FIGURES)
+    progress.note("a note " * 30)
+    progress.trial_started(trial(1), 4, 30)
+    progress.tick(Tick())
+    lines = Screen(out.getvalue()).lines
+    assert ["30 trials"] == lines[:1]
+    assert 3 == sum("p99 TTFT 2.33 s" in line for line in lines)
+    assert 1 == sum("[ 4/30]" in line for line in lines)
+    assert not any("so far about" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+    progress.close()
+    assert "3 trials run in 9 s" == Screen(out.getvalue()).lines[-1]
+    assert not re.search(r"\x1b\[\d+m", out.getvalue())
+
+
+def test_colour_only_where_the_terminal_has_it() -> None:
+    def said(**environ: str) -> str:
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=True, width=100, height=30, _environ={"TERM": "xterm", **environ})
+        progress = LiveProgress(console, Clock())
+        progress.trial_started(trial(), 1, 30)
+        progress.tick(Tick(failed=3))
+        progress._draw(always=True)
+        progress.close()
+        return out.getvalue()
+
+    assert "\x1b[31m   3 failed" in said()
+    assert "\x1b[31m" not in said(NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("room", "kept"),
+    [
+        (80, "  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms"),
+        (43, "  8/8  c=1 r1   188 tok/s"),
+        (26, "  8/8  c=1 r1   188 tok/s"),
+        (20, "  8/8  c=1 r1"),
+        (8, "  8/8  c"),
+    ],
+)
+def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
+    assert kept == _whole_parts("  8/8  c=1 r1   188 tok/s   p50 TTFT 8.66 ms", room)
+    assert "" == _whole_parts("   9,999 failed", 5)
+
+
+def test_settings_without_a_finite_latency_are_named_below_the_chart() -> None:
+    spots = {1: Spot(0.1, 1.0), 2: Spot(0.2, 2.0), 64: Spot(float("inf"), 2.0), 96: Spot(float("inf"), 1.0)}
+    assert "with no such p99 TTFT: c=64, c=96" in text_plot(spots, across="p99 TTFT", up="tok/s").plain
+    assert "not on this chart" not in text_plot({c: spots[c] for c in (1, 2)}, across="x", up="y").plain

@@ -1,0 +1,271 @@
+"""The page: everything it must say, in both dresses, and nothing hostile in either."""
+
+import base64
+import dataclasses
+import hashlib
+import math
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+
+from frontier.decide.wording import Provenance
+from frontier.model import Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
+from frontier.plot.picture import Light, small_multiples
+from frontier.report.markdown import escape_markdown, report_markdown
+from frontier.report.page import report_html
+from frontier.report.report import NOT_SAID, Report, page_of
+from frontier.report.report_tables import neighbours_grid
+from tests.plot.test_sheets import SAMPLES
+from tests.plot.toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
+
+LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
+HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
+
+
+@cache
+def usual() -> Report:
+    points = toy_points()
+    points[-1] = toy_point(128, flags=(Flag("errors", "4.2%", "1%", "lower the concurrency"),))
+    return Report(
+        points, [toy_frontier(points)], [toy_decision(points, LIMITS, notes=("a note",))], LIMITS,
+        Provenance(run="7f3a91", model="model-x", server="vllm 0.33"), 1,
+        "endpoint: http://x/v1\nsla:\n  p99_ttft: 500ms\n", ("frontier sweep sweep.yaml",),
+    )  # fmt: skip
+
+
+page_html = cache(lambda which: report_html(which()))
+
+
+class Reader(HTMLParser):
+    """Tags and visible text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    return reader
+
+
+@pytest.mark.parametrize("dress", ["html", "markdown"])
+def test_the_page_says_everything_it_must(dress: str) -> None:
+    text = read(page_html(usual)).text if dress == "html" else report_markdown(usual())
+    wanted = (
+        "Run at concurrency 64", "2,825", "binding", "a note", "errors", "Lower the concurrency", "7f3a91", "model-x",
+        "frontier sweep sweep.yaml", "p99_ttft: 500ms", "What this does not say", NOT_SAID[0][:40], "95% interval",
+    )  # fmt: skip
+
+    for phrase in wanted:
+        assert phrase in text, phrase
+
+
+def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere() -> None:
+    html = page_html(usual)
+    reader = read(html)
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+    assert f"script-src &#39;sha256-{allowed}&#39;" in html or f"script-src 'sha256-{allowed}'" in html
+    assert "default-src 'none'" in html
+    assert 1 == reader.tags.count("script")
+    assert "svg" in reader.tags
+    assert not [value for name, value in reader.attributes if name == "src" or name.startswith("on")]
+    assert all((value or "").startswith("#") for name, value in reader.attributes if name in ("href", "xlink:href"))
+
+
+def test_tables_have_captions_and_heads_with_a_scope_and_pictures_have_words() -> None:
+    html = page_html(usual)
+
+    assert html.count("<table") == html.count("<caption>") >= 3
+    assert not re.findall(r"<th(?!ead)(?![^>]*\bscope=)[^>]*>", html)
+    assert all(re.findall(r'role="img" aria-label="([^"]*)"', html))
+    assert html.count("<figure") == html.count('role="img"')
+
+
+def test_every_row_names_the_mark_it_is_linked_to() -> None:
+    html = page_html(usual)
+    wanted = re.findall(r'data-mark="([^"]+)"', html)
+
+    assert len(usual().points) == len(wanted)
+    assert all(f'id="{of}-{mark}"' in html for mark in wanted for of in "an")  # the wide picture and the narrow one
+
+
+def test_the_neighbours_say_why_they_were_not_taken() -> None:
+    for text in (read(page_html(usual)).text, report_markdown(usual())):
+        assert "Why this point" in text
+        assert "not inside the limits" in text
+        assert "less throughput" in text
+
+
+def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
+    points = toy_points((1, 8, 56, 60, 64, 96))
+    decision = toy_decision(points)
+    judged = tuple(j for j in decision.judgements if j.concurrency != 60)
+    grid = neighbours_grid(dataclasses.replace(decision, judgements=judged), points)
+
+    assert grid is not None
+    assert ("c=60", "not judged") in [row[:2] for row in grid.rows]
+    assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.rows]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "verdict", "why"),
+    [
+        (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), "unproven: 601 of about 1,300 requests",
+         "too few requests for a claim, however good these are; about 1,300 requests would decide"),
+        (Estimate(0.2, 0.19, math.inf, 601), "unproven: 601 of about 1,300 requests",
+         "too few requests to bound it; about 1,300 requests would decide"),
+        (Estimate.unknown_doubt(0.2, 0), "unproven: interval not known", "nothing is claimed of it"),
+    ],
+)  # fmt: skip
+def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, verdict: str, why: str) -> None:
+    points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": estimate}) for p in toy_points((1, 8))]
+    need = 1280 if estimate.n else None
+    judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
+    decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
+    grid = neighbours_grid(decision, points)
+
+    assert grid is not None
+    assert {(verdict, why)} == {(row[1], row[6]) for row in grid.rows}
+
+
+def test_what_a_claim_stands_on_is_said_where_the_interval_crosses_the_limit() -> None:
+    one_sided = Estimate(0.4, 0.38, math.inf, 1100, lower=0.385, upper=0.48)
+    points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": one_sided}) for p in toy_points((1, 8))]
+    report = Report(points, [toy_frontier(points)], [toy_decision(points)], (LIMIT,))
+
+    for text in (read(report_html(report)).text, report_markdown(report)):
+        assert "limit 500 ms, proven ≤ 480 ms, binding" in text
+        assert 2 <= text.count("500 ms, proven ≤ 480 ms")
+
+
+def test_what_client_and_server_showed_is_on_the_page() -> None:
+    report = dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES})
+    for text in (read(report_html(report)).text, report_markdown(report)):
+        assert "event loop late, p99" in text
+        assert "400 µs" in text
+        assert "preemptions" in text
+        assert "KV cache" not in text  # nobody measured it
+
+
+def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frontier.report.page.ROOM", 100_000)
+    html = report_html(dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES}))
+
+    assert "frontier plot --figure tails" in html
+    assert len(html) < 250_000
+
+
+def test_ids_are_unique_and_every_reference_finds_one() -> None:
+    html = page_html(usual)
+    ids = re.findall(r'\bid="([^"]*)"', html)
+    used = set(re.findall(r'(?:xlink:href="#|url\(#)([^")]*)', html))
+
+    assert len(ids) == len(set(ids))
+    assert used <= set(ids)
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    assert page_html(usual) == report_html(usual())
+
+
+def test_hostile_text_is_text_in_html() -> None:
+    reader = read(page_html(hostile))
+
+    assert 1 == reader.tags.count("script")
+    assert "b" not in reader.tags
+    assert "<script>alert(1)</script>" in reader.text
+    assert "\x1b" not in reader.text
+    assert "\u202e" not in reader.text
+
+
+def test_hostile_text_is_text_in_markdown() -> None:
+    text = report_markdown(hostile())
+    prose = re.sub(r"(?ms)^(`{3,})\w*\n.*?^\1$", "", text)
+
+    assert "<script" not in prose
+    assert "](http://evil)" not in prose.replace(r"\](http://evil)", "")
+    assert "\x1b" not in text
+    assert all(line.count("|") - line.count(r"\|") == 11 for line in prose.splitlines() if line.startswith("| ●"))
+
+
+@cache
+def hostile() -> Report:
+    shape = Shape(SHAPE.isl, SHAPE.osl, name=HOSTILE)
+    points = toy_points((1, 8, 64, 96), shape=shape, flags=(Flag(HOSTILE, HOSTILE, HOSTILE, HOSTILE, fatal=False),))
+    return Report(
+        points, [toy_frontier(points)], [toy_decision(points, notes=(HOSTILE,))], (LIMIT,),
+        Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE), None, f"# ```\nmodel: {HOSTILE}\n", (HOSTILE,),
+    )  # fmt: skip
+
+
+def test_markdown_escapes_what_would_be_markup() -> None:
+    assert r"a \| b \*c\* \[d\] &lt;e&gt; &amp; \`f\`" == escape_markdown("a | b *c* [d] <e> & `f`")
+    assert r"\# not a heading" == escape_markdown("# not a heading")
+    assert "p99 TTFT (limit 500 ms)" == escape_markdown("p99 TTFT (limit 500 ms)")
+    assert r"1\. not a list" == escape_markdown("1. not a list")
+    assert "73.0 ms" == escape_markdown("73.0 ms")
+
+
+def test_a_config_with_fences_of_its_own_stays_in_its_block() -> None:
+    text = report_markdown(dataclasses.replace(usual(), config_text="a: |\n  ```\n  x\n  ````\n"))
+
+    assert "`````yaml\na: |\n  ```\n  x\n  ````\n`````" in text
+
+
+def test_the_picture_is_linked_from_markdown_when_there_is_one() -> None:
+    assert "](<frontier.svg>)" in report_markdown(usual(), "frontier.svg")
+    assert "![" not in report_markdown(usual())
+
+
+def test_rows_are_bold_on_the_frontier_and_marked() -> None:
+    (section,) = page_of(usual()).sections
+    found = {int(row.cells[0].value): row for row in section.rows}
+
+    assert ("★", True, False) == (found[64].sign, found[64].strong, found[64].flagged)
+    assert ("○", False, True) == (found[128].sign, found[128].strong, found[128].flagged)
+    assert "output tok/s/GPU" in section.heads
+
+
+def test_without_an_sla_there_is_a_page_all_the_same() -> None:
+    points = toy_points()
+    page = page_of(Report(points, [toy_frontier(points)]))
+
+    assert "Up to 3,109 tok/s at p99 TTFT 1.53 s (c=112)" == page.title
+    assert page.sections[0].verdict is None
+    assert "No flag was raised." in page.health
+
+
+def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
+    key = ("default", SHAPE)
+    band = ((0.05, 90.0, 110.0), (0.4, 2700.0, 2900.0))
+    report = dataclasses.replace(usual(), lights={key: Light(3600, "roofline")}, bands={key: band})
+    (panel,) = small_multiples(report.views()).panels
+
+    assert {3600.0} == {y for _, y in panel.light}
+    assert 3 == len(panel.stairs[0].band)
+
+
+def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:
+    lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
+    report = usual()
+    assert "light bound by" not in report_markdown(report)
+    points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.points]
+    page = report_markdown(dataclasses.replace(report, points=points))
+    assert "| of light | MBU | MFU | light bound by |" in page
+    (row,) = (line for line in page.splitlines() if line.endswith(("KV capacity** |", "KV capacity |")))
+    assert "42.0%" in row

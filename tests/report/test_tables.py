@@ -1,0 +1,192 @@
+"""Tables as text: their width, their words, and what they do with hostile text."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.report.plans import plan_table
+from frontier.report.tables import decision_table, points_table
+from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
+
+LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
+ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
+
+
+def widest(text: str) -> int:
+    return max(len(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_points_fit_the_width(width: int) -> None:
+    points = [toy_point(c, flags=(ERRORS,) if c > 90 else ()) for c in LADDER]
+    text = points_table(points, [toy_frontier(points)], LIMITS, gpus=1, width=width)
+
+    assert widest(text) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_decisions_and_plans_fit_the_width(width: int) -> None:
+    assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus=1, width=width)) <= width
+    assert widest(plan_table(SimpleNamespace(tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
+
+
+def test_more_columns_appear_where_there_is_room() -> None:
+    points = toy_points()
+    narrow, wide = (points_table(points, [toy_frontier(points)], LIMITS, width=w) for w in (70, 150))
+
+    assert "95% CI" not in narrow
+    assert "p99 E2E" in narrow
+    assert "[389, 459]" in wide
+
+
+def test_the_metrics_of_the_sla_and_the_frontier_are_given_up_last() -> None:
+    points = toy_points()
+    text = points_table(points, [toy_frontier(points)], (Limit("p99_e2e", 5.0),), width=44)
+
+    assert "p99 E2E" in text
+    assert "p50 TTFT" not in text
+
+
+def test_each_point_carries_its_sign() -> None:
+    points = toy_points()
+    points[2] = toy_point(4, flags=(ERRORS,))
+    text = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points)], width=100)
+    rows = [line.split() for line in text.splitlines() if line[:1] in "★●✕○"]
+    signs = {int(row[1]): row[0] for row in rows if row[1].isdigit()}
+
+    assert "★" == signs[64]
+    assert "●" == signs[1]
+    assert "✕" == signs[128]
+    assert "○" == signs[4]
+
+
+def test_a_flag_is_listed_once_with_its_settings_and_what_to_do() -> None:
+    points = [toy_point(c, flags=(dataclasses.replace(ERRORS, measured=f"{c}%"),) if c > 90 else ()) for c in LADDER]
+    text = points_table(points, [toy_frontier(points)], width=100)
+
+    assert "○ errors (limit 1%): c=96 96%, c=112 112%, c=128 128%" in text
+    assert 1 == text.count("lower the concurrency")
+
+
+def test_missing_and_failed_values_are_never_zero() -> None:
+    points = toy_points((1, 8))
+    bare = {k: v for k, v in points[0].metrics.items() if k != "p99_tpot"}
+    points[0] = dataclasses.replace(points[0], metrics=bare)
+    points[1] = dataclasses.replace(
+        points[1], metrics={**points[1].metrics, "p99_ttft": Estimate(float("inf"), 1.0, float("inf"), 300)}
+    )
+    lines = points_table(points, [toy_frontier(points)], width=100).splitlines()
+
+    assert "–" in lines[2]
+    assert "∞" in lines[3]
+
+
+def test_what_a_whole_run_would_have_reported_is_said_once() -> None:
+    points = toy_points()
+    text = points_table(points, [toy_frontier(points)], decisions=[toy_decision(points)], width=200)
+
+    assert 1 == text.count("over the whole run, ramp and drain included, c=64 has 2,628 tok/s and p99 TTFT 544 ms")
+
+
+def test_a_decision_reads_as_verdict_figures_and_notes() -> None:
+    decision = toy_decision(toy_points(), LIMITS, notes=("Binding: repeated above.", "c=80 violates: p99 TTFT 673 ms."))
+    lines = decision_table([decision], gpus=1, width=80).splitlines()
+
+    assert lines[0].startswith("met   run at concurrency 64")
+    assert lines[0].endswith("1024/256")
+    assert "output throughput  2,825 tok/s/GPU  [2,792, 2,873]" in lines[1]
+    assert "p99 TTFT" in lines[2]
+    assert lines[2].endswith("[389, 459]      limit 500 ms")
+    assert lines[3].endswith("limit 30 ms, binding")
+    assert ["      c=80 violates: p99 TTFT 673 ms."] == lines[4:]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word", "phrase"),
+    [
+        (Verdict.VIOLATES, "no", "nothing measured keeps p99 TTFT ≤ 500 ms   closest: c=1"),
+        (Verdict.UNPROVEN, "unproven", "nothing is proven to keep p99 TTFT ≤ 500 ms"),
+        (Verdict.MARGINAL, "marginal", "nothing is proven to keep p99 TTFT ≤ 500 ms"),
+        (Verdict.INVALID, "invalid", "no valid measurement"),
+    ],
+)
+def test_every_other_verdict_says_what_it_is(verdict: Verdict, word: str, phrase: str) -> None:
+    decision = dataclasses.replace(toy_decision(toy_points()), verdict=verdict, concurrency=None, candidate=1)
+    text = decision_table([decision], width=100)
+
+    assert text.startswith(word + " ")
+    assert phrase in text
+
+
+def test_colour_is_off_unless_asked_for() -> None:
+    points = toy_points()
+    arguments = (points, [toy_frontier(points)], LIMITS)
+
+    assert "\x1b" not in points_table(*arguments, width=100)
+    assert "\x1b[" in points_table(*arguments, width=100, colour=True)
+
+
+def test_hostile_text_is_neither_markup_nor_control() -> None:
+    shape = Shape(SHAPE.isl, SHAPE.osl, name="[red]x[/red]\x1b[2J")
+    flag = Flag("[b]f", "\x1b]0;t\x07", "\u202e1", "[/x] \x9b")
+    points = [toy_point(8, shape=shape, deployment="\x07d", flags=(flag,))]
+    decision: Decision = toy_decision(points, notes=("note \x1b[31m [link=x]",))
+    text = points_table(points, [toy_frontier(points)], width=100) + decision_table([decision], width=100)
+
+    assert "[red]x[/red][2J" in text
+    assert "[b]f" in text
+    for bad in ("\x1b", "\x07", "\x9b", "\u202e"):
+        assert bad not in text
+
+
+def test_no_points_is_said() -> None:
+    none: list[Point] = []
+    assert "no points" == points_table(none, [], width=80)
+
+
+def a_plan() -> SimpleNamespace:
+    trials = tuple(
+        Trial("default", SHAPE, c, r, Phase.GRID, 300, 1, 20.0, 0.0, 120.0, "f") for c in LADDER for r in (1, 2, 3)
+    )
+    return SimpleNamespace(trials=trials, longest=5760.0, refine=3, refine_longest=1080.0, expected_bytes=3.1e7)
+
+
+def test_a_claim_whose_interval_crosses_its_limit_names_the_bound_it_stands_on() -> None:
+    def said(low: float, high: float, lower: float, upper: float, limit: Limit = LIMIT) -> str:
+        value = Estimate(0.41 if limit is LIMIT else 120.0, low, high, 1020, lower, upper)
+        decision = toy_decision(toy_points(), (limit,))
+        decision = dataclasses.replace(decision, metrics={**decision.metrics, limit.metric: value})
+        return " ".join(decision_table([decision], width=120).split())
+
+    assert "limit 500 ms, proven ≤ 440 ms, binding" in said(0.4, math.inf, 0.4, 0.44)
+    assert "limit 500 ms, proven ≤ 490 ms, binding" in said(0.4, 0.51, 0.4, 0.49)
+    assert "limit 500 ms, binding" in said(0.4, 0.45, 0.4, 0.44)
+    assert "limit 500 ms, binding" in said(-math.inf, math.inf, -math.inf, math.inf)
+    least = Limit("p50_interactivity", 40.0)
+    assert "limit 40 tok/s/user, proven ≥ 41" in said(39.0, 130.0, 41.0, 128.0, least)
+
+
+def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
+    text = plan_table(SimpleNamespace(tiers=[("", (LIMIT,))]), a_plan(), width=120)
+
+    assert "1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31.0 MB on disk" in text
+    assert "then up to 3 settings more per shape where p99 TTFT ≤ 500 ms is decided, at most 18 min 0 s" in text
+    tiers = [("gold", (LIMIT,)), ("bulk", (Limit("p99_e2e", 9.0),))]
+    text = " ".join(plan_table(SimpleNamespace(tiers=tiers), a_plan(), width=120).split())
+    assert "3 settings more per shape where each of 2 tiers, gold (p99 TTFT ≤ 500 ms), bulk (p99 E2E ≤ 9 s)," in text
+
+
+def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> None:
+    points = toy_points((8, 16))
+    dark = points_table(points, [toy_frontier(points)], width=200)
+    assert "of light" not in dark
+    lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "decode bandwidth", Estimate(0.5, 0.4, 0.6, 900))
+    points[1] = dataclasses.replace(points[1], light=lit)
+    shown = points_table(points, [toy_frontier(points)], width=200).splitlines()
+    head, first, second = (" ".join(line.split()) for line in shown[1:4])
+    assert head.endswith("of light MBU light bound by")
+    assert first.endswith("– – –")
+    assert second.endswith("42.0% 50.0% decode bandwidth")

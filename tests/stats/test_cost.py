@@ -1,0 +1,59 @@
+import dataclasses
+import math
+
+import pytest
+
+from frontier.decide import operating_point
+from frontier.model import Estimate, Limit, Point
+from frontier.stats import cost_energy, estimate
+from tests.stats.made import SHAPE, Server, trial
+
+
+def test_a_dollar_an_hour_at_a_million_tokens_an_hour_is_a_dollar_per_million():
+    throughput = Estimate(1e6 / 3600, 900e3 / 3600, 1.2e6 / 3600, 20, 950e3 / 3600, 1.1e6 / 3600)
+    e = cost_energy.per_million_tokens(throughput, 1.0)
+    assert 1.0 == pytest.approx(e.value)
+    assert (1 / 1.2, 1 / 0.9) == pytest.approx((e.low, e.high))
+    assert (1 / 1.1, 1 / 0.95) == pytest.approx((e.lower, e.upper))
+    assert 20 == e.n
+
+
+def test_a_bound_that_is_not_known_stays_not_known():
+    e = cost_energy.per_million_tokens(Estimate.unknown_doubt(1000, 0), 3.6)
+    assert (1.0, -math.inf, math.inf) == (e.value, e.low, e.high)
+    nothing = cost_energy.per_million_tokens(Estimate(0.0, 0.0, 0.0, 20), 1.0)
+    assert math.inf == nothing.value
+    with pytest.raises(ValueError, match="dollars per hour"):
+        cost_energy.per_million_tokens(e, -1)
+
+
+def test_it_agrees_with_the_summary():
+    sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=500))
+    direct = estimate.point(sample, price=2.5)
+    joined = cost_energy.with_cost(estimate.point(sample), 2.5)
+    for side in ("value", "low", "high", "lower", "upper"):
+        assert getattr(direct.metrics["cost"], side) == pytest.approx(getattr(joined.metrics["cost"], side))
+
+
+def test_without_price_or_throughput_a_point_has_no_cost():
+    bare = Point("d", SHAPE, 1, {}, 0)
+    assert bare is cost_energy.with_cost(bare, 1.0)
+    full = Point("d", SHAPE, 1, {"output_throughput": Estimate(1, 1, 1, 1)}, 0)
+    assert full is cost_energy.with_cost(full, None)
+
+
+def test_deployments_are_compared_each_at_its_own_operating_point():
+    def decided(name, throughput, price, ttft=0.1):
+        metrics = {"p99_ttft": Estimate(ttft, ttft, ttft, 2000, ttft, ttft), "output_throughput": throughput}
+        point = cost_energy.with_cost(Point(name, SHAPE, 8, metrics, 2000), price)
+        return operating_point.solve([point], [Limit("p99_ttft", 0.5)])
+
+    fast = decided("fast", Estimate(2000, 1990, 2010, 20), 4.0)
+    cheap = decided("cheap", Estimate(1000, 990, 1010, 20), 1.0)
+    slow = decided("slow", Estimate(9000, 9000, 9000, 20), 1.0, ttft=0.9)  # never an operating point
+    best, sure = cost_energy.cheapest([fast, cheap, slow])
+    assert ("cheap", True) == (best.deployment, sure)
+    close = dataclasses.replace(cheap, metrics={**cheap.metrics, "cost": Estimate(0.5, 0.27, 0.7, 20)})
+    best, sure = cost_energy.cheapest([fast, cheap, close])
+    assert ("cheap", False) == (best.deployment, sure)
+    assert (None, False) == cost_energy.cheapest([slow])

@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from frontier.stats import intervals
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(0.001, 0.999), st.integers(1, 20_000), st.floats(0.001, 0.999))
+def test_a_binomial_quantile_is_the_smallest_count_that_reaches_it(q: float, n: int, p: float) -> None:
+    k = intervals.binomial_quantile(q, n, p)
+    assert stats.binom.cdf(k, n, p) >= q - 1e-12
+    assert k == 0 or stats.binom.cdf(k - 1, n, p) < q + 1e-12
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(0.001, 0.999), st.floats(0.5, 2000), st.floats(0.5, 2000), st.integers(1, 200), st.integers(1, 200))
+def test_continuous_quantiles_are_scipys(q: float, a: float, b: float, m: int, n: int) -> None:
+    assert intervals.beta_quantile(q, a, b) == pytest.approx(stats.beta.ppf(q, a, b), rel=1e-8)
+    assert intervals.t_quantile(q, n) == pytest.approx(stats.t.ppf(q, n), rel=1e-8, abs=1e-12)
+    assert intervals.f_quantile(q, m, n) == pytest.approx(stats.f.ppf(q, m, n), rel=1e-8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.integers(2, 30), st.booleans())
+def test_mann_whitney_is_scipys(seed: int, n: int, m: int, ties: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(0, 1, n), rng.normal(0.5, 1, m)
+    if ties:
+        x, y = x.round(), y.round()
+    expected = stats.mannwhitneyu(x, y).pvalue
+    assert intervals.mann_whitney(x, y) == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_all_ties_is_alike() -> None:
+    assert intervals.mann_whitney(np.ones(9), np.ones(9)) == 1.0

@@ -1,0 +1,32 @@
+"""Files are written whole or not at all, and what goes wrong is told of the file that was meant."""
+
+from pathlib import Path
+
+import pytest
+
+from frontier.store.files import write_whole
+
+
+def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as told:
+        write_whole(tmp_path / "gone" / "a.svg", b"x")
+    assert str(tmp_path / "gone" / "a.svg") == told.value.filename
+    (tmp_path / "a.svg").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "a.svg", b"x")
+    assert [tmp_path / "a.svg"] == list(tmp_path.iterdir())
+
+
+def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.svg"
+    write_whole(file, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as m:
+        m.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole(file, b"new")
+    assert b"old" == file.read_bytes()
+    assert [file] == list(tmp_path.iterdir())

@@ -1,0 +1,63 @@
+"""How much memory may be had, and what is said where it is too little."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from frontier.config import load_config
+from frontier.errors import MemoryShortError
+from frontier.plan import make_plan
+from frontier.store import memory
+
+CONFIG = "endpoint: http://127.0.0.1:9/v1\nshapes: [{isl}/{osl}]\nconcurrency: [1, {c}]\nrequests: {n}\nrepeats: 1\n"
+
+
+def needed(isl: int = 64, osl: int = 64, c: int = 8, n: int = 300) -> float:
+    return make_plan(load_config(CONFIG.format(isl=isl, osl=osl, c=c, n=n), "sweep.yaml")).expected_memory
+
+
+def test_what_a_sweep_takes_grows_with_what_it_holds() -> None:
+    little = needed()
+    assert 200e6 < little < 220e6
+    for more in (needed(isl=100_000, c=128), needed(osl=8_000), needed(c=1024), needed(n=200_000)):
+        assert more > little + 50e6
+
+
+def cgroup(path: Path, limit: str, current: int = 900, cache: int = 300) -> Path:
+    (path / "memory.max").write_text(f"{limit}\n")
+    (path / "memory.current").write_text(f"{current}\n")
+    (path / "memory.stat").write_text(f"anon 600\ninactive_file {cache}\n")
+    return path
+
+
+def test_the_containers_limit_counts_without_the_caches_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_CGROUP", cgroup(tmp_path, "1000"))
+    assert memory.available() == 1000 - (900 - 300)
+    cgroup(tmp_path, "500")
+    assert memory.available() == 0
+    cgroup(tmp_path, "max")
+    of_the_machine = memory.available()
+    assert of_the_machine is not None
+    assert of_the_machine > 1_000_000
+
+
+def test_too_little_free_memory_is_said_with_both_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_CGROUP", cgroup(tmp_path, str(100 << 20)))
+    memory.require_free(90 << 20)
+    with pytest.raises(MemoryShortError, match="needs about 250 MB of memory and 100 MB are free here"):
+        memory.require_free(250 << 20)
+    monkeypatch.setattr(memory, "available", lambda: None)
+    memory.require_free(1e18)  # where nothing tells, nothing is refused
+
+
+def test_little_left_of_the_address_space_is_said_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    monkeypatch.setattr(memory, "address_limit", lambda: None)
+    memory.require_spare()
+    monkeypatch.setattr(memory, "address_limit", lambda: used + (1 << 30))
+    memory.require_spare()
+    monkeypatch.setattr(memory, "address_limit", lambda: used + (30 << 20))
+    with pytest.raises(MemoryShortError, match=r"\d+ MB are left of the address space") as caught:
+        memory.require_spare()
+    assert "the same command goes on" in (caught.value.hint or "")

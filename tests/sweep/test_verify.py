@@ -1,0 +1,197 @@
+"""The open-loop check: Poisson arrivals at the rate that the operating point served, judged by the same rules."""
+
+import asyncio
+import heapq
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import frontier
+from frontier.cli.main import run as cli
+from frontier.client.loop import Progress as Tick
+from frontier.config import DeploymentConfig, parse_sla
+from frontier.errors import ExitCode, MeasurementError, UsageError
+from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
+from frontier.report.verified import verified_json, verified_text
+from frontier.run import Run
+from frontier.simulator.spec import EngineSpec
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep import verify
+from frontier.sweep.backend import Facts, Sink
+from tests.commands import frontier as command
+from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+
+SLA = "p90_ttft<=200ms"
+MODEL = EngineSpec.from_mapping({}).model_name
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of the simulated engine in virtual time."""
+    path = tmp_path_factory.mktemp("runs") / "night"
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], sla="{p90_ttft: 200ms}", requests=200))
+    return path
+
+
+class Queue:
+    """A server of so many places, each a request at a time: what arrives when all are taken waits."""
+
+    def __init__(self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None) -> None:
+        self.places, self.service, self.identity, self.stop_at = places, service, identity, stop_at
+        self.rates: list[float] = []
+        self.closed = False
+
+    async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        return Facts(deployment.name, "http://queue", MODEL, self.identity)
+
+    async def run_open(
+        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+    ) -> Measurement:
+        self.rates.append(rate)
+        rng = random.Random(trial.seed)
+        free = [0.0] * self.places
+        due, records = 0.0, 0
+        while records < trial.requests * 1.06:
+            due += rng.expovariate(rate)
+            start = max(due, heapq.heappop(free))
+            service = self.service * rng.uniform(0.9, 1.1)
+            heapq.heappush(free, start + service)
+            first, end = start + 0.2 * service, start + service
+            sink(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
+                        completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
+            records += 1
+        ended = "interrupted" if self.stop_at == len(self.rates) else "requests"
+        return Measurement(trial, 1.7e9, Window(0.05 * due, due), ended, server_identity=self.identity)  # type: ignore[arg-type]
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def check(run: Run, backend: Queue, **options: float) -> list[verify.Checked]:
+    wanted = verify.checks(run, run.limits(), **options)  # type: ignore[arg-type]
+    with RunDirectory.open_to_verify(run.path) as store:
+        return asyncio.run(verify.verify(run, wanted, backend, store, on_tick=lambda _: None, stop=asyncio.Event()))
+
+
+def test_the_rate_is_what_the_operating_point_served(swept: Path) -> None:
+    run = frontier.load(swept)
+    (decision,) = run.solve()
+    assert decision.concurrency is not None
+    (whole,) = verify.checks(run, run.limits())
+    (part,) = verify.checks(run, run.limits(), load=0.8, requests=123)
+    assert decision.metrics["request_throughput"].value == whole.rate
+    assert 0.8 * whole.rate == part.rate
+    assert (decision.metrics["p90_ttft"].n, 123) == (whole.requests, part.requests)
+    trial = verify.open_trial(run.config, whole, 1)
+    assert trial.concurrency >= 8 * decision.concurrency
+    assert trial.max_time >= 2 * whole.seconds
+    assert trial.seed != verify.open_trial(run.config, whole, 2).seed
+
+
+def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> None:
+    run = frontier.load(swept)
+    before = {p.concurrency: p.n for p in run.points()}
+    backend = Queue(places=10_000, service=0.2)
+    (done,) = check(run, backend)
+    assert (Verdict.MEETS, ExitCode.YES) == (done.verdict, verify.exit_code([done]))
+    assert backend.closed
+    assert done.point.metrics["p90_ttft"].value == pytest.approx(0.042, rel=0.1)
+    assert done.in_flight == pytest.approx(done.check.rate * 0.2, rel=0.2)
+    again = frontier.load(swept)
+    assert before == {p.concurrency: p.n for p in again.points()}
+    kept = RunDirectory.read(swept)
+    assert not any(trial.startswith("verify") for trial in kept.finished())
+    assert list((swept / "verify" / "trials").glob("*.jsonl"))
+
+
+def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Path) -> None:
+    run = frontier.load(swept)
+    (wanted,) = verify.checks(run, run.limits())
+    places = 8
+    backend = Queue(places=places, service=1.5 * places / wanted.rate)
+    (done,) = check(run, backend)
+    assert (Verdict.VIOLATES, ExitCode.NO) == (done.verdict, verify.exit_code([done]))
+    assert any("more arrives than the server keeps up with" in note for note in done.notes)
+    text = verified_text([done])
+    assert text.startswith("no    with Poisson arrivals at ")
+    assert "frontier verify --load 80%" in text
+
+
+def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> None:
+    run = frontier.load(swept)
+    (done,) = check(run, Queue(places=10_000, service=0.2), requests=60)
+    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.verdict, verify.exit_code([done]))
+    assert "requests would decide:  frontier verify --requests N" in verified_text([done])
+
+
+def test_text_and_json_have_both_loops(swept: Path) -> None:
+    run = frontier.load(swept)
+    done = check(run, Queue(places=10_000, service=0.2))
+    text = verified_text(done)
+    assert text.startswith("met   with Poisson arrivals at ")
+    assert "closed loop" in text
+    assert "limit 200 ms, binding" in text
+    tree = verified_json(done)
+    (shape,) = json.loads(json.dumps(tree))["shapes"]
+    assert ("frontier.verify/1", "meets", "256/32") == (tree["schema"], shape["verdict"], shape["shape"])
+    assert {"value", "low", "high", "n"} <= shape["metrics"]["p90_ttft"].keys()
+    assert "p90_ttft" in shape["closed_loop"]
+
+
+def test_a_second_check_is_kept_beside_the_first(swept: Path) -> None:
+    run = frontier.load(swept)
+    before = len(list((swept / "verify" / "trials").glob("*.jsonl")))
+    check(run, Queue(places=10_000, service=0.2))
+    assert before + 1 == len(list((swept / "verify" / "trials").glob("*.jsonl")))
+
+
+def test_another_server_is_refused(swept: Path) -> None:
+    backend = Queue(places=10, service=0.1, identity="vllm 9")
+    with pytest.raises(MeasurementError, match=r"on virtual was swept, .* on vllm 9 answers now"):
+        check(frontier.load(swept), backend)
+    assert backend.closed
+
+
+def test_an_interrupted_check_leaves_nothing_behind(swept: Path) -> None:
+    before = sorted((swept / "verify" / "trials").glob("*"))
+    assert [] == check(frontier.load(swept), Queue(places=10_000, service=0.2, stop_at=1))
+    assert before == sorted((swept / "verify" / "trials").glob("*"))
+
+
+def test_what_cannot_be_checked_says_why(
+    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="--load 80%"):
+        verify.checks(frontier.load(swept), parse_sla(SLA), load=0.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("concurrency,shape,n,p99_ttft\n8,64/8,2000,0.1\n")
+    assert 0 == cli(["import", "t.csv", "-o", "imported"])
+    assert 2 == cli(["verify", "imported", "--sla", "p99_ttft<=1s"])
+    assert "was imported: there is no server to send to" in capsys.readouterr().err
+    assert 3 == cli(["verify", str(swept), "--sla", "p90_ttft<=1us"])
+    assert "there is no operating point to verify" in capsys.readouterr().err
+    for load in ("0%", "x", "2000%"):
+        assert 2 == cli(["verify", str(swept), "--load", load])
+        assert "is not a share of the rate between 1% and 1000%" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], sla="{p90_ttft: 200ms}", requests=200))
+    journal = path / "journal.jsonl"  # it was no server that answered in virtual time
+    journal.write_text("".join(x for x in journal.read_text().splitlines(True) if '"event":"server"' not in x))
+    said = command("verify", "run", "--load", "10%", "--requests", "110", cwd=tmp_path)
+    assert said.code in (0, 3, 4, 5), said.err
+    assert "256/32  110 requests arrive at " in said.err
+    assert " with Poisson arrivals at " in said.out
+    assert "trials run" not in said.err
+    assert "10.0% of the rate of c=" in said.out
+    assert "closed loop" in said.out
+    (records,) = (path / "verify" / "trials").glob("*.jsonl")
+    kept = [json.loads(line) for line in records.read_text().splitlines()]
+    assert len(kept) >= 110
+    assert all("scheduled" in record for record in kept)
