@@ -14,8 +14,8 @@ PROGRAM = {
     "placement", "standing",
 }  # fmt: skip
 FLOORS: list[set[str]] = [
-    {"model", "units", "errors", "text", "_version"},
-    {"metrics", "redaction", "address", "folder", "files", "memory"},
+    {"model", "metrics", "units", "errors", "text", "_version"},
+    {"redaction", "address", "folder", "files", "memory"},
     {"measure", "engine", "codec", "journal", "lock", "store", "trialfile", "warden"},
     {"analyze", "exchange", "config", "template"},
     {"present", "plan", "budget"},
@@ -26,7 +26,7 @@ FLOORS: list[set[str]] = [
 ROOMS = [
     {"codec", "journal", "lock", "store", "trialfile"},
     {"folder", "files"},
-    {"model", "units", "errors", "text", "_version"},
+    {"model", "metrics", "units", "errors", "text", "_version"},
     {"config"},
     PROGRAM,
     {"cli", "__main__"},
