@@ -3,9 +3,9 @@
 from frontier.config.deployment import DeploymentConfig, TimeoutsConfig, TlsConfig
 from frontier.config.hardware import HardwareConfig
 from frontier.config.load import config_text, load_config
-from frontier.config.models import BudgetConfig, Config, FinishConfig, describe_difference, digest
-from frontier.config.override import Setting
-from frontier.config.slatext import parse_sla
+from frontier.config.overrides import Setting
+from frontier.config.schema import BudgetConfig, Config, FinishConfig, describe_difference, digest
+from frontier.config.sla import parse_sla
 
 __all__ = [
     "BudgetConfig",

@@ -2,19 +2,19 @@
 
 import math
 
-from frontier.config.faults import Fault
-from frontier.config.models import Config
+from frontier.config.schema import Config
+from frontier.fields import Problem
 from frontier.metrics import claim_floor, fewest_to_bound, metric, undefined
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)
 
 
-def advice(config: Config) -> list[Fault]:
+def advice(config: Config) -> list[Problem]:
     """What to warn of; each path leads to the key."""
     return [*_too_few(config), *_means(config), *_undefined(config), *_light(config)]
 
 
-def _too_few(config: Config) -> list[Fault]:
+def _too_few(config: Config) -> list[Problem]:
     """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
 
     What `refine` proves it sizes itself; then only a grid too small to tell where to look is worth a word.
@@ -39,25 +39,25 @@ def _too_few(config: Config) -> list[Fault]:
     what += "" if config.refine else ", and refine: 0 measures no more"
     easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
     other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
-    return [Fault(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", ("requests",))]
+    return [Problem(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", "requests")]
 
 
 def _pooled(config: Config, concurrency: int) -> int:
     return config.window_requests(concurrency) * config.repeats
 
 
-def _means(config: Config) -> list[Fault]:
+def _means(config: Config) -> list[Problem]:
     found = []
     for tier, limits in config.tiers:
         for limit in limits:
             if metric(limit.metric).is_mean:
                 path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
                 what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
-                found.append(Fault(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", path))
+                found.append(Problem(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", *path))
     return found
 
 
-def _undefined(config: Config) -> list[Fault]:
+def _undefined(config: Config) -> list[Problem]:
     """Limits on what no request of a shape has: nothing can ever keep them there."""
     found = []
     for tier, limits in config.tiers:
@@ -66,11 +66,11 @@ def _undefined(config: Config) -> list[Fault]:
             if labels:
                 path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
                 what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
-                found.append(Fault(what, "limit TTFT or E2E there, or ask for longer outputs", path))
+                found.append(Problem(what, "limit TTFT or E2E there, or ask for longer outputs", *path))
     return found
 
 
-def _light(config: Config) -> list[Fault]:
+def _light(config: Config) -> list[Problem]:
     """Hardware that is described, and yet bounds nothing: the model's sizes are not known, or nothing fits."""
     found = []
     for i, deployment in enumerate(config.deployments):
@@ -80,12 +80,12 @@ def _light(config: Config) -> list[Fault]:
             continue
         if light is None:
             what = f"the sizes of {deployment.model or 'the model'} are not known, so its speed of light is not either"
-            found.append(Fault(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", path))
+            found.append(Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path))
             continue
         for shape in config.shapes:
             try:
                 light.limits(shape, 1)
             except ValueError as wrong:
-                found.append(Fault(f"{shape.label}: {wrong}", "look at gpus, precision and model", path))
+                found.append(Problem(f"{shape.label}: {wrong}", "look at gpus, precision and model", *path))
                 break
     return found

@@ -20,7 +20,6 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape
 from frontier.run import Run, by_setting
 from frontier.simulator.pools import light_of
-from frontier.simulator.spec import EngineSpec, Speculation, spec_value
+from frontier.simulator.spec import EngineSpec, Speculation
 from frontier.simulator.step_cost import kv_blocks
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.units import whole_number
@@ -332,9 +331,7 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     if "model" in given:
         given.setdefault("precision", "")
     try:
-        changes: dict[str, Any] = {key: spec_value(key, value) if value else None for key, value in given.items()}
-        spec = dataclasses.replace(spec, **changes)
-        spec.check()
+        spec = EngineSpec.from_mapping(spec.to_mapping() | {key: value or None for key, value in given.items()})
     except ValueError as error:
         what, _, hint = str(error).partition("; ")
         raise UsageError(f"--what-if: {what}", hint or "see  frontier predict --help") from None

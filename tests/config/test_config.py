@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.config import Config, describe_difference, load_config, parse_sla
-from frontier.config.slatext import read_tiers
+from frontier.config.sla import read_tiers
 from frontier.errors import Complaint, ConfigError, UsageError
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import Carded, Light, Stated

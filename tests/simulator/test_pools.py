@@ -192,10 +192,10 @@ def test_a_spec_is_read_written_and_checked() -> None:
     pools = Disaggregated(carded)
     assert pools._per_token == pytest.approx(131072 / 50e9), "the card knows the bytes of a token"
     for wrong, words in (
-        ({}, "disaggregation.kv_per_token: missing"),
-        ({"prefill": 0}, "disaggregation.prefill: 0 is not a whole number of at least 1"),
-        ({"link": "fast"}, "disaggregation.link: 'fast' is not a size: write 50GB/s"),
-        ({"links": 1}, "disaggregation.links: unknown key"),
+        ({}, "disaggregation: the key kv_per_token is missing"),
+        ({"prefill": 0}, "disaggregation.prefill: 0 is out of range"),
+        ({"link": "fast"}, "disaggregation.link: 'fast' is not a bandwidth"),
+        ({"links": 1}, "disaggregation: unknown key 'links'"),
     ):
         with pytest.raises(ValueError) as refused:
             EngineSpec.from_mapping({"disaggregation": wrong})
