@@ -26,7 +26,7 @@ from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import clean, count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import Light, bounds, distance
+from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Flag, Frontier, Limit, Point, Power, Shape, Trial, Verdict
 from frontier.plan import make_plan
@@ -316,9 +316,9 @@ class Run:
         flags = tuple(beyond_light(sample, bounds(light, point)))
         return replace(point, flags=(*flags, *point.flags), light=distance(light, point))
 
-    def light(self, deployment: str) -> Light | None:
+    def light(self, deployment: str) -> Roofline | None:
         """The speed of light of a deployment; None when its hardware is not described."""
-        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
+        return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
 
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""

@@ -11,7 +11,7 @@ _EASIER = (0.99, 0.95, 0.9, 0.5)
 
 def advice(config: Config) -> list[Problem]:
     """What to warn of; each path leads to the key."""
-    return [*_too_few(config), *_means(config), *_undefined(config), *_light(config)]
+    return [*_too_few(config), *_means(config), *_undefined(config), *_roofline(config)]
 
 
 def _too_few(config: Config) -> list[Problem]:
@@ -70,22 +70,22 @@ def _undefined(config: Config) -> list[Problem]:
     return found
 
 
-def _light(config: Config) -> list[Problem]:
-    """Hardware that is described, and yet bounds nothing: the model's sizes are not known, or nothing fits."""
-    found = []
+def _roofline(config: Config) -> list[Problem]:
+    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or nothing fits."""
+    problems = []
     for i, deployment in enumerate(config.deployments):
         path = ("deployments", i, "hardware")
-        described, light = deployment.hardware, deployment.light()
+        described, roofline = deployment.hardware, deployment.roofline()
         if described is None or described.gpu() is None:
             continue
-        if light is None:
-            what = f"the sizes of {deployment.model or 'the model'} are not known, so its speed of light is not either"
-            found.append(Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path))
+        if roofline is None:
+            what = f"the sizes of {deployment.model or 'the model'} are not known, so its roofline is not either"
+            problems.append(Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path))
             continue
         for shape in config.shapes:
             try:
-                light.limits(shape, 1)
-            except ValueError as wrong:
-                found.append(Problem(f"{shape.label}: {wrong}", "look at gpus, precision and model", *path))
+                roofline.limits(shape, 1)
+            except ValueError as error:
+                problems.append(Problem(f"{shape.label}: {error}", "look at gpus, precision and model", *path))
                 break
-    return found
+    return problems

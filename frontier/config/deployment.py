@@ -27,7 +27,7 @@ from frontier.fields import (
     whole,
     words,
 )
-from frontier.hardware.roofline import Light
+from frontier.hardware.roofline import Roofline
 from frontier.simulator.pools import light_of
 from frontier.simulator.spec import READ_SPEC, EngineSpec
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
@@ -337,13 +337,13 @@ class DeploymentConfig(Strict):
         """The embedded engine's parameters (its defaults where the config has none)."""
         return EngineSpec.from_mapping(self.simulator or {})
 
-    def light(self) -> Light | None:
-        """The speed of light of what is measured; None when the hardware is not described.
+    def roofline(self) -> Roofline | None:
+        """The roofline of what is measured; None when the hardware is not described.
 
-        The simulator has it from its own model and hardware.
+        The simulator has one from its own model and hardware.
         """
         if self.hardware is not None:
-            return self.hardware.light(self.model, self.gpus)
+            return self.hardware.roofline(self.model, self.gpus)
         if not self.is_simulator:
             return None
         spec = self.engine_spec()

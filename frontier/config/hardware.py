@@ -10,7 +10,7 @@ from frontier.config.uses import PLAIN
 from frontier.fields import Problem, Size, SmallSize, Text, is_number, one_of, read, shown, whole_in
 from frontier.hardware.gpus import GpuFields, hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
-from frontier.hardware.roofline import Carded, Light, Roofline, Stated
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
 from frontier.simulator.spec import Speculation
 
 
@@ -72,7 +72,7 @@ class HardwareConfig(GpuFields):
     speculation: Annotated[Speculation, PlainValidator(lambda value: read(Speculation, value)), PLAIN] | None = None
     power: Annotated[Watts, PlainValidator(_power), PLAIN] | None = None
 
-    def light(self, model: str | None, gpus: int | None) -> Light | None:
+    def roofline(self, model: str | None, gpus: int | None) -> Roofline | None:
         """The roofline of `model` on `gpus` of these; None when too little is given."""
         gpu = self.gpu()
         drafts = self.speculation.tokens if self.speculation is not None else 0
@@ -81,11 +81,11 @@ class HardwareConfig(GpuFields):
             memory = self.memory or (gpu.capacity if gpu else None)
             if bandwidth is None:
                 return None
-            return Stated(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
+            return GivenRoofline(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
         sizes = self.model or _known(model)
         if gpu is None or sizes is None:
             return None
-        return Carded(Roofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts), self.max_num_seqs)
+        return ModelRoofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts, self.max_num_seqs)
 
 
 def _known(model: str | None) -> ModelCard | None:

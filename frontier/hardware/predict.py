@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from frontier.hardware.roofline import Limits, Roofline
+from frontier.hardware.roofline import Limits, ModelRoofline
 from frontier.model import Estimate, Shape
 
 Floats = npt.NDArray[np.float64]
@@ -67,9 +67,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One (deployment, shape): predictions by concurrency, the measured points they stand on, the speed of light.
+    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the rooflines.
 
-    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the limits of each
+    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the roofline of each
     prediction, where the hardware is described.
     """
 
@@ -97,9 +97,11 @@ class _Fit:
 class Calibrated:
     """A deployment's curves at the shape they were measured at. Made by `calibrate`."""
 
-    def __init__(self, known: Sequence[Known], isl: float, osl: float, light: Roofline | None, moe: bool) -> None:
+    def __init__(
+        self, known: Sequence[Known], isl: float, osl: float, roofline: ModelRoofline | None, moe: bool
+    ) -> None:
         points = sorted(known, key=lambda point: point.concurrency)
-        self.isl, self.osl, self.light, self.n = isl, osl, light, len(points)
+        self.isl, self.osl, self.roofline, self.n = isl, osl, roofline, len(points)
         self._c = np.array([p.concurrency for p in points], dtype=np.float64)
         self._ttft = np.array([p.ttft for p in points], dtype=np.float64)
         self._tpot = np.array([p.tpot for p in points], dtype=np.float64)
@@ -133,10 +135,10 @@ class Calibrated:
         idle = float(self._ttft.min())
         factor, per_context = isl / self.isl, 0.0
         extra = (isl + osl / 2) - (self.isl + self.osl / 2)
-        if self.light is not None:
-            factor = self.light.prefill(isl).seconds / self.light.prefill(self.isl).seconds
-            per_context = self.light.kv_bytes / self.light.gpu.bandwidth / _SHAPE_EFFICIENCY
-            extra = self.light.seen(isl + osl / 2) - self.light.seen(self.isl + self.osl / 2)
+        if self.roofline is not None:
+            factor = self.roofline.prefill(isl).seconds / self.roofline.prefill(self.isl).seconds
+            per_context = self.roofline.kv_bytes / self.roofline.gpu.bandwidth / _SHAPE_EFFICIENCY
+            extra = self.roofline.seen(isl + osl / 2) - self.roofline.seen(self.isl + self.osl / 2)
 
         def moved(batch: float) -> tuple[float, float]:
             here = self._unqueued(batch)
@@ -157,7 +159,7 @@ class Calibrated:
         return float(fit.ttft(at)[0]), float(fit.tpot(at)[0] * math.exp(bent))
 
     def _room(self, isl: float, osl: float) -> float:
-        return math.inf if self.light is None else max(1.0, self.light.kv_room(isl + _RESERVED * osl))
+        return math.inf if self.roofline is None else max(1.0, self.roofline.kv_room(isl + _RESERVED * osl))
 
     def _value(self, fit: _Fit, concurrency: float, trust: float) -> tuple[float, float]:
         at = np.array([concurrency], dtype=np.float64)
@@ -214,7 +216,7 @@ class Calibrated:
 
 
 def calibrate(
-    known: Sequence[Known], isl: float, osl: float, *, light: Roofline | None = None, moe: bool | None = None
+    known: Sequence[Known], isl: float, osl: float, *, roofline: ModelRoofline | None = None, moe: bool | None = None
 ) -> Calibrated:
     """Fit the engine model to measured points of one shape.
 
@@ -227,8 +229,8 @@ def calibrate(
     if any(not (0 < x < math.inf) for p in known for x in (p.concurrency, p.ttft, p.tpot)):
         raise ValueError("a calibration needs finite positive latencies")
     if moe is None:
-        moe = light is None or light.model.experts > 0
-    return Calibrated(known, isl, osl, light, moe)
+        moe = roofline is None or roofline.model.experts > 0
+    return Calibrated(known, isl, osl, roofline, moe)
 
 
 _Form = tuple[Curve, ...]

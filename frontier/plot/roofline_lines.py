@@ -12,7 +12,7 @@ from frontier.units import format_share
 
 def lights(config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]) -> Mapping[tuple[str, Shape], Light]:
     """By (deployment, shape), on each frontier's own axes; none where rates other than output tokens are drawn."""
-    described = {d.name: light for d in config.deployments if (light := d.light()) is not None}
+    described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
     lit = {}
     for f in frontiers:
         light = described.get(f.deployment)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from frontier.hardware.roofline import PHASE, Bound, Carded, Light, Limits, Roofline, context_of
+from frontier.hardware.roofline import PHASE, Bound, Limits, ModelRoofline, Roofline, context_of
 from frontier.model import Shape
 from frontier.simulator.engine import Drafted, Request, RequestId, Scheduler, Step
 from frontier.simulator.spec import EngineSpec
@@ -381,12 +381,12 @@ class Disaggregated:
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
+class PoolsRoofline:
     """`readers` prefill and `writers` decode instances, each of them one `roofline`. The links of a prefill instance
     carry a prompt token in `per_token` seconds, one request after another, and each takes `latency` more.
     `max_num_seqs` is the batch cap of one instance."""
 
-    roofline: Roofline
+    roofline: ModelRoofline
     readers: int
     writers: int
     per_token: float
@@ -404,7 +404,7 @@ class Pooled:
         ahead = self._prefill(shape).seconds + moving
         free = self._decoding(shape, concurrency, ahead)
         batch = min(free, cap)
-        tpot = self.token(shape, batch)
+        tpot = self.token_seconds(shape, batch)
         first = one.prefill(shape.isl.mean, shape.isl.mean - 1).seconds  # the last prompt token is read again
         ceilings = self._pools(shape)
         flow = batch / tpot
@@ -432,7 +432,7 @@ class Pooled:
         """How many of those in flight decode, when each spends `ahead` seconds before: Little's law."""
 
         def over(batch: float) -> float:
-            return batch * (1 + ahead / (shape.osl.mean * self.token(shape, batch))) - concurrency
+            return batch * (1 + ahead / (shape.osl.mean * self.token_seconds(shape, batch))) - concurrency
 
         from scipy.optimize import brentq  # a quarter of a second, which only disaggregated pools need pay
 
@@ -445,7 +445,7 @@ class Pooled:
         parts = {
             f"prefill {PHASE[prefill.binds]}": prefill.seconds,
             "KV transfer": moving,
-            f"decode {PHASE[decode.binds]}": shape.osl.mean * self.token(shape, batch),
+            f"decode {PHASE[decode.binds]}": shape.osl.mean * self.token_seconds(shape, batch),
         }
         longest = max(parts, key=lambda name: parts[name])
         return "network" if longest.endswith("network") else longest
@@ -453,27 +453,27 @@ class Pooled:
     def _step(self, shape: Shape, batch: float) -> Bound:
         return self.roofline.decode(max(1.0, batch / self.writers), context_of(shape))
 
-    def token(self, shape: Shape, batch: float) -> float:
+    def token_seconds(self, shape: Shape, batch: float) -> float:
         return self._step(shape, batch).seconds / self.roofline.per_step
 
-    def read(self, shape: Shape, batch: float) -> float | None:
+    def read_seconds(self, shape: Shape, batch: float) -> float | None:
         if self.roofline.drafts:
             return None
         return self._step(shape, batch).bytes / self.roofline.gpu.bandwidth
 
-    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
-        one = Carded(self.roofline).computed(shape, requests, tokens)
+    def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
+        one = self.roofline.compute_share(shape, requests, tokens)
         return None if one is None else one / (self.readers + self.writers)
 
     @property
     def assumption(self) -> str:
-        return f"{self.readers} prefill and {self.writers} decode instances, each {Carded(self.roofline).assumption}"
+        return f"{self.readers} prefill and {self.writers} decode instances, each {self.roofline.assumption}"
 
 
-def light_of(spec: EngineSpec) -> Light:
+def light_of(spec: EngineSpec) -> Roofline:
     """The speed of light of a simulated engine. ValueError when it prices its steps by durations of its own."""
     one = roofline_of(spec)
     if spec.disaggregation is None:
-        return Carded(one, spec.max_num_seqs)
+        return dataclasses.replace(one, max_num_seqs=spec.max_num_seqs)
     pools = spec.disaggregation
-    return Pooled(one, pools.prefill, pools.decode, *transfer_of(spec), spec.max_num_seqs)
+    return PoolsRoofline(one, pools.prefill, pools.decode, *transfer_of(spec), spec.max_num_seqs)

@@ -25,6 +25,7 @@ from frontier.fields import (
     SizeOrBytes,
     Text,
     duration_in,
+    in_words,
     number_in,
     one_of,
     read_alone,
@@ -34,7 +35,7 @@ from frontier.fields import (
 )
 from frontier.hardware.gpus import Hardware, hardware, hardware_mapping
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
-from frontier.hardware.roofline import Roofline
+from frontier.hardware.roofline import ModelRoofline
 from frontier.units import MOST_COUNT
 
 _NANOSECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*ns\s*")
@@ -184,7 +185,13 @@ class EngineSpec:
         return spec
 
     def check(self) -> None:
-        """A `Problem` (a ValueError) when the parts do not fit together."""
+        """ValueError that names the key, when the parts do not fit together."""
+        try:
+            self._check()
+        except Problem as problem:
+            raise in_words(problem) from None
+
+    def _check(self) -> None:
         drafts = 0 if self.speculation is None else self.speculation.tokens
         least = self.max_num_seqs * (1 + drafts)
         if self.max_batched_tokens < least:
@@ -196,7 +203,7 @@ class EngineSpec:
             what = f"{{key}}: {self.kv_tokens} is less than two blocks of {self.block_size}"
             raise Problem(what, "raise it, or lower block_size", "kv_tokens")
         if self.model is not None and self.hardware is not None and self.kv_tokens is None:
-            roofline = Roofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
+            roofline = ModelRoofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
             roofline.kv_tokens()  # refuses weights that do not fit
         if self.model is None and self.disaggregation is not None and self.disaggregation.kv_per_token is None:
             what, hint = "the key kv_per_token is missing", "without a model its size is unknown; write 128KiB"
@@ -232,7 +239,7 @@ def _read_spec(value: Any, build: ValidatorFunctionWrapHandler) -> EngineSpec:
     spec: EngineSpec = build(given)
     if spec.model is not None and "model_name" not in given:
         spec = dataclasses.replace(spec, model_name=spec.model.name)
-    spec.check()
+    spec._check()
     return spec
 
 
