@@ -12,7 +12,7 @@ from frontier.config.schema import Config
 from frontier.config.yaml_source import Document, compose, fill
 from frontier.errors import Complaint, ConfigError
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key
-from frontier.text import looks_like_a_key, masked_line, redact
+from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
 _DEPLOYMENT_KEYS = tuple(key for key in keys_at(DeploymentConfig, ()) if key != "name")
@@ -50,24 +50,27 @@ def load_config(text: str, file: str, settings: Sequence[Setting] = ()) -> Confi
 
     `settings` replace or add single values. Nothing is read beside `text`: no file, no environment.
     """
+    return load_with_text(text, file, settings)[0]
+
+
+def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
+    """The text of the config with the settings in it; as the user wrote it when there are none."""
+    return load_with_text(text, file, settings)[1]
+
+
+def load_with_text(text: str, file: str, settings: Sequence[Setting] = ()) -> tuple[Config, str]:
+    """As `load_config`, with the text that a run keeps: the user's own, or YAML with the settings in place."""
     secrets: list[str] = []
     try:
         root, doc = compose(text, file)
         apply_settings(doc, root, settings)
         fill(doc, root)
-        leaks = _leaked(doc, secrets)
-        return _validated(doc, leaks)
+        config = _validated(doc, _leaked(doc, secrets))
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, secrets)) from None
-
-
-def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
-    """The text of the config with the settings in it; as the user wrote it when there are none. It must load."""
     if not settings:
-        return text
-    root, doc = compose(text, file)
-    apply_settings(doc, root, settings)
-    return "".join(f"# {file} with  {setting.said}\n" for setting in settings) + rendered(root)
+        return config, text
+    return config, "".join(f"# {file} with  {setting.said}\n" for setting in settings) + rendered(root)
 
 
 def _validated(doc: Document, leaks: list[Complaint]) -> Config:
@@ -191,26 +194,20 @@ def _place(doc: Document, path: Path) -> Path:
 
 def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
     """The problem of an unknown key; a key of another tool leads to ours."""
-    at = (*path, key)
-    plain = unknown_key(key, path, known)
-    if path[:1] == ("deployments",) and len(path) == 2:
-        if key in _SWEEP_KEYS:
-            what = f"{key} holds for the whole sweep, not for one deployment"
-            return Problem(what, "move it to the top", *at, at_key=True)
-    elif path == ("hardware",) or path[2:] == ("hardware",):
-        return (
-            Problem(plain.what, "write tflops: 989  (dense, of one GPU)", *at, at_key=True) if key == "flops" else plain
-        )
-    elif path:
-        return plain
-    else:
-        plain = unknown_key(key, path, [*_SWEEP_KEYS, *_DEPLOYMENT_KEYS])
-        if (plain.hint or "").startswith("known"):
-            plain = Problem(plain.what, "frontier init URL  shows every key", *at, at_key=True)
-    if key not in _SYNONYMS:
-        return plain
-    why, hint = _SYNONYMS[key]
-    return Problem(f"{plain.what}; {why}" if why else plain.what, hint, *at, at_key=True)
+    where, in_deployment = (*path, key), path[:1] == ("deployments",) and len(path) == 2
+    if in_deployment and key in _SWEEP_KEYS:
+        what = f"{key} holds for the whole sweep, not for one deployment"
+        return Problem(what, "move it to the top", *where, at_key=True)
+    what = f"unknown key {shown(key)}"
+    if key == "flops" and path[-1:] == ("hardware",):
+        return Problem(what, "write tflops: 989  (dense, of one GPU)", *where, at_key=True)
+    if key in _SYNONYMS and (in_deployment or not path):
+        why, hint = _SYNONYMS[key]
+        return Problem(f"{what}; {why}" if why else what, hint, *where, at_key=True)
+    if path:
+        return unknown_key(key, path, known)
+    likely = did_you_mean(key, (*_SWEEP_KEYS, *_DEPLOYMENT_KEYS))
+    return Problem(what, likely or "frontier init URL  shows every key", *where, at_key=True)
 
 
 def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[Complaint, ...]:

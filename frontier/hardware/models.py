@@ -164,69 +164,46 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     return made
 
 
-def _also(name: str, *others: str) -> Any:
-    """A size that is 0 when the config has it under none of its names."""
-    return Field(0, validation_alias=AliasChoices(name, *others))
-
-
 class _HuggingFaceConfig(BaseModel):
     """The keys of a Hugging Face config.json that a card needs (`text_config` is the caller's to unwrap)."""
 
-    hidden_size: Positive
-    num_attention_heads: Positive
-    num_hidden_layers: Positive
-    intermediate_size: Count
-    vocab_size: Positive
-    num_key_value_heads: Positive | None = None
+    name: Any = Field("custom", validation_alias=AliasChoices("_name_or_path", "model_type"))
+    hidden: Positive = Field(alias="hidden_size")
+    layers: Positive = Field(alias="num_hidden_layers")
+    heads: Positive = Field(alias="num_attention_heads")
+    kv_heads: Positive | None = Field(None, alias="num_key_value_heads")
     head_dim: Positive | None = None
-    experts: Count = _also("num_experts", "num_local_experts", "n_routed_experts")
-    experts_per_token: Count = _also("num_experts_per_tok", "experts_per_token")
-    moe_intermediate_size: Count | None = None
-    n_shared_experts: Count = 0
-    first_k_dense_replace: Count = 0
-    q_lora_rank: Count = 0
-    kv_lora_rank: Count = 0
-    qk_rope_head_dim: Count = 0
-    qk_nope_head_dim: Count = 0
-    v_head_dim: Count = 0
-    sliding_window: Count = 0
+    intermediate: Count = Field(alias="intermediate_size")
+    vocab: Positive = Field(alias="vocab_size")
+    experts: Count = Field(0, validation_alias=AliasChoices("num_experts", "num_local_experts", "n_routed_experts"))
+    experts_per_token: Count = Field(0, validation_alias=AliasChoices("num_experts_per_tok", "experts_per_token"))
+    expert_intermediate: Count | None = Field(None, alias="moe_intermediate_size")
+    shared_experts: Count = Field(0, alias="n_shared_experts")
+    dense_layers: Count = Field(0, alias="first_k_dense_replace")
+    q_rank: Count = Field(0, alias="q_lora_rank")
+    kv_rank: Count = Field(0, alias="kv_lora_rank")
+    rope_dim: Count = Field(0, alias="qk_rope_head_dim")
+    nope_dim: Count = Field(0, alias="qk_nope_head_dim")
+    v_dim: Count = Field(0, alias="v_head_dim")
+    window: Count = Field(0, alias="sliding_window")
+    max_len: Count = Field(131_072, alias="max_position_embeddings")
     use_sliding_window: bool = True
     layer_types: list[Any] | None = None
-    max_position_embeddings: Count = 131_072
     quantization_config: dict[str, Any] = Field(default_factory=dict)
-    own_name: Any = Field("custom", validation_alias=AliasChoices("_name_or_path", "model_type"))
 
     def sizes(self) -> dict[str, Any]:
         """The fields of the card of this model."""
-        layers, kinds = self.num_hidden_layers, self.layer_types
-        window = self.sliding_window if self.use_sliding_window else 0
-        windowed = (layers if kinds is None else kinds.count("sliding_attention")) if window else 0
-        inner = self.intermediate_size if self.moe_intermediate_size is None else self.moe_intermediate_size
-        method = str(self.quantization_config.get("quant_method", ""))
-        mixture = {
-            "experts": self.experts,
-            "experts_per_token": self.experts_per_token,
-            "expert_intermediate": inner,
-            "shared_experts": self.n_shared_experts,
-            "dense_layers": self.first_k_dense_replace,
-        }
-        return {
-            "name": str(self.own_name),
-            "hidden": self.hidden_size,
-            "layers": layers,
-            "heads": self.num_attention_heads,
-            "kv_heads": self.num_key_value_heads or self.num_attention_heads,
-            **({} if self.head_dim is None else {"head_dim": self.head_dim}),
-            "intermediate": self.intermediate_size,
-            "vocab": self.vocab_size,
-            **(mixture if self.experts else {}),
-            "q_rank": self.q_lora_rank,
-            "kv_rank": self.kv_lora_rank,
-            "rope_dim": self.qk_rope_head_dim,
-            "nope_dim": self.qk_nope_head_dim,
-            "v_dim": self.v_head_dim,
-            "window": window if windowed else 0,
+        sizes = without_nulls(self.model_dump(exclude={"use_sliding_window", "layer_types", "quantization_config"}))
+        kinds, method = self.layer_types, str(self.quantization_config.get("quant_method", ""))
+        windowed = self.layers if kinds is None else kinds.count("sliding_attention")
+        windowed = windowed if self.window and self.use_sliding_window else 0
+        if not self.experts:
+            for key in ("experts_per_token", "expert_intermediate", "shared_experts", "dense_layers"):
+                sizes.pop(key, None)
+        inner = {"expert_intermediate": self.intermediate} if self.experts else {}
+        return {"kv_heads": self.heads, **inner} | sizes | {
+            "name": str(self.name),
+            "window": self.window if windowed else 0,
             "windowed_layers": windowed,
-            "max_len": self.max_position_embeddings,
             "precision": "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
-        }
+        }  # fmt: skip
