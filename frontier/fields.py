@@ -123,7 +123,7 @@ def problems_of(
 
     `unknown` makes the problem of an unknown key, from the key, the path of its mapping and the keys known there.
     """
-    return [_problem_of(one, kind, unknown or unknown_key) for one in error.errors(include_url=False)]
+    return [_problem_of(details, kind, unknown or unknown_key) for details in error.errors(include_url=False)]
 
 
 def unknown_key(key: str, path: Path, known: list[str]) -> Problem:

@@ -336,8 +336,8 @@ class Config(Strict):
         """All that it makes a command run, read and send, beside the load itself."""
         reached = [d for d in self.deployments if not d.is_simulator]
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
-        own = [one for one in effects(self, everywhere) if reached or one.by == "sweep"]
-        return tuple(dict.fromkeys([*(one for d in self.deployments for one in effects(d, d.endpoint)), *own]))
+        own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
+        return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
     def window_requests(self, concurrency: int) -> int:
         """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""

@@ -60,8 +60,8 @@ def _limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limi
         problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))
     limits, before = [], len(problems)
     for key, item in value.items():
-        if (of := problems.read(known_metric, key, *path, key, at_key=True)) is not None:
-            limit = problems.read(partial(_limit, of), item, *path, key)
+        if (limited := problems.read(known_metric, key, *path, key, at_key=True)) is not None:
+            limit = problems.read(partial(_limit, limited), item, *path, key)
             limits += [] if limit is None else [limit]
     if len(problems) == before:
         problems += [problem.below(*path) for problem in _without_latencies(limits)]
@@ -79,37 +79,41 @@ def _without_latencies(limits: list[Limit]) -> list[Problem]:
     ]
 
 
-def _limit(of: Metric, value: Any) -> Limit:
+def _limit(limited: Metric, value: Any) -> Limit:
     """A limit, or a range [comfort, promise]."""
     if not isinstance(value, list):
-        return Limit(of.name, _bound(of, value))
+        return Limit(limited.name, _bound(limited, value))
     if len(value) != 2:
         raise Problem("{key}: a range is two limits, comfort and promise", "write [200ms, 500ms]")
-    comfort, promise = _bound(of, value[0]), _bound(of, value[1])
+    comfort, promise = _bound(limited, value[0]), _bound(limited, value[1])
     if comfort == promise:
-        return Limit(of.name, promise)
-    if of.improves(promise, comfort):
+        return Limit(limited.name, promise)
+    if limited.improves(promise, comfort):
         what = "{key}: the comfort mark comes first and is the stricter of the two"
         raise Problem(what, f"write [{str(value[1])[:40]}, {str(value[0])[:40]}]")
-    return Limit(of.name, promise, comfort)
+    return Limit(limited.name, promise, comfort)
 
 
-def _bound(of: Metric, value: Any) -> float:
+def _bound(limited: Metric, value: Any) -> float:
     """One bound in the metric's unit."""
     sign = re.match(r"\s*(<=|>=|[<>≤≥])\s*", value) if isinstance(value, str) else None
     if sign is not None:
-        _check_direction(of, sign[1], value[sign.end() :])
+        _check_direction(limited, sign[1], value[sign.end() :])
         value = value[sign.end() :]
-    if of.unit is Unit.SECONDS:
+    if limited.unit is Unit.SECONDS:
         return _latency(value)
-    if of.unit is Unit.SHARE:
+    if limited.unit is Unit.SHARE:
         return share(value)
     bound = float(value) if is_number(value) else math.nan
     if isinstance(value, str):
-        bound = _number(value.strip().removeprefix("$").removesuffix("/Mtok").removesuffix(of.unit.value)) or math.nan
+        bound = (
+            _number(value.strip().removeprefix("$").removesuffix("/Mtok").removesuffix(limited.unit.value)) or math.nan
+        )
     if not 0 < bound < 1e15:
-        example = "$2" if of.unit is Unit.DOLLARS_PER_MILLION_TOKENS else "30"
-        raise Problem(f"{{key}}: {shown(value)} is not a limit", f"write a number of {of.unit.value}, as {example}")
+        example = "$2" if limited.unit is Unit.DOLLARS_PER_MILLION_TOKENS else "30"
+        raise Problem(
+            f"{{key}}: {shown(value)} is not a limit", f"write a number of {limited.unit.value}, as {example}"
+        )
     return bound
 
 
@@ -133,15 +137,15 @@ def _latency(value: Any) -> float:
     return seconds
 
 
-def _check_direction(of: Metric, sign: str, rest: str) -> None:
-    if _SIGNS[sign] != of.better:
+def _check_direction(limited: Metric, sign: str, rest: str) -> None:
+    if _SIGNS[sign] != limited.better:
         value = rest[:40].strip()
-        what = f"{of.name} {sign} {value} asks for the wrong side: of {of.label} {of.better} is better"
-        raise Problem(what, f"write {of.name}{_right_sign(of)}{value}")
+        what = f"{limited.name} {sign} {value} asks for the wrong side: of {limited.label} {limited.better} is better"
+        raise Problem(what, f"write {limited.name}{_right_sign(limited)}{value}")
 
 
-def _right_sign(of: Metric) -> str:
-    return ">=" if of.higher_is_better else "<="
+def _right_sign(limited: Metric) -> str:
+    return ">=" if limited.higher_is_better else "<="
 
 
 def _number(text: str) -> float | None:
@@ -174,22 +178,22 @@ def _limit_of_text(part: str) -> Limit:
         raise Problem(f"{written} is not a limit", "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
     if re.search(r"[<>=≤≥:]", match[3]) and "," in (apart := _NEXT_LIMIT.sub(", ", part.strip())):
         raise Problem(f"{written} is more than one limit", f"put commas between them:  {apart}")
-    of, sign, rest = known_metric(match[1]), match[2], match[3]
+    limited, sign, rest = known_metric(match[1]), match[2], match[3]
     if sign in "=:":
         what = f"{written} does not say which side is allowed"
-        raise Problem(what, f"write {of.name}{_right_sign(of)}{rest}")
-    _check_direction(of, sign, rest)
-    bounds = [_typed(of, bound) for bound in rest.split("..")]
+        raise Problem(what, f"write {limited.name}{_right_sign(limited)}{rest}")
+    _check_direction(limited, sign, rest)
+    bounds = [_typed(limited, bound) for bound in rest.split("..")]
     try:
-        return _limit(of, bounds[0] if len(bounds) == 1 else bounds)
+        return _limit(limited, bounds[0] if len(bounds) == 1 else bounds)
     except Problem as problem:
-        hint = re.sub(r"\[(\S+), (\S+)\]", rf"{of.name}{_right_sign(of)}\1..\2", problem.hint or "")
-        raise Problem(problem.what, hint).named(of.name) from None
+        hint = re.sub(r"\[(\S+), (\S+)\]", rf"{limited.name}{_right_sign(limited)}\1..\2", problem.hint or "")
+        raise Problem(problem.what, hint).named(limited.name) from None
 
 
-def _typed(of: Metric, bound: str) -> Any:
+def _typed(limited: Metric, bound: str) -> Any:
     """A bound as YAML would have it: a number where it is one, so that a missing unit is recognised."""
-    if of.unit is Unit.SHARE:
+    if limited.unit is Unit.SHARE:
         return bound
     try:
         parse_duration(bound)

@@ -408,9 +408,9 @@ def test_traps_of_the_text_and_mistakes_of_meaning_are_said_together_each_once()
     ids=["unknown keys", "ambiguous values", "the same key", "deployments"],
 )
 def test_thousands_of_mistakes_are_found_in_no_time_and_said_in_part(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     message = told(text)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert len(message) < 12_000
     assert message.count("\n") < 200
 
