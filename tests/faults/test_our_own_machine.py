@@ -291,7 +291,7 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # probe compares this clock with the server's.
+    # conductor: the hour of a deadline; loop: a trial.s epoch; probe: how long a certificate is valid.
     assert sorted(calls) == ["conductor", "loop", "probe", "probe"]
 
 
