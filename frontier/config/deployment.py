@@ -28,8 +28,8 @@ from frontier.fields import (
     words,
 )
 from frontier.hardware.roofline import Roofline
-from frontier.simulator.pools import light_of
 from frontier.simulator.spec import READ_SPEC, EngineSpec
+from frontier.simulator.step_cost import roofline_of
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
 SIMULATOR = "simulator"
@@ -347,7 +347,7 @@ class DeploymentConfig(Strict):
         if not self.is_simulator:
             return None
         spec = self.engine_spec()
-        return None if spec.model is None or spec.time_scale != 1.0 else light_of(spec)
+        return None if spec.model is None or spec.time_scale != 1.0 else roofline_of(spec)
 
     @property
     def power(self) -> float | None:

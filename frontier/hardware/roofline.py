@@ -15,7 +15,7 @@ the peak.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
@@ -39,12 +39,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The roofline of one setting. `running` requests fit at once; the other `waiting` queue.
+    """The roofline of one setting. `running` requests fit at once; the others queue.
 
     `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
     ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
-    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap', or
-    between pools 'KV transfer'.
+    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap'.
     """
 
     concurrency: int
@@ -58,33 +57,8 @@ class Limits:
 
 UNEVEN = 0.85
 """A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
-PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
+_PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
 """What binds a step, in the words of `Limits.binds`."""
-
-
-class Roofline(Protocol):
-    """The bounds of a described deployment. Rates and bytes are over all its GPUs."""
-
-    def limits(self, shape: Shape, concurrency: int) -> Limits:
-        """The bounds of a setting. ValueError when not one request fits."""
-        ...
-
-    def token_seconds(self, shape: Shape, batch: float) -> float:
-        """The least seconds from one token of a request to its next when so many decode."""
-        ...
-
-    def read_seconds(self, shape: Shape, batch: float) -> float | None:
-        """The seconds of memory traffic in that time; None when the tokens of a step are not known."""
-        ...
-
-    def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
-        """The share of peak arithmetic that so many prompts and output tokens per second take; None: not known."""
-        ...
-
-    @property
-    def assumption(self) -> str:
-        """What the bounds assume, in words."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +232,7 @@ class ModelRoofline:
         tpot = decode.seconds / self.per_step
         decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
-        phase = f"decode {PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {PHASE[prefill.binds]}"
+        phase = f"decode {_PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_PHASE[prefill.binds]}"
         ceilings = {
             "network" if phase.endswith("network") else phase: running * osl / e2e,
             "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
@@ -272,18 +246,22 @@ class ModelRoofline:
         return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
 
     def token_seconds(self, shape: Shape, batch: float) -> float:
+        """The least seconds from one token of a request to its next when so many decode."""
         return self.decode(batch, context_of(shape)).seconds / self.per_step
 
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
+        """The seconds of memory traffic in that time; None when the tokens of a step are not known."""
         return None if self.drafts else self.decode(batch, context_of(shape)).bytes / self.gpu.bandwidth
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
+        """The share of peak arithmetic that so many prompts and output tokens per second take."""
         prompt = self.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
         token = self.decode(1, context_of(shape)).flops / self.per_step
         return (requests * prompt + tokens * token) / self.flops_rate
 
     @property
     def assumption(self) -> str:
+        """What the bounds assume, in words."""
         drafts = f", {self.drafts} drafts a step, all accepted" if self.drafts else ""
         return f"{self.model.name} in {self.precision} on {self.tp} x {self.gpu.name}{drafts}"
 
@@ -318,12 +296,16 @@ class GivenRoofline:
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
         return None if self.drafts else self.token_seconds(shape, batch)
 
-    def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:  # noqa: ARG002
-        return None
+    def compute_share(self, shape: Shape, requests: float, tokens: float) -> None:
+        """Not known: the figures hold no peak rate."""
 
     @property
     def assumption(self) -> str:
         return "memory bandwidth"
+
+
+Roofline = ModelRoofline | GivenRoofline
+"""The bounds of a described deployment. Both have the same methods; rates and bytes are over all GPUs."""
 
 
 def context_of(shape: Shape) -> float:

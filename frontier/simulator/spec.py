@@ -20,9 +20,7 @@ from pydantic import BeforeValidator, ConfigDict, PlainValidator, ValidatorFunct
 
 from frontier.fields import (
     AS_TEXT,
-    BandwidthOrBytes,
     Problem,
-    SizeOrBytes,
     Text,
     duration_in,
     in_words,
@@ -111,20 +109,6 @@ class Speculation:
         return math.fsum(self.acceptance**j for j in range(self.tokens + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Disaggregation:
-    """So many instances that read prompts and so many that decode, each as the rest of the spec describes one. KV moves
-    between them at `link` bytes per second and GPU, and `latency` seconds more for each request; `kv_per_token` bytes
-    on each GPU (None: what the model's card says)."""
-
-    __pydantic_config__ = _STRICT
-    prefill: Positive = 1
-    decode: Positive = 1
-    link: BandwidthOrBytes = 50e9
-    latency: Seconds = 2e-3
-    kv_per_token: SizeOrBytes | None = None
-
-
 PRICES = ("step_base", "per_decode", "per_prefill_token", "per_context_token", "per_prefill_pair")
 
 
@@ -163,7 +147,6 @@ class EngineSpec:
     max_model_len: Positive | None = None
     prefix_cache: Annotated[bool, PlainValidator(truth), AS_TEXT] = False
     speculation: Speculation | None = None
-    disaggregation: Disaggregation | None = None
     noise: Annotated[float, number_in(0.0, 10.0), AS_TEXT] = 0.0
     noise_kind: Annotated[Literal["lognormal", "gamma"], one_of("lognormal", "gamma")] = "lognormal"
     seed: Count = 0
@@ -205,9 +188,6 @@ class EngineSpec:
         if self.model is not None and self.hardware is not None and self.kv_tokens is None:
             roofline = ModelRoofline.of(self.model, self.hardware, self.tp, self.precision, self.kv_precision)
             roofline.kv_tokens()  # refuses weights that do not fit
-        if self.model is None and self.disaggregation is not None and self.disaggregation.kv_per_token is None:
-            what, hint = "the key kv_per_token is missing", "without a model its size is unknown; write 128KiB"
-            raise Problem(what, hint, "disaggregation")
         if self.model is None and self.step_base + self.per_decode <= 0:
             raise Problem("{key}: a step must take some time", "give step_base or per_decode", "step_base")
 
@@ -218,7 +198,7 @@ class EngineSpec:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        for key in ("stalls", "faults", "model", "speculation", "disaggregation"):
+        for key in ("stalls", "faults", "model", "speculation"):
             if key in plain:
                 plain[key] = dataclasses.asdict(plain[key])
         if self.hardware is not None:

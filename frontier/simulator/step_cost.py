@@ -1,4 +1,4 @@
-"""What one engine step costs, from an EngineSpec: a pure function of what the step does."""
+"""Step cost: the seconds of one engine step as a pure function of its work, from an EngineSpec."""
 
 import math
 from dataclasses import dataclass
@@ -107,15 +107,9 @@ def roofline_of(spec: EngineSpec) -> ModelRoofline:
     if spec.model is None or spec.hardware is None:
         raise ValueError("model: this spec prices its steps by explicit durations; it has no roofline")
     drafts = spec.speculation.tokens if spec.speculation is not None else 0
-    return ModelRoofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts)
-
-
-def transfer_of(spec: EngineSpec) -> tuple[float, float]:
-    """Seconds per prompt token, and per request, in which KV moves from a prefill to a decode instance."""
-    pools = spec.disaggregation
-    assert pools is not None
-    size = roofline_of(spec).kv_bytes if pools.kv_per_token is None else pools.kv_per_token
-    return size / pools.link * spec.time_scale, pools.latency * spec.time_scale
+    return ModelRoofline.of(
+        spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts, spec.max_num_seqs
+    )
 
 
 def kv_blocks(spec: EngineSpec) -> int:
