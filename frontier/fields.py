@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Typ
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from frontier.text import suggestion
-from frontier.units import parse_bandwidth, parse_duration, parse_share, parse_size
+from frontier.units import LEAST, parse_bandwidth, parse_duration, parse_share, parse_size
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
@@ -35,10 +35,10 @@ class Problem(ValueError):  # noqa: N818
         self.what, self.hint, self.path, self.at_key = what, hint, path, at_key
 
     @classmethod
-    def of(cls, error: ValueError, hint: str | None = None) -> "Problem":
+    def of(cls, error: ValueError) -> "Problem":
         """Of an error of a lower module, whose text is 'what; hint'."""
-        what, _, own = str(error).partition("; ")
-        return error if isinstance(error, cls) else cls(what, own or hint)
+        what, _, hint = str(error).partition("; ")
+        return error if isinstance(error, cls) else cls(what, hint or None)
 
     def below(self, *path: str | int) -> "Problem":
         """The same problem, seen from a value that holds this one at `path`."""
@@ -266,6 +266,7 @@ def duration(
     if is_number(value) and value != 0 and not bare:
         raise Problem("{key} needs a unit", f"write {value:g}{example[0]} or {value:g}{example[1]}")
     seconds = value if is_number(value) else seconds_of(value, "a duration", "30s or 5min")
+    seconds = 0.0 if abs(seconds) < LEAST else seconds
     if not least <= seconds <= most:
         low = f"at least {duration_text(least)} and " if least > 0 else ""
         raise Problem(f"{{key}}: {shown(value)} is out of range", f"write {low}at most {duration_text(most)}")
@@ -373,6 +374,8 @@ def one_of(*allowed: str) -> PlainValidator:
     return PlainValidator(lambda value: choice(value, allowed))
 
 
+ONE_OR_MANY = BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
+"""Takes the only item of a list without the list."""
 Truth = Annotated[bool, PlainValidator(truth)]
 Text = Annotated[str, PlainValidator(words)]
 Name = Annotated[str, PlainValidator(name)]

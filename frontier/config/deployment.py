@@ -12,6 +12,7 @@ from frontier.config.hardware import HardwareConfig, named_hardware
 from frontier.config.uses import ASK, PLAIN, PROXY, READ, RUN, SEND_FILE, SEND_NAMED, SEND_VARIABLE, VARIABLE
 from frontier.errors import UsageError
 from frontier.fields import (
+    ONE_OR_MANY,
     Name,
     Problem,
     Problems,
@@ -121,12 +122,10 @@ def _price(value: Any, info: ValidationInfo) -> float | None:
     """Dollars per hour of the whole deployment, of '$12/h' or '$3/gpu/h'."""
     if value is None:
         return None
-    match, hint = (
-        _PRICE.fullmatch(value) if isinstance(value, str) else None,
-        "write $12/h for the whole deployment, or $3/gpu/h",
-    )
+    match = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise Problem("{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a price", hint)
+        what = "{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a price"
+        raise Problem(what, "write $12/h for the whole deployment, or $3/gpu/h")
     gpus: Any = info.data.get("gpus")
     if match[2] is not None and gpus is None:
         raise Problem("{key} is per GPU, and the number of GPUs is not given", "add  gpus: 8,  or write $12/h for all")
@@ -194,10 +193,6 @@ def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
 
 
-def _as_list(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
-
-
 _OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
 _OWN_BODY = {
     "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
@@ -263,9 +258,7 @@ class DeploymentConfig(Strict):
     api_key_file: SentFile | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(_headers), SEND_NAMED] = Field(default_factory=dict)
     extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body), PLAIN] = Field(default_factory=dict)
-    metrics: Annotated[
-        tuple[Annotated[str, PlainValidator(_metrics_address)], ...], BeforeValidator(_as_list), ASK
-    ] = ()
+    metrics: Annotated[tuple[Annotated[str, PlainValidator(_metrics_address)], ...], ONE_OR_MANY, ASK] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"

@@ -20,6 +20,7 @@ from frontier.config.uses import PLAIN, POST, Effect, effects
 from frontier.errors import Complaint
 from frontier.fields import (
     MONTH,
+    ONE_OR_MANY,
     Name,
     Problem,
     Problems,
@@ -199,10 +200,6 @@ def _shape(value: Any) -> Shape:
     return Shape(keys.isl, keys.osl, keys.name, keys.prefix)
 
 
-def _one_or_many(value: Any) -> Any:
-    return [value] if isinstance(value, str | dict) else value
-
-
 def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
     """A problem at each label that was there before."""
     first = {label: i for i, label in reversed(list(enumerate(labels)))}
@@ -284,7 +281,7 @@ class Config(Strict):
     name: Annotated[Name, PLAIN] | None = None
     shapes: Annotated[
         tuple[Annotated[Shape, PlainValidator(_shape)], ...],
-        BeforeValidator(_one_or_many),
+        ONE_OR_MANY,
         AfterValidator(_shapes),
         PLAIN,
     ]
