@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from frontier.client.adapters import DIALECTS
 from frontier.client.target import Target, Timeouts, read_address, usable_key
@@ -105,6 +105,12 @@ def variable(value: Any) -> str:
             return value
         what = "{key} looks like a key, not like the name of a variable"
     raise Problem(what, "put the key into the environment and its variable's name here:  {key}: OPENAI_API_KEY")
+
+
+def _some(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    if not addresses:
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    return addresses
 
 
 Command = Annotated[str, PlainValidator(command), RUN]
@@ -258,7 +264,9 @@ class DeploymentConfig(Strict):
     api_key_file: SentFile | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(_headers), SEND_NAMED] = Field(default_factory=dict)
     extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body), PLAIN] = Field(default_factory=dict)
-    metrics: Annotated[tuple[Annotated[str, PlainValidator(_metrics_address)], ...], ONE_OR_MANY, ASK] = ()
+    metrics: Annotated[
+        tuple[Annotated[str, PlainValidator(_metrics_address)], ...], ONE_OR_MANY, AfterValidator(_some), ASK
+    ] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"

@@ -21,6 +21,9 @@ MAX_NODES = 10_000
 MAX_DEPTH = 20
 MAX_ANCHORS = 100
 _MINIMAL = "write one key a line, as  endpoint: http://localhost:8000/v1"
+_UNREAD = "!unread"
+"""The tag of a node that stands for what a complaint is about."""
+_WRITE_OUT = "write the value out"
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 
 
@@ -118,6 +121,11 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         self._check(event, is_key=isinstance(parent, yaml.MappingNode) and index is None)
+        if isinstance(event, yaml.AliasEvent) and event.anchor not in self.anchors:
+            self._complain(event, f"*{event.anchor} refers to nothing: no &{event.anchor} comes before it", _WRITE_OUT)
+            self.get_event()  # type: ignore[no-untyped-call]
+            mark: Any = event.start_mark
+            return yaml.ScalarNode(_UNREAD, "", mark, mark)
         self._depth += 1
         self._open.append(getattr(event, "anchor", None) or "")
         node = super().compose_node(parent, index)
@@ -133,9 +141,7 @@ class _Composer(yaml.SafeLoader):
             self._stop(event, f"values are nested deeper than {MAX_DEPTH} levels", "a config needs three")
         if isinstance(event, yaml.AliasEvent):
             if anchor in self._open:
-                self._stop(event, f"*{anchor} stands inside &{anchor} itself", "write the value out")
-            if anchor not in self.anchors:
-                self._stop(event, f"*{anchor} refers to nothing: no &{anchor} comes before it", "write the value out")
+                self._stop(event, f"*{anchor} stands inside &{anchor} itself", _WRITE_OUT)
         elif anchor is not None:
             self._anchors += 1
             if self._anchors > MAX_ANCHORS:
@@ -143,11 +149,13 @@ class _Composer(yaml.SafeLoader):
             self.anchors.pop(anchor, None)  # PyYAML refuses a name that is used again
         if tag is not None:
             name = tag.replace("tag:yaml.org,2002:", "!!")[:60]
-            what, hint = f"the tag {name} is not used here", "remove it; quote a value that is text"
-            self._doc.complaints.append(self._doc.at_mark(event.start_mark, what, hint))
+            self._complain(event, f"the tag {name} is not used here", "remove it; quote a value that is text")
+
+    def _complain(self, event: yaml.Event, what: str, hint: str) -> None:
+        self._doc.complaints.append(self._doc.at_mark(event.start_mark, what, hint))
 
     def _stop(self, event: yaml.Event, what: str, hint: str) -> None:
-        self._doc.complaints.append(self._doc.at_mark(event.start_mark, what, hint))
+        self._complain(event, what, hint)
         raise _Stop
 
 
@@ -172,8 +180,10 @@ def _value(doc: Document, node: yaml.Node, path: Path) -> Any:
     assert isinstance(node, yaml.ScalarNode)
     if node.style is not None:
         return node.value
-    if trouble := ambiguous(node.value):
+    trouble = ambiguous(node.value)
+    if trouble is not None:
         doc.complaints.append(doc.at_mark(node.start_mark, *trouble))
+    if trouble is not None or node.tag == _UNREAD:
         doc.unread.add(path)
         return None
     return plain_value(node.value)
