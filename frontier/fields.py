@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Typ
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from frontier.text import suggestion
-from frontier.units import LEAST, parse_bandwidth, parse_duration, parse_share, parse_size
+from frontier.units import LEAST, MOST_COUNT, parse_bandwidth, parse_duration, parse_share, parse_size
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""
@@ -376,6 +376,8 @@ def one_of(*allowed: str) -> PlainValidator:
 
 ONE_OR_MANY = BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
 """Takes the only item of a list without the list."""
+Count = Annotated[int, whole_in(0, MOST_COUNT), AS_TEXT]
+Positive = Annotated[int, whole_in(1, MOST_COUNT), AS_TEXT]
 Truth = Annotated[bool, PlainValidator(truth)]
 Text = Annotated[str, PlainValidator(words)]
 Name = Annotated[str, PlainValidator(name)]

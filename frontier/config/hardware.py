@@ -38,13 +38,6 @@ def _power(value: Any) -> Watts:
     return Watts(float(match[1]) * (1e3 if match[2] else 1.0), match[3] is not None)
 
 
-def _card(value: Any) -> ModelCard:
-    """A shipped model by name, or one described by a mapping (a Hugging Face config.json's keys, or a card's)."""
-    if not isinstance(value, str | dict):
-        raise Problem("{key} is a model's name or its sizes", "write llama-3.1-8b")
-    return card(value)
-
-
 def named_hardware(value: Any) -> Any:
     """`hardware: h200` is short for `hardware: {name: h200}`, and then the name must be known."""
     return {"name": hardware(value).name} if isinstance(value, str) else value
@@ -63,7 +56,7 @@ class HardwareConfig(GpuFields):
 
     name: Annotated[Text, PLAIN] | None = None
     gpus: Annotated[int, whole_in(1, 100_000)] | None = None
-    model: Annotated[ModelCard, PlainValidator(_card), PLAIN] | None = None
+    model: Annotated[ModelCard, PlainValidator(card), PLAIN] | None = None
     precision: Annotated[str, one_of(*WEIGHT_BYTES), PLAIN] | None = None
     kv_precision: Annotated[str, one_of(*KV_BYTES), PLAIN] | None = None
     max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None

@@ -18,6 +18,7 @@ from frontier.fields import (
     Text,
     number_in,
     read,
+    shown,
     without_nulls,
 )
 from frontier.text import suggestion
@@ -132,6 +133,8 @@ def hardware(what: str | Mapping[str, Any]) -> Hardware:
     `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError otherwise: a `Problem`, or pydantic's
     with one for each key that is wrong or missing.
     """
+    if not isinstance(what, str | Mapping):
+        raise Problem(f"{{key}} is a GPU's name or its figures; this is {shown(what)}", "write h100")
     if not isinstance(what, str):
         gpu = read(_GpuMapping, without_nulls(what))
         return Hardware(

@@ -9,16 +9,12 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from frontier.fields import AS_TEXT, Problem, one_of, read, whole_in, without_nulls
+from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
 from frontier.text import suggestion
-from frontier.units import MOST_COUNT
 
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}
 """Bytes per weight; fp4 with its block scales (nvfp4: one byte per sixteen)."""
 KV_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0}
-
-Count = Annotated[int, whole_in(0, MOST_COUNT), AS_TEXT]
-Positive = Annotated[int, whole_in(1, MOST_COUNT), AS_TEXT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +149,8 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
         if name in CARDS:
             return CARDS[name]
         raise Problem(f"unknown model {what!r}", suggestion(name, CARDS))
+    if not isinstance(what, Mapping):
+        raise Problem(f"{{key}} is a model's name or its sizes; this is {shown(what)}", "write llama-3.1-8b")
     sizes = without_nulls(what)
     if "num_hidden_layers" in sizes:
         sizes = read(_HuggingFaceConfig, sizes).sizes()

@@ -20,6 +20,8 @@ from pydantic import BeforeValidator, ConfigDict, PlainValidator, ValidatorFunct
 
 from frontier.fields import (
     AS_TEXT,
+    Count,
+    Positive,
     Problem,
     Text,
     duration_in,
@@ -28,13 +30,11 @@ from frontier.fields import (
     one_of,
     read_alone,
     truth,
-    whole_in,
     without_nulls,
 )
 from frontier.hardware.gpus import Hardware, hardware, hardware_mapping
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.hardware.roofline import ModelRoofline
-from frontier.units import MOST_COUNT
 
 _NANOSECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*ns\s*")
 
@@ -48,24 +48,11 @@ def _from_nanoseconds(value: Any) -> Any:
 Seconds = Annotated[float, duration_in(0.0, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 PositiveSeconds = Annotated[float, duration_in(1e-6, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 Share = Annotated[float, number_in(0.0, 1.0), AS_TEXT]
-Count = Annotated[int, whole_in(0, MOST_COUNT), AS_TEXT]
-Positive = Annotated[int, whole_in(1, MOST_COUNT), AS_TEXT]
 _STRICT = ConfigDict(extra="forbid")
 
 
-def _named(what: str) -> BeforeValidator:
-    """Refuses what is neither a name nor a mapping."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, str | Mapping):
-            raise Problem(f"{{key}}: {value!r:.60} is neither {what} nor a mapping")
-        return value
-
-    return BeforeValidator(check)
-
-
-Card = Annotated[ModelCard, PlainValidator(card), _named("a model's name")]
-Gpu = Annotated[Hardware, PlainValidator(hardware), _named("a GPU's name")]
+Card = Annotated[ModelCard, PlainValidator(card)]
+Gpu = Annotated[Hardware, PlainValidator(hardware)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ _SIZES = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 2, "intermediate": 
         ({"model": "llama-3.1-8b"}, "the key hardware is missing; model is given"),
         ({"hardware": "h100"}, "the key model is missing; hardware is given"),
         ({"model": "llama-3.1-9b", "hardware": "h100"}, "model: unknown model 'llama-3.1-9b'; did you mean"),
-        ({"model": 8, "hardware": "h100"}, "model: 8 is neither"),
+        ({"model": 8, "hardware": "h100"}, "model is a model's name or its sizes; this is 8"),
         ({"model": "llama-3.1-8b", "hardware": "h1000"}, "hardware: unknown GPU 'h1000'; did you mean"),
         ({"model": "llama-3.1-8b", "hardware": "h100", "step_base": "1ms"}, "step_base is not together with model"),
         ({"efficiency": 0}, "efficiency: 0 is out of range"),
