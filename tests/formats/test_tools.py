@@ -52,7 +52,7 @@ def test_guidellm_and_genai_bench() -> None:
     assert told["stats"]["ttft"]["p99"] == got["p99_ttft"]
     assert told["mean_output_throughput_tokens_per_s"] == got["output_throughput"]
     assert ["littles_law"] == [f.name for f in point("genai-bench.json").flags]
-    (trace,) = found("tools/guidellm.json")[0].traces
+    (trace,) = found("tools/guidellm.json")[0].results
     assert (4, len(trace.records)) == (trace.concurrency, 80)
 
 
@@ -68,9 +68,9 @@ def test_metadata_beside_results_is_left_out() -> None:
 
 
 def _read(data: bytes) -> object:
-    from frontier.formats import registry
+    from frontier.formats import importing
 
-    return registry.read("experiment_metadata.json", data)
+    return importing.read_results("experiment_metadata.json", data)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def _read(data: bytes) -> object:
     ],
 )
 def test_requests_sum_up_to_what_the_tool_says(name: str, means: dict[str, str]) -> None:
-    (trace,) = found(f"tools/{name}")[0].traces
+    (trace,) = found(f"tools/{name}")[0].results
     figures = summed(trace, "").figures
     if name == "guidellm.json":
         metrics = tree(name)["benchmarks"][0]["metrics"]

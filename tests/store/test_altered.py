@@ -10,9 +10,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from frontier import text
+from frontier import import_files, text
 from frontier.errors import StoreError
-from frontier.importing import import_files
 from frontier.model import Verdict
 from frontier.run import load
 from frontier.stats.sample_cache import pack, unpack
