@@ -68,7 +68,7 @@ def _of(file: Path | None) -> str:
 
 # --- measurements
 
-_LATEST = 1e11
+LATEST = 1e11
 """Unix time: the year 5138."""
 
 
@@ -84,10 +84,10 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     measurement: Measurement = build(Measurement, fields | {"server": server})
-    _require_usable(fields | {"server": server, "trial": {**fields["trial"], "seed": 0}})
+    require_usable(fields | {"server": server, "trial": {**fields["trial"], "seed": 0}})
     trial, window = measurement.trial, measurement.window
     lasts = (window.end, trial.warmup, trial.min_time, trial.max_time)
-    if not (0 <= window.start <= window.end and max(lasts) <= LONGEST and abs(measurement.epoch) <= _LATEST):
+    if not (0 <= window.start <= window.end and max(lasts) <= LONGEST and abs(measurement.epoch) <= LATEST):
         raise ValueError("its times are impossible")
     if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):
         raise ValueError("its load is impossible")
@@ -118,7 +118,7 @@ def decode_imported(line: bytes, file: Path | None = None) -> Point:
     try:
         tree = orjson.loads(line)
         values = tree.pop("values")
-        _require_usable(tree)
+        require_usable(tree)
         point: Point = build(Point, tree | {"metrics": {}})
         for count, least in ((point.n, 0), (point.repeats, 0), (point.concurrency, 1)):
             if usable_count(count) is None or count < least:
@@ -162,13 +162,11 @@ def build(kind: Any, tree: Any) -> Any:
         return None if tree is None else build(arguments[0], tree)
     if origin in (Mapping, dict):
         return {build(arguments[0], name): build(arguments[1], value) for name, value in tree.items()}
-    if origin is tuple:
+    if origin is tuple and type(tree) is list:
         return tuple(build(arguments[0], value) for value in tree)
-    if origin is not Literal:
-        return origin(tree)  # a StrEnum
-    if tree not in arguments:
+    if origin is Literal and tree not in arguments:
         raise ValueError(f"{tree!r:.40} is none of {', '.join(arguments)}")
-    return tree
+    return tree if origin is Literal else kind(tree)  # a StrEnum, which raises a ValueError of its own
 
 
 _fields = functools.cache(get_type_hints)
@@ -178,10 +176,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _require_usable(tree: Any) -> None:
+def require_usable(tree: Any) -> None:
     """ValueError for a number anywhere in a JSON tree that nothing can be computed of."""
     if isinstance(tree, dict | list):
         for value in tree.values() if isinstance(tree, dict) else tree:
-            _require_usable(value)
+            require_usable(value)
     elif _is_number(tree) and usable(tree) is None:
         raise ValueError(f"{tree!r:.40} cannot be one of its numbers")
