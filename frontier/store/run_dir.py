@@ -1,4 +1,4 @@
-"""The run directory: its file names, how it is created, resumed and found, and its lock.
+"""The run directory: its file names, how it is created, resumed and listed, and its lock.
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
                 verify/  (the open-loop checks of the operating point, laid out as the run is)
@@ -73,8 +73,8 @@ class RunDirectory(TrialFiles):
         last one given: what it may differ in decides nothing that was measured. This one takes the place of another
         sweep that ended before its first trial.
 
-        StoreError when the directory holds another sweep (`.other` is then its canonical config), is in use by another
-        process, is no run directory, or cannot be written.
+        AnotherSweepError when the directory holds another sweep; StoreError when it is in use by another process, is no
+        run directory, or cannot be written.
         """
         folder = Folder(path)
         if path.exists() and not path.is_dir():
@@ -129,11 +129,11 @@ class RunDirectory(TrialFiles):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Open a run to look at it; takes no lock."""
+        """Open a run for reading, without a lock."""
         return cls(path, read_manifest(path))
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -170,8 +170,8 @@ class RunDirectory(TrialFiles):
         self.journal("extended", concurrency=added)
 
     def _sweep_leftovers(self) -> None:
-        """Parts, temporaries and a half journal line of a killed predecessor, by their exact names in the directories
-        that are ours: never data, so they go. What is below in directories of other names belongs to others.
+        """Remove parts, temporaries and a partial journal line of a killed predecessor: none of them is data. Only
+        their exact names in our own directories are removed; all else belongs to the user.
         """
         for run in (self._folder, self._folder.at("verify")):
             for inside, ours in _LEFTOVERS.items():
@@ -182,17 +182,17 @@ class RunDirectory(TrialFiles):
         self._journal.mend()
 
     def held(self) -> bool:
-        """A sweep is running on it: some process holds its lock."""
+        """Whether a sweep is running on it: a process holds its lock."""
         return lock.held(self.path / "lock")
 
     def held_elsewhere(self) -> str | None:
-        """The process on another machine that holds its lock, and when it last wrote; None where none does."""
+        """The process on another machine that holds its lock, and when it last wrote; None where there is none."""
         return lock.elsewhere(self.path / "lock", _signs_of_life(self.path))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def journal(self, event: str, **facts: Any) -> None:
-        """One line, on the disk when this returns."""
+        """Append a line to the journal; it is on the disk when this returns."""
         self._journal.append(event, **facts)
 
     def writer(self, trial: Trial) -> TrialWriter:
@@ -202,7 +202,7 @@ class RunDirectory(TrialFiles):
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def journal_lines(self) -> list[dict[str, Any]]:
-        """The journal; a last line torn by a kill is left out."""
+        """The sound lines of the journal."""
         return self._journal.lines()
 
     def config_text(self) -> str:
@@ -213,22 +213,22 @@ class RunDirectory(TrialFiles):
             raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 
     def log_file(self, deployment: str) -> Path:
-        """What a server that the sweep started says; its predecessor lies beside it as NAME.log.1."""
+        """The output of a server that the sweep started; that of the one before it is NAME.log.1."""
         return self.path / "logs" / f"{deployment}.log"
 
     def derived(self, *inside: str) -> Folder:
-        """The directory of what can be made again. NotPlainError where it is something else."""
+        """The directory of files that can be made again. NotPlainError where it is no directory."""
         folder = self._folder.at("derived", *inside)
         folder.require()
         return folder
 
     def derived_file(self, name: str) -> Path:
-        """A place for something that can be made again."""
+        """The path of a file that can be made again."""
         return self.derived().path / name
 
 
 class AnotherSweepError(StoreError):
-    """The run directory holds another sweep; `theirs` and `ours` are the canonical configs."""
+    """The run directory holds another sweep. `theirs` and `ours` are the canonical configs."""
 
     def __init__(self, path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], finished: int) -> None:
         super().__init__(f"{path} holds another sweep; its {finished} finished trials are untouched")
@@ -236,7 +236,7 @@ class AnotherSweepError(StoreError):
 
 
 def extends(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Two canonical configs are the same sweep, ours with more concurrencies."""
+    """Whether two canonical configs are the same sweep, ours with more concurrencies."""
     same = {**theirs, "concurrency": None} == {**ours, "concurrency": None}
     return same and set(theirs.get("concurrency", ())) < set(ours["concurrency"])
 
@@ -250,8 +250,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is not a run directory", "make one with  frontier sweep CONFIG") from error
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise StoreError(f"{path} was written by another version of frontier ({manifest.get('schema', 'no schema')!r})")
+    schema = manifest.get("schema", "no schema") if isinstance(manifest, dict) else "no object"
+    if schema != SCHEMA:
+        raise StoreError(f"{path} was written by another version of frontier ({schema!r:.40})")
     return manifest
 
 
@@ -265,7 +266,7 @@ def _take(path: Path, folder: Folder, *, opening: bool = True) -> lock.Lock:
 
 
 def _signs_of_life(path: Path) -> list[Path]:
-    """What whoever sweeps or verifies the run writes to."""
+    """The files that a process writes to which sweeps or verifies the run."""
     trials = [Folder(path, "trials"), Folder(path, "verify", "trials")]
     return [path / "journal.jsonl", *(folder.path / name for folder in trials for name in folder.names(".part"))]
 
@@ -306,12 +307,10 @@ def last_measured(path: Path) -> float | None:
 
 
 def runs_under(root: Path) -> list[Path]:
-    """The run directories in `root`, newest first: by their last finished trial; then those without one, by their
-    start.
-    """
+    """The run directories in `root`: by their last finished trial, newest first; then those without one, by start."""
     runs = []
     for manifest in root.glob("*/manifest.json"):
-        with suppress(OSError):  # it may be removed while one looks
+        with suppress(OSError):  # it may be removed meanwhile
             runs.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
     return [path for *_, path in sorted(runs, reverse=True)]
 
