@@ -102,19 +102,19 @@ def _prometheus(found: "Run", points: "Sequence[Point]", frontiers: "Sequence[Fr
 
 
 def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
-    from frontier.formats.llmd import reports, yaml_text
+    from frontier.formats.llmd import documents, yaml_text
 
     models = {d.name: d.model for d in found.config.deployments}
     version = str(found.manifest.get("frontier", "unknown"))
-    documents = reports(points, run=found.path.name, tool_version=version, models=models)
+    reports = documents(points, run=found.path.name, tool_version=version, models=models)
     if output is None or str(output) == "-":
-        answer(yaml_text([report for _, report in documents]).rstrip("\n"))
+        answer(yaml_text([report for _, report in reports]).rstrip("\n"))
         return ExitCode.YES
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
-    for file, report in documents:
+    for file, report in reports:
         _write(output / file, yaml_text([report]).encode(), quiet=True)
-    say(f"wrote {len(documents)} reports to {output}/")
+    say(f"wrote {len(reports)} reports to {output}/")
     return ExitCode.YES
 
 

@@ -40,7 +40,7 @@ NOTES = (
 # --- writing
 
 
-def reports(
+def documents(
     points: Sequence[Point],
     *,
     run: str,

@@ -250,8 +250,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is not a run directory", "make one with  frontier sweep CONFIG") from error
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
-    schema = manifest.get("schema", "no schema") if isinstance(manifest, dict) else "no object"
-    if schema != SCHEMA:
+    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
+        schema = manifest.get("schema", "no schema") if isinstance(manifest, dict) else "no object"
         raise StoreError(f"{path} was written by another version of frontier ({schema!r:.40})")
     return manifest
 

@@ -202,7 +202,7 @@ def test_prometheus_escapes_what_is_hostile() -> None:
 
 
 def reports(mine: list[Point]) -> list[tuple[str, dict[str, Any]]]:
-    return llmd.reports(mine, run="night", tool_version="0.1", models={"default": "org/m"})
+    return llmd.documents(mine, run="night", tool_version="0.1", models={"default": "org/m"})
 
 
 def test_a_report_has_the_fields_of_version_0_2() -> None:
@@ -260,6 +260,21 @@ results:
     assert "mean_itl" not in result.figures
     assert {"model": "org/m"} == result.facts
     assert not result.flags
+
+
+def test_reports_of_several_models_are_several_deployments() -> None:
+    stack: list[Any] = [{"standardized": {"kind": "inference_engine"}}]
+    texts = []
+    for model in ("org/a", "org/b"):
+        _, report = llmd.documents([measured(8)], run="night", tool_version="0.1", models={})[0]
+        stack[0]["standardized"]["model"] = {"name": model}
+        report["scenario"]["stack"] = stack
+        del report["scenario"]["load"]["native"]
+        texts.append(llmd.yaml_text([report]))
+    files = [importing.read_results(f"{i}.yaml", text.encode()) for i, text in enumerate(texts)]
+    made = assemble([file for file in files if file is not None])
+    assert [("a", "org/a"), ("b", "org/b")] == [(d.name, d.model) for d in made.deployments]
+    assert 2 == len(made.points)
 
 
 # --- the command
