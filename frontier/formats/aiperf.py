@@ -6,7 +6,7 @@ Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its reques
 from collections.abc import Mapping
 from typing import Any
 
-from frontier.formats.documents import Document, Node
+from frontier.formats.documents import INCOMPLETE, Document, Node
 from frontier.formats.figures import IDENTITY, agreed, identity_flags, statements, statistics
 from frontier.formats.results import (
     ImportedFile,
@@ -162,7 +162,7 @@ def _time(node: Node, key: str) -> float:
     """A time stamp in seconds."""
     value: Any = node.at("metadata").tree.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e20:
-        raise node.error(f"{node.where}: metadata.{key} is not a time", "check that the file is complete")
+        raise node.error(f"{node.where}: metadata.{key} is not a time", INCOMPLETE)
     return float(value) * 1e-9
 
 

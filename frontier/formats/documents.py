@@ -26,7 +26,8 @@ MOST_COLUMNS = 2_000
 LARGEST = 1e15
 """No time, count or rate is above this."""
 _SPACE = re.compile(rb"\s*")
-_INCOMPLETE = "check that the file is complete"
+INCOMPLETE = "check that the file is complete"
+"""The hint of most errors about a value."""
 
 
 def foreign_text(value: str, longest: int = 80) -> str:
@@ -114,7 +115,7 @@ class Node:
         if isinstance(value, float) and not math.isfinite(value):
             return None
         if not 0 <= value <= LARGEST:
-            raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", _INCOMPLETE)
+            raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
         return float(value)
 
     def count(self, key: str) -> int | None:
@@ -123,9 +124,9 @@ class Node:
         if value is None:
             return None
         if value != int(value):
-            raise self.error(f"{self.place(key)} is {_shown(value)}, not a whole number", _INCOMPLETE)
+            raise self.error(f"{self.place(key)} is {_shown(value)}, not a whole number", INCOMPLETE)
         if value > MOST_COUNT:
-            raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", _INCOMPLETE)
+            raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
         return int(value)
 
     def text(self, key: str, longest: int = 80) -> str | None:
@@ -203,20 +204,20 @@ def _text_start(data: bytes) -> int:
     return match.end() if match else 0
 
 
-class RepeatedKeyError(ValueError):
-    """An object with the same key twice: most readers silently keep the last."""
+class AmbiguousError(ValueError):
+    """A text that readers take differently: a key given twice, of which most keep the last, or a YAML alias."""
 
 
 def _json_document(file: str, data: bytes, begin: int) -> Document:
     try:
         return Document(file, "json", _parse_json(data[begin:]))
-    except RepeatedKeyError as error:
+    except AmbiguousError as error:
         raise ForeignFileError(file, str(error), "remove one of the two") from None
     except ValueError as error:
         first = data[:begin].count(b"\n") + 1
         lines = [(number, line) for number, line in enumerate(data[begin:].split(b"\n"), first) if line.strip()]
         if len(lines) < 2 or not lines[0][1].rstrip().endswith(b"}"):
-            raise ForeignFileError(file, f"not JSON: {foreign_text(str(error), 100)}", _INCOMPLETE) from None
+            raise ForeignFileError(file, f"not JSON: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     if len(lines) > MOST_ROWS:
         raise ForeignFileError(file, f"more than {MOST_ROWS:,} lines", "import the tool's summary instead")
     rows = [_json_line(file, number, line, last=number == lines[-1][0]) for number, line in lines]
@@ -227,7 +228,7 @@ def _json_line(file: str, number: int, line: bytes, *, last: bool) -> Mapping[st
     """One line of JSON lines: an object."""
     try:
         row = _parse_json(line)
-    except RepeatedKeyError as error:
+    except AmbiguousError as error:
         raise ForeignFileError(file, f"line {number}: {error}", "remove one of the two") from None
     except ValueError as error:
         cut_off = ", the last: it was cut off" if last else ""
@@ -251,7 +252,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(tree) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise RepeatedKeyError(f"the key {foreign_text(repeated)!r} is given twice in one object")
+        raise AmbiguousError(f"the key {foreign_text(repeated)!r} is given twice in one object")
     return tree
 
 
@@ -260,16 +261,17 @@ class _StrictLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise RepeatedKeyError("YAML aliases are not read")
+            raise AmbiguousError("YAML aliases are not read")
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                place = f"line {key.start_mark.line + 1}"
-                raise RepeatedKeyError(f"{place}: {foreign_text(key.value)!r} is given twice")
-            keys.add(str(key.value))
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    what = f"{foreign_text(key.value)!r} is given twice"
+                    raise AmbiguousError(f"line {key.start_mark.line + 1}: {what}")
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -277,10 +279,10 @@ def _yaml_document(file: str, decoded: str) -> Document:
     """YAML, for llm-d's reports."""
     try:
         trees = list(yaml.load_all(decoded, _StrictLoader))  # a SafeLoader
-    except RepeatedKeyError as error:
+    except AmbiguousError as error:
         raise ForeignFileError(file, str(error), "write each key once, without anchors and aliases") from None
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
-        raise ForeignFileError(file, f"not YAML: {foreign_text(str(error), 120)}", _INCOMPLETE) from None
+        raise ForeignFileError(file, f"not YAML: {foreign_text(str(error), 120)}", INCOMPLETE) from None
     return Document(file, "yaml", rows=[tree for tree in trees if isinstance(tree, dict)])
 
 
@@ -302,13 +304,13 @@ def _table(file: str, decoded: str) -> Document:
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                hint = "quote cells that hold commas" if len(cells) > len(header) else _INCOMPLETE
+                hint = "quote cells that hold commas" if len(cells) > len(header) else INCOMPLETE
                 what = f"line {number} has {len(cells)} cells under {len(header)} column names"
                 raise ForeignFileError(file, what, hint)
             rows.append(dict(zip(header, cells, strict=True)))
             numbers.append(number)
     except csv.Error as error:
-        raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", _INCOMPLETE) from None
+        raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document(file, "table", rows=rows, lines=numbers)
 
 

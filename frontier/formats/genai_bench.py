@@ -2,7 +2,7 @@
 
 import re
 
-from frontier.formats.documents import Document, Node
+from frontier.formats.documents import INCOMPLETE, Document, Node
 from frontier.formats.figures import agreed, identity_flags, statements, statistics
 from frontier.formats.results import ImportedFile, Result
 
@@ -39,7 +39,7 @@ def read(document: Document) -> ImportedFile:
     metrics, scale = top.at("aggregated_metrics"), 1.0 if unit == "s" else 1e-3
     concurrency = metrics.count("num_concurrency")
     if not concurrency:
-        raise top.error("aggregated_metrics.num_concurrency is missing", "check that the file is complete")
+        raise top.error("aggregated_metrics.num_concurrency is missing", INCOMPLETE)
     stated = [s for q, name in _LATENCIES.items() for s in statistics(metrics.at("stats", name), q, scale)]
     stated += [s for name, key, factor in _RATES for s in statements(metrics, key, name, factor)]
     figures = agreed(top, stated)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import UsageError
-from frontier.formats.documents import short_hash
+from frontier.formats.documents import INCOMPLETE, short_hash
 from frontier.formats.results import Result
 from frontier.model import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
 
@@ -118,7 +118,7 @@ def lengths_of(file: str, result: Result) -> Lengths:
         raise result.error(file, "the lengths of inputs and outputs are not in it", "give them with  --shape 1024/256")
     longest = max(result.isl, result.osl)
     if longest > MAX_TOKENS:
-        raise result.error(file, f"a length of {longest:,.0f} tokens is impossible", "check that the file is complete")
+        raise result.error(file, f"a length of {longest:,.0f} tokens is impossible", INCOMPLETE)
     return result.isl, result.osl
 
 

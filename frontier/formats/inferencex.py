@@ -1,6 +1,6 @@
 """InferenceX's agg_*.json: one operating point each, in seconds, with rates per GPU."""
 
-from frontier.formats.documents import Document, Node
+from frontier.formats.documents import INCOMPLETE, Document, Node
 from frontier.formats.figures import Stated, agreed, statements, statistics
 from frontier.formats.results import ImportedFile, Result
 
@@ -48,7 +48,7 @@ def _result(node: Node) -> Result:
     loads = [s for key in ("conc", "users") if node.count(key) for s in statements(node, key, "concurrency")]
     concurrency = round(agreed(node, loads).get("concurrency", 0))
     if not concurrency:
-        raise node.error("conc is missing", "check that the file is complete")
+        raise node.error("conc is missing", INCOMPLETE)
     gpus, rates = _rates(node)
     stated = []
     for quantity, names in _LATENCIES.items():

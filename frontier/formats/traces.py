@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from frontier.formats.documents import INCOMPLETE
 from frontier.formats.figures import IDENTITY, LONGEST
 from frontier.formats.results import Result, mean_lengths, successes
 from frontier.metrics import metric
@@ -26,7 +27,6 @@ HELD = 0.95
 MOST_CONCURRENCY = 1_000_000
 OFF = 0.02
 """Lengths may be this share off, or one token, before what came counts instead of what was asked for."""
-_INCOMPLETE = "check that the file is complete"
 
 
 # --- the window
@@ -85,7 +85,7 @@ def settled(file: str, result: Result) -> Result:
         concurrency, closed = concurrency_of(result.records)
         result = dataclasses.replace(result, concurrency=concurrency)
     if not 1 <= result.concurrency <= MOST_CONCURRENCY:
-        raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", _INCOMPLETE)
+        raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", INCOMPLETE)
     if not result.records or (closed and window_of(result.records, result.concurrency) is not None):
         return result
     why = "it is too short to have a steady part" if closed else "it is an open loop"
@@ -102,7 +102,7 @@ def _check_records(file: str, result: Result) -> None:
         tokens = all(0 <= n <= MAX_TOKENS for n in (r.prompt_tokens, r.completion_tokens) if n is not None)
         if not (in_order and gaps and tokens):
             what = "tokens" if in_order and gaps else "times"
-            raise result.error(file, f"request {number} has impossible {what}", _INCOMPLETE)
+            raise result.error(file, f"request {number} has impossible {what}", INCOMPLETE)
 
 
 def _observed(result: Result) -> Result:

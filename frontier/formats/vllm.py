@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from frontier.formats.documents import Document, Node, foreign_text
+from frontier.formats.documents import INCOMPLETE, Document, Node, foreign_text
 from frontier.formats.figures import agreed, identity_flags, statements, statistics
 from frontier.formats.results import (
     ImportedFile,
@@ -157,7 +157,7 @@ def _with_requests(node: Node) -> Result | None:
     for i in range(n):
         gaps = itls[i] if isinstance(itls[i], list) else []
         if not all(isinstance(gap, int | float) and 0 <= gap < 1e6 for gap in gaps):
-            raise node.error(f"itls[{i}] has an item that is not a time", "check that the file is complete")
+            raise node.error(f"itls[{i}] has an item that is not a time", INCOMPLETE)
         error = foreign_text(str(errors[i])[:2000], 200)
         records.append(_record(i, starts[i] - first, ttfts[i], gaps, int(inputs[i]), int(outputs[i]), error))
     ok = len(successes(records))
