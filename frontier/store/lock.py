@@ -100,15 +100,15 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
             raise StoreError(f"{path} is not a lock that frontier wrote", "move it away, and start again")
         try:
             _flock(file)
-            kernel = True
+            free = True
         except OSError as error:
             if error.errno in _BUSY:
                 raise _refusal(path, _read(file), signs_of_life) from error
             if error.errno not in _NO_LOCKS:
                 raise
-            kernel = False
+            free = False
         before = _read(file)
-        if before is not None and before != Holder.me() and (before.unseen if kernel else not before.gone):
+        if before != Holder.me() and _still_holds(before, free=free):
             raise _refusal(path, before, signs_of_life)
         file.truncate(0)
         file.write(json.dumps(asdict(Holder.me())).encode())
@@ -125,15 +125,19 @@ def held(path: Path) -> bool:
         with Folder(path.parent).reader(path.name) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                free = True
             except OSError as error:
                 if error.errno in _BUSY:
                     return True
-                holder = _read(file)
-                return holder is not None and not holder.gone
-            holder = _read(file)
-            return holder is not None and holder.unseen
+                free = False  # the file system has no locks
+            return _still_holds(_read(file), free=free)
     except OSError:
         return False
+
+
+def _still_holds(named: Holder | None, *, free: bool) -> bool:
+    """Whether the process named in a lock file may hold it, though its lock is `free` here or cannot be asked for."""
+    return named is not None and (named.unseen if free else not named.gone)
 
 
 def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
