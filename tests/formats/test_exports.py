@@ -4,6 +4,7 @@ import csv
 import importlib
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from frontier.formats.export import (
     table,
     unguarded,
 )
-from frontier.model import Estimate, Flag, Frontier, Point, Shape
+from frontier.model import Estimate, Flag, Frontier, Lengths, Point, Shape
 from tests.formats.peer_files import assembled, said, vllm
 
 AXES = ("output_throughput", "p99_ttft")
@@ -217,6 +218,18 @@ def test_a_report_has_the_fields_of_version_0_2() -> None:
     load = report["scenario"]["load"]["standardized"]
     assert (8, {"distribution": "fixed", "value": 1024}) == (load["concurrency"], load["input_seq_len"])
     assert 3 == len({report["run"]["uid"] for _, report in reports(points())})
+
+
+@pytest.mark.parametrize(
+    ("isl", "written"),
+    [
+        (Lengths.uniform(128, 512), {"distribution": "uniform", "value": 320.0, "min": 128, "max": 512}),
+        (Lengths.normal(256, 20), {"distribution": "gaussian", "value": 256, "std_dev": 20, "min": 196, "max": 316}),
+    ],
+)
+def test_a_report_has_the_distribution_of_lengths(isl: Lengths, written: dict[str, Any]) -> None:
+    ((_, report),) = reports([replace(measured(8), shape=Shape(isl, Lengths.fixed(64)))])
+    assert written == report["scenario"]["load"]["standardized"]["input_seq_len"]
 
 
 def test_reports_come_back_through_yaml() -> None:

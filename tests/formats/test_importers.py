@@ -192,6 +192,16 @@ def test_genai_bench_metadata_is_no_result_and_no_mistake() -> None:
     )
 
 
+def test_inferencex_rates_of_a_disaggregated_server_are_per_decode_and_per_prefill_gpu() -> None:
+    agg = json.loads((DATA / "inferencex-agg" / "agentic-c64.json").read_bytes())
+    split = {"is_multinode": True, "num_prefill_gpu": 2, "num_decode_gpu": 6}
+    rates = {"output_tput_per_gpu": 10.0, "input_tput_per_gpu": 90.0, "tput_per_gpu": 30.0}
+    totals = {"output_tput_tps", "input_tput_tps", "total_tput_tps"}
+    result = only(said({key: value for key, value in (agg | split | rates).items() if key not in totals}))
+    assert 8 == result.gpus
+    assert (60, 180, 240) == tuple(result.figures[f"{side}_throughput"] for side in ("output", "input", "total"))
+
+
 # --- plain tables
 
 
