@@ -18,7 +18,7 @@ from frontier.formats.results import ImportedFile
 from frontier.model import Shape, ShapeError
 from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
-from frontier.text import clean_name
+from frontier.text import clean_name, suggestion
 
 MOST_FILES = 10_000
 MOST_ERRORS = 20
@@ -95,7 +95,7 @@ def read_files(
     when one cannot be used, and for an option that is not valid.
     """
     if name is not None and name not in FORMATS:
-        raise UsageError(f"unknown format {clean_name(name)!r}", f"known: {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
     if deployment is not None and not _NAME.fullmatch(deployment):
         what = f"{clean_name(deployment)!r} cannot be the name of a deployment"
         raise UsageError(what, "use letters, digits, . - and _, at most 60")
