@@ -423,7 +423,7 @@ class Run:
         For a notebook; `.save(path)` writes it.
         """
         from frontier.plot.data import View
-        from frontier.plot.selection import rooflines
+        from frontier.plot.roofline_lines import rooflines
         from frontier.report.notebook import shown
 
         wanted = self.limits() if limits is None else tuple(limits)

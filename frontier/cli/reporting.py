@@ -16,6 +16,7 @@ from frontier.model import Decision, Limit, Series
 from frontier.plot.data import FORMATS
 from frontier.plot.multi_run import overlay, together
 from frontier.plot.picture import save, small_multiples
+from frontier.plot.roofline_lines import rooflines
 from frontier.plot.selection import (
     check_axes,
     check_panels,
@@ -23,7 +24,6 @@ from frontier.plot.selection import (
     detail_figures,
     file_names,
     grouped,
-    rooflines,
     samples_of,
 )
 from frontier.report.answers import answers_json, answers_text

@@ -6,6 +6,7 @@ parsed as mathematics.
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ COLOURS: dict[Theme, dict[str, str]] = {
         "paper": "#14171C", "grid": "#2A2F37", "axis": "#C9CDD3",
     },
 }  # fmt: skip
+TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
+"""Spaces at which a title is not broken: between a number and its unit, and around a sign."""
 BLENDS = (0.07, 0.09, 0.18, 0.35, 0.45, 0.55)
 """Shares that colours are blended with the paper in."""
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D", Role.DOMINATED: "X"}
@@ -166,9 +169,8 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     inner = width / columns - left - right
     layouts = [PanelLayout(panel, inner, tall, size).run() for panel in picture.panels]
     most = 3 if width >= 700 else 8
-    head = _Lines(
-        wrap(picture.title, TITLE, width - 28, lines=most, bold=True) if titled else (), TITLE, Role.TEXT, True
-    )
+    title = wrap(TOGETHER.sub("\u00a0", picture.title), TITLE, width - 28, lines=most, bold=True) if titled else ()
+    head = _Lines(title, TITLE, Role.TEXT, bold=True)
     legend = _Lines(wrap(picture.legend, 10.0, width - 28, lines=most) if picture.legend else (), 10.0)
     notes = [*picture.notes, *_unsaid(layouts)]
     below = _Lines(tuple(line for note in notes for line in wrap(note, NOTE, width - 28, lines=most - 1)), NOTE)
@@ -218,27 +220,28 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
 
 
 def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
-    """The table of answers as rows of (x, text): columns as wide as their widest cell, the first one cut at need."""
+    """The table of answers as rows of (x, text): columns as wide as their widest cell, a long name cut. Where that is
+    wider than the figure, what follows a name stands below it.
+    """
     size = 10.5 if len(picture.rows) <= 12 else 9.0
-    if not picture.rows:
-        return []
-    number = max(len(cells) for cells, _ in picture.rows)
-    first = max(text_width(cells[0], size, True) for cells, _ in picture.rows)
-    widths = [min(first, 0.42 * width)]
-    for column in range(1, number):
-        cells = [row[column] for row, _ in picture.rows if column < len(row) - 1 or len(row) == number]
-        widths.append(max((text_width(cell, size) for cell in cells), default=0.0))
+    columns = max((len(cells) for cells, _ in picture.rows), default=0)
     starts = [14.0]
-    for wide in widths[:-1]:
-        starts.append(starts[-1] + wide + 18)
+    for column in range(columns):
+        cells = [row[column] for row, _ in picture.rows if len(row) == columns or column < len(row) - 1]
+        widest = max((text_width(cell, size, column == 0) for cell in cells), default=0.0)
+        starts.append(starts[-1] + min(widest, 0.42 * width) + 18)
     table = []
     for texts, role in picture.rows:
+        if starts[-1] > width + 4:
+            name = fit(texts[0], size, width - 28, bold=True, middle=True)
+            rest = fit(" · ".join(texts[1:]), size, width - 42)
+            table += [[(14.0, _Lines((name,), size, role, bold=True))], [(28.0, _Lines((rest,), size, role))]]
+            continue
         row = []
         for column, text in enumerate(texts):
-            last = column == len(texts) - 1
-            room = width - 14 - starts[column] if last else widths[column]
-            short = fit(text, size, max(room, 30.0), bold=column == 0, middle=column == 0)
-            row.append((starts[column], _Lines((short,), size, role, bold=column == 0)))
+            room = (width - 14 if column == len(texts) - 1 else starts[column + 1] - 18) - starts[column] + 0.5
+            cell = fit(text, size, room, bold=column == 0, middle=column == 0)
+            row.append((starts[column], _Lines((cell,), size, role, bold=column == 0)))
         table.append(row)
     return table
 

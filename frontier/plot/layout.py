@@ -72,7 +72,7 @@ def _wrapped(text: str, points: float, width: float, lines: int, bold: bool) -> 
             break
         done.append(current)
         current = word
-    return tuple(line.strip(" ·\u00a0") for line in (*done, fit(current, points, width, bold=bold)))
+    return tuple(fit(line.strip(" ·\u00a0"), points, width, bold=bold) for line in (*done, current))
 
 
 def fit(text: str, points: float, width: float, *, bold: bool = False, middle: bool = False) -> str:
@@ -327,7 +327,7 @@ class PanelLayout:
         ends = {min(c), max(c)} if (c := [mark.concurrency for mark in self.panel.marks]) else set()
         for mark in sorted(marks, key=lambda mark: (mark.concurrency not in ends, _rank(mark))):
             x, y = self.at(mark.x, mark.y)
-            wide, tall = text_width(mark.text, self.size), self.size * PX * 0.76
+            wide, tall = text_width(mark.text, self.size), self.size * PX * 0.85
             gap = 12 if mark.struck or mark.star or mark.ring else 7
             below = -1 if mark.role in (Role.DOMINATED, Role.FLAGGED) else 1
             for dx, dy in SIDES:
@@ -350,7 +350,7 @@ class PanelLayout:
     def _far_number(self, mark: Mark) -> bool:
         """Write a number a little further off, with a leader; False where there is no room either."""
         x, y = self.at(mark.x, mark.y)
-        size = text_width(mark.text, self.size), self.size * PX * 0.76
+        size = text_width(mark.text, self.size), self.size * PX * 0.85
         for distance in (22, 30, 38, 46, 56):
             for box, leader in self._ring(x, y, *size, distance, start=7):
                 if self.canvas.free(box, 1.0) and self._without(x, y).clear(leader):

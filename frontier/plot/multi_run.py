@@ -25,8 +25,6 @@ from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Verdict
 from frontier.plot.data import Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.picture import (
-    NBSP,
-    TOGETHER,
     answer_cells,
     axes_of,
     foot_line,
@@ -109,7 +107,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]
     return Picture(
         "together",
-        TOGETHER.sub(NBSP, title),
+        title,
         panels,
         legend=joined([clean(part, 400) for part in (*legend, *sign_words(views, panels))]),
         rows=_answer_rows(groups),

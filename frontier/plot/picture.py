@@ -5,7 +5,6 @@ The title is the decision. One series per panel; several panels share their scal
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,8 +51,6 @@ from frontier.text import clean, clean_name, middle_cut
 
 NBSP = "\u00a0"
 SEPARATOR = f"{NBSP}· "
-TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
-"""Spaces at which a title is not broken: between a number and its unit, and around a sign."""
 FEW = 10
 """Up to so many settings of one of several series are all numbered."""
 SURE = 0.9
@@ -105,7 +102,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
         notes.append("◇  predictions are of means, and so are these axes; none of them is an operating point")
     return Picture(
         "frontier",
-        TOGETHER.sub(NBSP, title),
+        title,
         panels,
         legend=legend_line(views, panels, own_axes=shared is None and not one),
         rows=() if one else answer_rows(views, names),
@@ -324,7 +321,10 @@ def axes_of(views: Sequence[View], tall: float, *, only: Sequence[Point] | None 
     if len(finite) - len(near) > max(1, len(finite) // 4) and len(healthy) < 4:
         near = finite
     bounded = [p.metrics[up] for p in healthy if p.metrics[up].high < math.inf]
-    tops = [p.metrics[up].value for p in near] + [min(e.high, 1.2 * e.value) for e in bounded]
+    at_edge = [
+        p for p in points if math.isinf(p.metrics[across].value) and p.metrics[up].value <= 3 * max(ys, default=0)
+    ]
+    tops = [p.metrics[up].value for p in (*near, *at_edge)] + [min(e.high, 1.2 * e.value) for e in bounded]
     tops += [v.light.ceiling for v in views if v.light and ys and v.light.ceiling <= 1.6 * max(tops)]
     expected = [e for view in views for e in view.expected]
     near_x = [p.metrics[across].value for p in near]

@@ -15,6 +15,7 @@ from frontier.model import (
     Shape,
     Verdict,
 )
+from frontier.plot.data import Line, Panel, Picture
 
 SHAPE = Shape.of(1024, 256)
 LIMIT = Limit("p99_ttft", 0.5)
@@ -118,3 +119,28 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "candidate": None if passing else about.concurrency,
     }  # fmt: skip
     return Decision(**(fields | changes))  # type: ignore[arg-type]
+
+
+def said(picture: Picture) -> str:
+    """Every word of a picture's data, those of its panels in the order in which they are placed."""
+    lines = [picture.title, *("  ".join(cells) for cells, _ in picture.rows), picture.legend]
+    for panel in picture.panels:
+        lines += [panel.title, panel.x.label, panel.y.label]
+        lines += [line for rule in panel.rules for line in rule.lines]
+        lines += [line for callout in panel.callouts for line in callout.lines]
+        lines += [*(line.name for line in panel.lines), " ".join(mark.text for mark in panel.marks if mark.text)]
+    return "\n".join([*filter(None, lines), *picture.notes, picture.foot]).replace("\u00a0", " ")
+
+
+def stairs(panel: Panel) -> list[Line]:
+    return [line for line in panel.lines if line.kind == "stair"]
+
+
+def roofline(panel: Panel) -> tuple[tuple[float, float], ...]:
+    """The corners of the panel's roofline; none where it is not drawn."""
+    return next((line.points for line in panel.lines if line.kind == "roofline"), ())
+
+
+def starred(panel: Panel) -> list[float]:
+    """The concurrencies of the operating points in a panel."""
+    return [mark.concurrency for mark in panel.marks if mark.star]
