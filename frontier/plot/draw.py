@@ -283,6 +283,12 @@ def _draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, l
     _draw_spans(axes, panel, colours)
     for line_data in panel.lines:
         _draw_line(axes, line_data, panel, theme)
+    for role in dict.fromkeys(mark.role for mark in panel.marks):
+        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
+        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours[role.value]
+        marks = [mark for mark in panel.marks if mark.role is role]
+        _draw_bars(axes, [(m.y, m.x_bar) for m in marks if m.x_bar], colour, upright=False)
+        _draw_bars(axes, [(m.x, m.y_bar) for m in marks if m.y_bar], colour, upright=True)
     for mark in panel.marks:
         _draw_mark(axes, mark, colours, mark_id(number, mark.concurrency))
     for placed in layout.placed:
@@ -385,12 +391,6 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
 
 def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
-    quiet = mark.role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
-    faint = blend(colour, paper, 0.55) if quiet else colour
-    if mark.x_bar:
-        _draw_bars(axes, [(mark.y, mark.x_bar)], faint, upright=False)
-    if mark.y_bar:
-        _draw_bars(axes, [(mark.x, mark.y_bar)], faint, upright=True)
     if mark.struck:
         axes.plot(mark.x, mark.y, marker=STRIKE, ms=16, mec=colours["text"], mew=1.3, zorder=5, gid=name + "-strike")
     hollow = mark.role in (Role.FLAGGED, Role.PREDICTED)

@@ -31,7 +31,7 @@ from frontier.plot.data import (
     concurrency_axis,
     padded_axis,
 )
-from frontier.plot.picture import view_name
+from frontier.plot.labels import view_name
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window_data import Sample
 from frontier.text import clean

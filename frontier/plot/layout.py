@@ -221,21 +221,24 @@ class PanelLayout:
     def run(self) -> "PanelLayout":
         """Place everything: words on rules and on the panel, numbers, callouts, and the numbers that are left."""
         for rule in self.panel.rules:
-            if rule.lines:
-                self._words(rule.lines, rule.role, self._rule_places(rule))
+            if rule.lines and not self._words(rule.lines, rule.role, self._rule_places(rule)):
+                self.unplaced.append(" · ".join(rule.lines))
         for callout in self.panel.callouts:
             if callout.at is None:
                 self._corner_words(callout)
         for line in self.panel.lines:
             if line.kind == "stair" and line.name:
-                self._stair_name(line)
-        numbered = [m for m in self.panel.marks if m.text]
-        spoken = [m for m in numbered if any(callout.at == (m.x, m.y) for callout in self.panel.callouts)]
-        crowded = self._numbers([m for m in numbered if m not in spoken])
-        named = [callout.at for callout in self.panel.callouts if callout.at and self._callout(callout)]
-        crowded += self._numbers([m for m in self.panel.marks if m in spoken and (m.x, m.y) not in named])
-        crowded = [m for m in crowded if (m.x, m.y) not in named]
-        self.unnumbered = [m for m in crowded if not self._far_number(m)]
+                name = fit(line.name, self.size, self.width / 3, bold=True, middle=True)
+                self._words((name,), line.role, self._stair_places(line), bold=True)
+        numbered = [mark for mark in self.panel.marks if mark.text]
+        called = {callout.at for callout in self.panel.callouts}
+        crowded = self._numbers([mark for mark in numbered if (mark.x, mark.y) not in called])
+        for callout in self.panel.callouts:
+            if callout.at and self._callout(callout):
+                called.discard(callout.at)
+                numbered = [mark for mark in numbered if (mark.x, mark.y) != callout.at]
+        crowded += self._numbers([mark for mark in numbered if (mark.x, mark.y) in called])
+        self.unnumbered = [mark for mark in crowded if not self._far_number(mark)]
         if self.panel.compass:
             self._compass()
         return self
@@ -246,78 +249,62 @@ class PanelLayout:
         if placed.leader:
             self.canvas.draw([placed.leader[:2], placed.leader[2:]])
 
-    def _block(self, lines: Sequence[str], size: float) -> tuple[float, float]:
-        return max(text_width(line, size) for line in lines), len(lines) * line_height(size)
-
-    def _words(self, lines: tuple[str, ...], role: Role, places: Iterator[tuple[float, float, str]]) -> None:
-        """Words at the first free of these places (x, y, side they lie on); else they are unplaced."""
-        wide, tall = self._block(lines, self.size)
+    def _words(
+        self, lines: tuple[str, ...], role: Role, places: Iterator[tuple[float, float, str]], *, bold: bool = False
+    ) -> bool:
+        """Write words at the first free of these places (x, middle y, side of x that they lie on); False if none."""
+        wide, tall = max(text_width(line, self.size, bold) for line in lines), len(lines) * line_height(self.size)
         for x, y, side in places:
             x0 = x - wide if side == "left" else x
-            box = (x0, y - tall, x0 + wide, y)
-            if self.canvas.free(box):
-                align: Literal["left", "right"] = "right" if side == "left" else "left"
-                self._take(Placed(lines, box, role, self.size, align))
-                return
-        self.unplaced.append(" · ".join(lines))
+            if self.canvas.free(box := (x0, y - tall / 2, x0 + wide, y + tall / 2)):
+                self._take(Placed(lines, box, role, self.size, "right" if side == "left" else "left", bold))
+                return True
+        return False
 
     def _rule_places(self, rule: Rule) -> Iterator[tuple[float, float, str]]:
         """Beside an upright rule from the top down, on the better side first; along a level one above, then below."""
         (x, y), (_, top) = self._rule_ends(rule)
+        half = len(rule.lines) * line_height(self.size) / 2
         if rule.axis == "x":
-            sides = ("right", "left") if self.panel.x.rising_is_better else ("left", "right")
-            for side in sides:
-                yield x, top + 4 + line_height(self.size), side
-            for step in range(12):
-                for side in sides:
-                    yield x + (7 if side == "right" else -7), top - 5 - step * self.height / 16, side
+            sides = ((7, "right"), (-7, "left")) if self.panel.x.rising_is_better else ((-7, "left"), (7, "right"))
+            above = top + 4 + half
+            heights = [above, *(top - 5 - half - step * self.height / 16 for step in range(12))]
+            yield from ((x + shift, y, side) for y, (shift, side) in itertools.product(heights, sides))
         else:
-            tall = len(rule.lines) * line_height(self.size)
-            for y1 in (y + 3 + tall, y - 3):
-                for share in (0.0, 0.25, 0.5):
-                    yield 8 + share * self.width, y1, "right"
-                yield self.width - 8, y1, "left"
+            for middle in (y + 3 + half, y - 3 - half):
+                yield from ((8 + share * self.width, middle, "right") for share in (0.0, 0.25, 0.5))
+                yield self.width - 8, middle, "left"
 
     def _corner_words(self, callout: Callout) -> None:
-        """Words on the whole panel; of two where there is no room for both the second is left to the notes."""
-        options = [callout.lines]
-        if len(callout.lines) == 2:
-            first, rest = callout.lines
-            whole = f"{first}   ({rest})"
-            broken = (first, *wrap(rest, self.size, 0.5 * self.width, lines=4))
-            options = [(whole,), broken] if text_width(whole, self.size) < 0.62 * self.width else [broken, (first,)]
+        """Words on the whole panel; of two, where there is no room for both, the second is left to the notes."""
+        first, *rest = callout.lines
+        options: list[tuple[str, ...]] = [callout.lines]
+        if len(rest) == 1:
+            whole, broken = f"{first}   ({rest[0]})", (first, *wrap(rest[0], self.size, 0.5 * self.width, lines=4))
+            wide = text_width(whole, self.size) > 0.62 * self.width
+            options = [*([] if wide else [(whole,)]), broken, (first,)]
         for lines in options:
-            before = len(self.unplaced)
-            self._words(lines, callout.role, self._level_places(callout.level, len(lines)))
-            if len(self.unplaced) == before:
-                if lines == callout.lines[:1] != callout.lines:
-                    self.unplaced.append(callout.lines[1])
+            if self._words(lines, callout.role, self._level_places(callout.level, len(lines))):
+                self.unplaced += rest if lines == (first,) else []
                 return
-            self.unplaced.pop()
         self.unplaced.append(": ".join(callout.lines))
 
     def _level_places(self, level: float | None, lines: int) -> Iterator[tuple[float, float, str]]:
-        tall = lines * line_height(self.size)
-        tops: list[float] = []
+        """Below and above a level, then from the top of the panel down."""
+        half = lines * line_height(self.size) / 2
+        middles = [self.height - 5 - half - step * self.height / 16 for step in range(9)]
         if level is not None and self.panel.y.holds(level):
             y = self.panel.y.fraction(level) * self.height
-            tops = [y - 4, y + 4 + tall]
-        tops += [self.height - 5 - step * self.height / 16 for step in range(9)]
-        for top in tops:
-            yield 12, top, "right"
-            yield self.width - 12, top, "left"
-            yield self.width * 0.3, top, "right"
+            middles = [y - 4 - half, y + 4 + half, *middles]
+        for middle in middles:
+            yield from ((12, middle, "right"), (self.width - 12, middle, "left"), (self.width * 0.3, middle, "right"))
 
-    def _stair_name(self, line: Line) -> None:
-        """Whose staircase it is, near its far end; the table of answers has every name with its colour anyway."""
-        name = fit(line.name, self.size, self.width / 3, bold=True, middle=True)
-        wide, tall = text_width(name, self.size, True), line_height(self.size)
+    def _stair_places(self, line: Line) -> Iterator[tuple[float, float, str]]:
+        """Above and below the far end of a staircase, then further inward."""
         x, y = self.at(*line.points[-1])
-        for step, y0 in itertools.product(range(6), (y + 5, y - 5 - tall)):
-            x0 = x + 8 + step * 40 if self.panel.x.rising_is_better else x - 8 - wide - step * 40
-            if self.canvas.free(box := (x0, y0, x0 + wide, y0 + tall)):
-                self._take(Placed((name,), box, line.role, self.size, bold=True))
-                return
+        away, side = (1, "right") if self.panel.x.rising_is_better else (-1, "left")
+        for step, up in itertools.product(range(6), (1, -1)):
+            yield x + away * (8 + 40 * step), y + up * (5 + line_height(self.size) / 2), side
 
     def _numbers(self, marks: Iterable[Mark]) -> list[Mark]:
         """Write the text beside each mark, the more telling ones first; the marks whose text found no room."""
@@ -349,12 +336,32 @@ class PanelLayout:
 
     def _far_number(self, mark: Mark) -> bool:
         """Write a number a little further off, with a leader; False where there is no room either."""
-        x, y = self.at(mark.x, mark.y)
         size = text_width(mark.text, self.size), self.size * PX * 0.85
-        for distance in (22, 30, 38, 46, 56):
-            for box, leader in self._ring(x, y, *size, distance, start=7):
-                if self.canvas.free(box, 1.0) and self._without(x, y).clear(leader):
-                    self._take(Placed((mark.text,), box, mark.role, self.size, "center", leader=leader))
+        return self._tied((mark.text,), mark.role, (mark.x, mark.y), size, (22, 30, 38, 46, 56), 7)
+
+    def _callout(self, callout: Callout) -> bool:
+        """Write words tied to their place, all of them or else in short; False and unplaced where there is no room."""
+        assert callout.at is not None
+        distances = [callout.away * factor for factor in (1.0, 0.7, 1.3, 0.5, 1.7, 2.2, 2.8)]
+        for lines in (callout.lines, (callout.short or callout.lines[0],)):
+            size = max(text_width(line, self.size) for line in lines), len(lines) * line_height(self.size)
+            if self._tied(lines, callout.role, callout.at, size, distances, 11):
+                return True
+        self.unplaced.append(" ".join(callout.lines))
+        return False
+
+    def _tied(
+        self, lines: tuple[str, ...], role: Role, at: tuple[float, float], size: tuple[float, float],
+        distances: Sequence[float], start: float,
+    ) -> bool:  # fmt: skip
+        """Write lines at one of these distances from a place, with a leader that crosses no mark and no text."""
+        x, y = self.at(*at)
+        boxes = [b for b in self.canvas.boxes if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
+        others = Canvas(self.width, self.height, 0.0, boxes)
+        for away in distances:
+            for box, leader in sorted(self._ring(x, y, *size, away, start), key=lambda p: self._crossings(p[1])):
+                if self.canvas.free(box, 1.0 if len(lines) == 1 else 4.0) and others.clear(leader):
+                    self._take(Placed(lines, box, role, self.size, "left", leader=leader))
                     return True
         return False
 
@@ -373,27 +380,6 @@ class PanelLayout:
             begin = x + (tip[0] - x) / length * start, y + (tip[1] - y) / length * start
             yield (x0, y0, x0 + wide, y0 + tall), (*begin, *tip)
 
-    def _without(self, x: float, y: float) -> Canvas:
-        """The canvas without the mark at a place, from which a leader may begin."""
-        boxes = [b for b in self.canvas.boxes if not (b[0] <= x <= b[2] and b[1] <= y <= b[3])]
-        return Canvas(self.width, self.height, 0.0, boxes, [])
-
-    def _callout(self, callout: Callout) -> bool:
-        """Write words beside their place: all of them as near as `away` allows, else in short; False and unplaced where
-        there is no room.
-        """
-        assert callout.at is not None
-        x, y = self.at(*callout.at)
-        for lines in (callout.lines, (callout.short or callout.lines[0],)):
-            wide, tall = self._block(lines, self.size)
-            for away in (callout.away, *(callout.away * f for f in (0.7, 1.3, 0.5, 1.7, 2.2, 2.8))):
-                for box, leader in sorted(self._ring(x, y, wide, tall, away, 11), key=lambda p: self._crossings(p[1])):
-                    if self.canvas.free(box, 4.0) and self._without(x, y).clear(leader):
-                        self._take(Placed(lines, box, callout.role, self.size, leader=leader))
-                        return True
-        self.unplaced.append(" ".join(callout.lines))
-        return False
-
     def _crossings(self, leader: Box) -> int:
         """How many lines of the drawing a leader crosses."""
         x0, y0, x1, y1 = leader
@@ -409,18 +395,14 @@ class PanelLayout:
         for i, j in sorted(itertools.product(range(6), range(8)), key=lambda s: math.hypot(s[0] * 40, s[1] * 24)):
             x = self.width - 20 - wide - i * 40 if right else 20 + i * 40
             y = self.height - 60 - tall - j * 24 if up else 14 + j * 24
-            box = (x, y, x + wide, y + tall)
-            if not self.canvas.free(box):
-                continue
-            foot, tip = (y + word, y + tall) if up else (y + tall - word, y)
-            tail_x, tip_x = (x + wide * 0.42, x + wide * 0.95) if right else (x + wide * 0.58, x + wide * 0.05)
-            words = (x, y, x + wide, y + word) if up else (x, y + tall - word, x + wide, y + tall)
-            align: Literal["left", "right"] = "left" if right else "right"
-            self.canvas.boxes.append(box)
-            self.placed.append(
-                Placed(("better",), words, Role.QUIET, self.size, align, leader=(tail_x, foot, tip_x, tip), arrow=True)
-            )
-            return
+            if self.canvas.free((x, y, x + wide, y + tall)):
+                foot, tip = (y + word, y + tall) if up else (y + tall - word, y)
+                tail_x, tip_x = (x + wide * 0.42, x + wide * 0.95) if right else (x + wide * 0.58, x + wide * 0.05)
+                words = (x, y, x + wide, y + word) if up else (x, y + tall - word, x + wide, y + tall)
+                arrow = (tail_x, foot, tip_x, tip)
+                side: Literal["left", "right"] = "left" if right else "right"
+                self.placed.append(Placed(("better",), words, Role.QUIET, self.size, side, leader=arrow, arrow=True))
+                return
 
 
 def _rank(mark: Mark) -> tuple[int, float]:

@@ -24,21 +24,8 @@ from frontier.decide.wording import (
 from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Verdict
 from frontier.plot.data import Line, Mark, Panel, Picture, Role, View, breaks
-from frontier.plot.picture import (
-    answer_cells,
-    axes_of,
-    foot_line,
-    joined,
-    mark_of,
-    panel_words,
-    region_of,
-    rules_of,
-    sign_words,
-    staircase,
-    telling,
-    unstarred,
-    view_sentence,
-)
+from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
+from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, staircase, telling
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)

@@ -13,8 +13,8 @@ from frontier.metrics import metric, names
 from frontier.model import Decision, Point, Series, Shape, file_label
 from frontier.plot.data import Picture, View
 from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
+from frontier.plot.labels import view_name
 from frontier.plot.multi_run import ROLES, Group
-from frontier.plot.picture import view_name
 from frontier.run import NEEDS, Run
 from frontier.stats.window_data import Sample
 from frontier.store.run_dir import RunDirectory

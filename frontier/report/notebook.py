@@ -12,7 +12,8 @@ from markupsafe import escape
 from frontier.model import Decision, Frontier, Limit, Point
 from frontier.plot.data import Picture, Theme, View
 from frontier.plot.draw import render
-from frontier.plot.picture import headline, save, small_multiples
+from frontier.plot.labels import headline
+from frontier.plot.picture import save, small_multiples
 from frontier.report.tables import Gpus, gpus_of, points_table
 
 WIDE = 110

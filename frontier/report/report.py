@@ -26,7 +26,7 @@ from frontier.decide.wording import (
 from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
 from frontier.plot.data import Roofline, View
-from frontier.plot.picture import headline
+from frontier.plot.labels import headline
 from frontier.report.report_tables import Grid, evidence_grids, neighbours_grid
 from frontier.report.tables import Gpus, gpus_of
 from frontier.stats import cost_energy

@@ -15,8 +15,8 @@ from frontier.decide.wording import Provenance
 from frontier.model import Shape
 from frontier.plot.data import Roofline
 from frontier.plot.draw import render
-from frontier.plot.picture import picture, save
-from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
+from frontier.plot.picture import save
+from tests.plot.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,13 @@ import pytest
 from frontier.decide.wording import Provenance
 from frontier.model import Estimate, Flag, Frontier, Limit, Point, RejectedStep, Shape, Verdict
 from frontier.plot.data import Panel, Picture, Role, Roofline, View
-from frontier.plot.picture import picture, small_multiples
+from frontier.plot.picture import small_multiples
 from frontier.report.tables import points_table
 from tests.golden import assert_golden
 from tests.plot.toy import (
     LIMIT,
     SHAPE,
+    picture,
     roofline,
     said,
     stairs,

@@ -1,8 +1,9 @@
 """Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from frontier.decide.wording import Provenance
 from frontier.metrics import metric
 from frontier.model import (
     Decision,
@@ -15,7 +16,8 @@ from frontier.model import (
     Shape,
     Verdict,
 )
-from frontier.plot.data import Line, Panel, Picture
+from frontier.plot.data import Line, Panel, Picture, Roofline, View
+from frontier.plot.picture import small_multiples
 
 SHAPE = Shape.of(1024, 256)
 LIMIT = Limit("p99_ttft", 0.5)
@@ -144,3 +146,11 @@ def roofline(panel: Panel) -> tuple[tuple[float, float], ...]:
 def starred(panel: Panel) -> list[float]:
     """The concurrencies of the operating points in a panel."""
     return [mark.concurrency for mark in panel.marks if mark.star]
+
+
+def picture(
+    points: list[Point], frontier: Frontier, decision: Decision | None = None, *, limits: Sequence[Limit] = (),
+    footer: Provenance | None = None, light: Roofline | None = None, gpus: int | None = None, x: str | None = None,
+) -> Picture:  # fmt: skip
+    """The picture of one frontier."""
+    return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)
