@@ -153,8 +153,10 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
     return not bool(((sides > 0).all(axis=0) | (sides < 0).all(axis=0)).all())
 
 
-SIDES = ((-1, 1), (0, 1), (1, 1), (-1, 0), (1, 0), (-1, -1), (0, -1), (1, -1))
-"""Where a number may stand about its mark, the best place of a point on the frontier first: away from the dominated."""
+DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
+"""Degrees from a mark at which its words may stand, where left and up are better: the best place of a point on the
+frontier first, which is away from the dominated.
+"""
 
 
 @dataclass(slots=True)
@@ -309,27 +311,22 @@ class PanelLayout:
     def _numbers(self, marks: Iterable[Mark]) -> list[Mark]:
         """Write the text beside each mark, the more telling ones first; the marks whose text found no room."""
         crowded = []
-        across = -1 if self.panel.x.rising_is_better else 1
-        up = 1 if self.panel.y.rising_is_better or not self.panel.y.metric else -1
         ends = {min(c), max(c)} if (c := [mark.concurrency for mark in self.panel.marks]) else set()
         for mark in sorted(marks, key=lambda mark: (mark.concurrency not in ends, _rank(mark))):
-            x, y = self.at(mark.x, mark.y)
-            wide, tall = text_width(mark.text, self.size), self.size * PX * 0.85
-            gap = 12 if mark.struck or mark.star or mark.ring else 7
-            below = -1 if mark.role in (Role.DOMINATED, Role.FLAGGED) else 1
-            for dx, dy in SIDES:
-                cx = x + dx * across * below * (gap + wide / 2)
-                cy = y + dy * up * below * (gap + tall / 2)
-                box = (cx - wide / 2, cy - tall / 2, cx + wide / 2, cy + tall / 2)
-                if self.canvas.free(box, 1.0) and self._is_nearest(mark, cx, cy):
+            size = text_width(mark.text, self.size), self.size * PX * 0.85
+            gap = 15 if mark.struck or mark.star or mark.ring else 9
+            worse = mark.role in (Role.DOMINATED, Role.FLAGGED)
+            for box, _ in self._ring(*self.at(mark.x, mark.y), *size, gap, 0, turned=worse):
+                if self.canvas.free(box, 1.0) and self._is_nearest(mark, box):
                     self._take(Placed((mark.text,), box, mark.role, self.size, "center"))
                     break
             else:
                 crowded.append(mark)
         return crowded
 
-    def _is_nearest(self, mark: Mark, x: float, y: float) -> bool:
+    def _is_nearest(self, mark: Mark, box: Box) -> bool:
         """Whether no other mark is about as near to a place as this one, so that a number there is not read as its."""
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         distances = {id(m): math.hypot(place[0] - x, place[1] - y) for m, place in self._places}
         own = distances.pop(id(mark))
         return all(distance > 1.15 * own for distance in distances.values())
@@ -366,12 +363,13 @@ class PanelLayout:
         return False
 
     def _ring(
-        self, x: float, y: float, wide: float, tall: float, away: float, start: float
+        self, x: float, y: float, wide: float, tall: float, away: float, start: float, *, turned: bool = False
     ) -> Iterator[tuple[Box, Box]]:
-        """Boxes about `away` pixels from a place, the upper left ones first, each with its leader."""
-        left = 1 if self.panel.x.rising_is_better else -1
-        for degrees in (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110):
-            cos, sin = math.cos(math.radians(degrees)) * left, math.sin(math.radians(degrees))
+        """Boxes about `away` pixels from a place, the best first or `turned` the worst, each with its leader."""
+        side = (1 if self.panel.x.rising_is_better else -1) * (-1 if turned else 1)
+        over = (1 if self.panel.y.rising_is_better or not self.panel.y.metric else -1) * (-1 if turned else 1)
+        for degrees in DIRECTIONS:
+            cos, sin = math.cos(math.radians(degrees)) * side, math.sin(math.radians(degrees)) * over
             near_x, near_y = x + cos * away, y + sin * away
             x0 = near_x if cos > 0.3 else near_x - wide if cos < -0.3 else near_x - wide / 2
             y0 = near_y if sin > 0.3 else near_y - tall if sin < -0.3 else near_y - tall / 2
