@@ -6,6 +6,7 @@ who carries the most, who takes no part and why. Also the words of a comparison,
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,9 +24,9 @@ from frontier.decide.wording import (
 )
 from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Verdict
-from frontier.plot.data import Line, Mark, Panel, Picture, Role, View, breaks
+from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
-from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, staircase, telling
+from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
@@ -85,7 +86,8 @@ def _undivided(groups: Sequence[Group]) -> list[str]:
 def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
     one = len(groups) == 1
     views = [view for group in groups for view in group.views]
-    panels = tuple(_panel(group, alone=one) for group in groups)
+    shared = None if one else shared_axes([dataclasses.replace(_per_gpu(view), light=None) for view in views])
+    panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
     stars = any(mark.star for panel in panels for mark in panel.marks)
     legend = [f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
@@ -131,7 +133,7 @@ def _absences(groups: Sequence[Group]) -> list[str]:
     return notes
 
 
-def _panel(group: Group, *, alone: bool) -> Panel:
+def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
     """The staircases of one shape on one pair of axes: of each the points on its frontier, and its operating point."""
     views = [_per_gpu(view) for view in group.views]
     first = views[0]
@@ -142,7 +144,7 @@ def _panel(group: Group, *, alone: bool) -> Panel:
         raise ValueError(f"{len(views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
     drawn = [[p for p in view.drawable if _is_drawn(p, view)] for view in views]
     shown = [dataclasses.replace(view, light=None) for view in views]
-    x, y = axes_of(shown, 505.0 if alone else 300.0, only=[p for points in drawn for p in points])
+    x, y = shared or axes_of(shown, 505.0 if alone else 300.0, only=[p for points in drawn for p in points])
     marks: list[Mark] = []
     lines: list[Line] = []
     for whole, view, points, name, role in zip(group.views, views, drawn, apart(group.names), ROLES, strict=False):
@@ -204,9 +206,7 @@ class _Proven:
     view: View
     concurrency: int
     whole: float
-    value: float
-    low: float
-    high: float
+    speed: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Contest:
     @property
     def sure(self) -> bool:
         """The interval of the first lies above that of every other one proven."""
-        return bool(self.proven) and all(self.proven[0].low > other.high for other in self.proven[1:])
+        return bool(self.proven) and all(self.proven[0].speed.low > other.speed.high for other in self.proven[1:])
 
 
 def contest(group: Group) -> Contest | None:
@@ -230,14 +230,15 @@ def contest(group: Group) -> Contest | None:
     proven: list[_Proven] = []
     others: list[tuple[str, View]] = []
     for name, view in zip(group.names, group.views, strict=True):
-        found = view.decision
-        if found is None or found.verdict is not Verdict.MEETS or found.concurrency is None or up not in found.metrics:
+        decision = view.decision
+        is_met = decision is not None and decision.verdict is Verdict.MEETS
+        if decision is None or decision.concurrency is None or not is_met or up not in decision.metrics:
             others.append((name, view))
             continue
-        of: Estimate = found.metrics[up]
-        by = per_gpu(up, view.gpus)
-        proven.append(_Proven(name, view, found.concurrency, of.value, of.value / by, of.low / by, of.high / by))
-    return Contest(tuple(sorted(proven, key=lambda p: -p.value)), tuple(others))
+        speed = decision.metrics[up]
+        per = speed.scaled(1, per_gpu(up, view.gpus))
+        proven.append(_Proven(name, view, decision.concurrency, speed.value, per))
+    return Contest(tuple(sorted(proven, key=lambda p: -p.speed.value)), tuple(others))
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -247,35 +248,35 @@ def title_of(groups: Sequence[Group]) -> str:
     (group,) = groups
     if len(group.names) == 1:
         return f"{group.names[0]}: {view_sentence(group.views[0])}"
-    found = contest(group)
-    return _names_sentence(groups) if found is None else _panel_sentence(group, found)
+    result = contest(group)
+    return _names_sentence(groups) if result is None else _panel_sentence(group, result)
 
 
-def _panel_sentence(group: Group, found: Contest) -> str:
+def _panel_sentence(group: Group, result: Contest) -> str:
     promise = _promise([group])
-    if not found.proven:
+    if not result.proven:
         names = _listed(group.names, "nor" if len(group.names) == 2 else "and")
         head = f"Neither {names}" if len(group.names) == 2 else f"None of {names}"
-        return f"{head} is proven inside {promise}{_clauses(found, head=False)}"
-    best = found.proven[0]
+        return f"{head} is proven inside {promise}{_clauses(result, head=False)}"
+    best = result.proven[0]
     up = best.view.axes[1]
     value = named_value(up, best.whole, best.view.gpus)
     said = f"{value} at concurrency {best.concurrency}"
-    if len(found.proven) == 1:
-        return f"Only {best.name} is proven inside {promise} ({value}){_clauses(found)}"
-    if found.sure:
-        of = "" if not found.others else " of those proven"
-        return f"{best.name} carries the most{of} inside {promise}: {said}{_clauses(found)}"
-    known = all(math.isfinite(p.low) and math.isfinite(p.high) for p in found.proven)
+    if len(result.proven) == 1:
+        return f"Only {best.name} is proven inside {promise} ({value}){_clauses(result)}"
+    if result.sure:
+        of = "" if not result.others else " of those proven"
+        return f"{best.name} carries the most{of} inside {promise}: {said}{_clauses(result)}"
+    known = all(math.isfinite(p.speed.low) and math.isfinite(p.speed.high) for p in result.proven)
     apart = "within the interval of the next" if known else "but intervals are not known"
-    return f"No clear winner inside {promise}: {best.name} carries {said}, {apart}{_clauses(found)}"
+    return f"No clear winner inside {promise}: {best.name} carries {said}, {apart}{_clauses(result)}"
 
 
-def _clauses(found: Contest, *, head: bool = True) -> str:
+def _clauses(result: Contest, *, head: bool = True) -> str:
     """Why each of the others takes no part; without `head` only what that does not say already."""
     kinds: dict[str, list[str]] = {}
-    for name, view in found.others:
-        kinds.setdefault(_kind(view, found.proven[0].value if found.proven else math.inf), []).append(name)
+    for name, view in result.others:
+        kinds.setdefault(_kind(view, result.proven[0].speed.value if result.proven else math.inf), []).append(name)
     said = []
     for kind, names in kinds.items():
         one = len(names) == 1
@@ -317,38 +318,40 @@ def _highest_inside(view: View) -> float:
 def _workloads_sentence(groups: Sequence[Group]) -> str:
     """Who carries the most in how many workloads, and in how many there is no such contest."""
     names = list(dict.fromkeys(name for group in groups for name in group.names))
-    found = [contest(group) for group in groups]
-    if len(names) < 2 or any(one is None for one in found):
+    results = [contest(group) for group in groups]
+    if len(names) < 2 or any(result is None for result in results):
         return _names_sentence(groups)
     if all(len(group.names) == 1 for group in groups):
         return f"{_names_sentence(groups)} share no workload"
-    parts: dict[str, int] = {}
-    won: dict[str, int] = {}
-    for group, one in zip(groups, found, strict=True):
-        assert one is not None
+    outcomes: Counter[str] = Counter()
+    won: Counter[str] = Counter()
+    for group, result in zip(groups, results, strict=True):
+        assert result is not None
         absent = [name for name in names if name not in group.names]
         if absent:
-            said = f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
-        elif not one.proven:
-            said = "nothing is proven"
-        elif one.others:
-            said = f"only {_listed([p.name for p in one.proven])} {'is' if len(one.proven) == 1 else 'are'} proven"
-        elif one.sure:
-            won[one.proven[0].name] = won.get(one.proven[0].name, 0) + 1
+            outcome = f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
+        elif not result.proven:
+            outcome = "nothing is proven"
+        elif result.others:
+            winners = [p.name for p in result.proven]
+            outcome = f"only {_listed(winners)} {'is' if len(winners) == 1 else 'are'} proven"
+        elif result.sure:
+            won[result.proven[0].name] += 1
             continue
         else:
-            said = "no clear winner"
-        parts[said] = parts.get(said, 0) + 1
+            outcome = "no clear winner"
+        outcomes[outcome] += 1
     promise = _promise(groups)
-    if len(won) == 1 and not parts:
+    if len(won) == 1 and not outcomes:
         every = "both" if len(groups) == 2 else f"all {len(groups)}"
         return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
     carried = [f"{name} in {won[name]}" for name in names if name in won]
-    rest = sorted(parts.items(), key=lambda item: -item[1])
+    rest = outcomes.most_common()
     head = f"Inside {promise}, of {len(groups)} workloads"
     if not carried:
-        return f"{head}: {', '.join(f'in {number} {said}' for said, number in rest)}"
-    return f"{head} the most is carried by {', '.join([*carried, *(f'{said} in {number}' for said, number in rest)])}"
+        return f"{head}: {', '.join(f'in {number} {outcome}' for outcome, number in rest)}"
+    carried += [f"{outcome} in {number}" for outcome, number in rest]
+    return f"{head} the most is carried by {', '.join(carried)}"
 
 
 def _promise(groups: Sequence[Group]) -> str:
