@@ -5,6 +5,7 @@ parsed as mathematics.
 """
 
 import io
+import itertools
 import math
 import re
 import warnings
@@ -73,13 +74,13 @@ def dark_colours() -> dict[str, str]:
     roles share a colour in the light the text's counts.
     """
     light, dark = COLOURS["light"], COLOURS["dark"]
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for role in ("text", *light):
         pair = light[role], dark.get(role, dark[role.removesuffix(" text")])
         shares = [pair, *((blend(pair[0], light["paper"], s), blend(pair[1], dark["paper"], s)) for s in BLENDS)]
         for one, other in shares:
-            found.setdefault(one.lower(), other.lower())
-    return found
+            pairs.setdefault(one.lower(), other.lower())
+    return pairs
 
 
 def ink(role: Role, theme: Theme = "light") -> str:
@@ -225,11 +226,13 @@ def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
     """
     size = 10.5 if len(picture.rows) <= 12 else 9.0
     columns = max((len(cells) for cells, _ in picture.rows), default=0)
-    starts = [14.0]
+    widths = []
     for column in range(columns):
         cells = [row[column] for row, _ in picture.rows if len(row) == columns or column < len(row) - 1]
-        widest = max((text_width(cell, size, column == 0) for cell in cells), default=0.0)
-        starts.append(starts[-1] + min(widest, 0.42 * width) + 18)
+        widths.append(max((text_width(cell, size, column == 0) for cell in cells), default=0.0) + 18)
+    if widths:
+        widths[0] = max(160.0, min(widths[0], width - 10 - sum(widths[1:])))
+    starts = [14.0, *(14.0 + total for total in itertools.accumulate(widths))]
     table = []
     for texts, role in picture.rows:
         if starts[-1] > width + 4:

@@ -247,8 +247,8 @@ def panel_words(view: View, panel: Panel) -> list[Callout]:
     if view.light:
         level = view.light.ceiling * panel.y.scale
         above = "" if panel.y.holds(level) else "  above the picture ↑"
-        said = f"roofline  {value_text(panel.y.metric, view.light.ceiling, view.gpus)}{above}"
-        words.append(Callout((said, clean(view.light.assumption)), Role.ROOFLINE, level=level))
+        height = f"roofline  {value_text(panel.y.metric, view.light.ceiling, view.gpus)}{above}"
+        words.append(Callout((height, clean(view.light.assumption)), Role.ROOFLINE, level=level))
     return words
 
 
@@ -306,27 +306,27 @@ def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int,
     """The step not taken, and the first setting above that is not inside for a reason the axes do not show: at length,
     and in a word or two.
     """
-    found: list[tuple[int, tuple[str, ...], str]] = []
+    steps: list[tuple[int, tuple[str, ...], str]] = []
     if (step := decision.rejected) is not None:
         gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
         cost = f"for {step.cost:.2g}× {metric(step.metric).label}: not taken"
         why = "within the noise: not taken" if step.tie else cost
-        found.append((step.concurrency, (gain, why), "not taken"))
+        steps.append((step.concurrency, (gain, why), "not taken"))
     near = neighbour(decision)
-    if near is None or near[0] in {c for c, *_ in found}:
-        return found
+    if near is None or near[0] in {c for c, *_ in steps}:
+        return steps
     concurrency, verdict, binding = near
     point = next((p for p in view.mine if p.concurrency == concurrency), None)
     held = point.metrics.get(binding) if point and binding else None
     limit = next((it for it in decision.limits if it.metric == binding), None)
     if verdict is Verdict.MARGINAL:
-        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
+        steps.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
     elif verdict is Verdict.UNPROVEN:
         need = next((j.need for j in decision.judgements if j.concurrency == concurrency), None)
-        found.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
+        steps.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
     elif limit is not None and limit.metric not in (panel.x.metric, panel.y.metric) and held:
         label = metric(limit.metric).label
         value, most = value_text(limit.metric, held.value), limit_value_text(limit.metric, limit.promise)
         short = f"{label} too {'high' if metric(limit.metric).better == 'lower' else 'low'}"
-        found.append((concurrency, (f"c = {concurrency}: {label}", f"{value}, limit {most}"), short))
-    return found
+        steps.append((concurrency, (f"c = {concurrency}: {label}", f"{value}, limit {most}"), short))
+    return steps

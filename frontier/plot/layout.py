@@ -231,7 +231,8 @@ class PanelLayout:
         for line in self.panel.lines:
             if line.kind == "stair" and line.name:
                 name = fit(line.name, self.size, self.width / 3, bold=True, middle=True)
-                self._words((name,), line.role, self._stair_places(line), bold=True)
+                places = self._stair_places(line, text_width(name, self.size, True))
+                self._words((name,), line.role, places, bold=True)
         numbered = [mark for mark in self.panel.marks if mark.text]
         called = {callout.at for callout in self.panel.callouts}
         crowded = self._numbers([mark for mark in numbered if (mark.x, mark.y) not in called])
@@ -301,12 +302,13 @@ class PanelLayout:
         for middle in middles:
             yield from ((12, middle, "right"), (self.width - 12, middle, "left"), (self.width * 0.3, middle, "right"))
 
-    def _stair_places(self, line: Line) -> Iterator[tuple[float, float, str]]:
-        """Above and below the far end of a staircase, then further inward."""
-        x, y = self.at(*line.points[-1])
+    def _stair_places(self, line: Line, wide: float) -> Iterator[tuple[float, float, str]]:
+        """Above and below the far end of a staircase, then further inward, as far as its last level reaches."""
+        (begin, _), (x, y) = (self.at(*place) for place in line.points[-2:])
         away, side = (1, "right") if self.panel.x.rising_is_better else (-1, "left")
-        for step, up in itertools.product(range(6), (1, -1)):
-            yield x + away * (8 + 40 * step), y + up * (5 + line_height(self.size) / 2), side
+        for step, up in itertools.product(range(12), (1, -1)):
+            if 8 + 40 * step + wide <= abs(x - begin):
+                yield x + away * (8 + 40 * step), y + up * (5 + line_height(self.size) / 2), side
 
     def _numbers(self, marks: Iterable[Mark]) -> list[Mark]:
         """Write the text beside each mark, the more telling ones first; the marks whose text found no room."""
@@ -423,7 +425,7 @@ def ticks_that_fit(
     for ticks in choices:
         if fits(ticks):
             return ticks
-    found = list(choices[-1])
-    while len(found) > 1 and not fits(found):
-        found = found[::2]
-    return found
+    ticks = list(choices[-1])
+    while len(ticks) > 1 and not fits(ticks):
+        ticks = ticks[::2]
+    return ticks

@@ -86,7 +86,8 @@ def _undivided(groups: Sequence[Group]) -> list[str]:
 def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
     one = len(groups) == 1
     views = [view for group in groups for view in group.views]
-    shared = None if one else shared_axes([dataclasses.replace(_per_gpu(view), light=None) for view in views])
+    drawn = [dataclasses.replace(v, light=None, points=_drawn(v)) for v in map(_per_gpu, views)]
+    shared = None if one else shared_axes(drawn)
     panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
     stars = any(mark.star for panel in panels for mark in panel.marks)
@@ -142,7 +143,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
             raise ValueError(f"the frontiers have different axes: {first.axes} and {view.axes}")
     if len(views) > len(ROLES):
         raise ValueError(f"{len(views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
-    drawn = [[p for p in view.drawable if _is_drawn(p, view)] for view in views]
+    drawn = [_drawn(view) for view in views]
     shown = [dataclasses.replace(view, light=None) for view in views]
     x, y = shared or axes_of(shown, 505.0 if alone else 300.0, only=[p for points in drawn for p in points])
     marks: list[Mark] = []
@@ -168,10 +169,10 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     return dataclasses.replace(panel, callouts=tuple(panel_words(shown[0], panel)))
 
 
-def _is_drawn(point: Point, view: View) -> bool:
-    """On the frontier, or the operating point: what of several frontiers is drawn."""
-    chosen = view.decision is not None and view.decision.concurrency == point.concurrency
-    return chosen or point.concurrency in view.frontier.members
+def _drawn(view: View) -> list[Point]:
+    """The points on the frontier, and the operating point: what of several frontiers is drawn."""
+    chosen = view.decision.concurrency if view.decision else None
+    return [p for p in view.drawable if p.concurrency == chosen or p.concurrency in view.frontier.members]
 
 
 def _per_gpu(view: View) -> View:
@@ -261,15 +262,15 @@ def _panel_sentence(group: Group, result: Contest) -> str:
     best = result.proven[0]
     up = best.view.axes[1]
     value = named_value(up, best.whole, best.view.gpus)
-    said = f"{value} at concurrency {best.concurrency}"
+    words = f"{value} at concurrency {best.concurrency}"
     if len(result.proven) == 1:
         return f"Only {best.name} is proven inside {promise} ({value}){_clauses(result)}"
     if result.sure:
         of = "" if not result.others else " of those proven"
-        return f"{best.name} carries the most{of} inside {promise}: {said}{_clauses(result)}"
+        return f"{best.name} carries the most{of} inside {promise}: {words}{_clauses(result)}"
     known = all(math.isfinite(p.speed.low) and math.isfinite(p.speed.high) for p in result.proven)
-    apart = "within the interval of the next" if known else "but intervals are not known"
-    return f"No clear winner inside {promise}: {best.name} carries {said}, {apart}{_clauses(result)}"
+    reason = "within the interval of the next" if known else "but intervals are not known"
+    return f"No clear winner inside {promise}: {best.name} carries {words}, {reason}{_clauses(result)}"
 
 
 def _clauses(result: Contest, *, head: bool = True) -> str:
@@ -277,7 +278,7 @@ def _clauses(result: Contest, *, head: bool = True) -> str:
     kinds: dict[str, list[str]] = {}
     for name, view in result.others:
         kinds.setdefault(_kind(view, result.proven[0].speed.value if result.proven else math.inf), []).append(name)
-    said = []
+    clauses = []
     for kind, names in kinds.items():
         one = len(names) == 1
         its = "its" if one else "their"
@@ -290,8 +291,8 @@ def _clauses(result: Contest, *, head: bool = True) -> str:
             "unknown": f"{_owned(names)} throughput is not known",
             "no SLA": f"{_listed(names)} {'was' if one else 'were'} not judged",
         }
-        said += [words[kind]] if words[kind] else []
-    return "".join(f"; {words}" for words in said)
+        clauses += [words[kind]] if words[kind] else []
+    return "".join(f"; {clause}" for clause in clauses)
 
 
 def _kind(view: View, best: float) -> str:
@@ -363,8 +364,8 @@ def _names_sentence(groups: Sequence[Group]) -> str:
     names = list(dict.fromkeys(name for group in groups for name in group.names))
     if len(names) == 1:
         return f"The frontier of {names[0]}"
-    said = f"The frontiers of {_listed(names)}"
-    return said if len(said) <= LONGEST else f"The frontiers of {len(names)} deployments"
+    sentence = f"The frontiers of {_listed(names)}"
+    return sentence if len(sentence) <= LONGEST else f"The frontiers of {len(names)} deployments"
 
 
 def _listed(names: Sequence[str], last: str = "and") -> str:

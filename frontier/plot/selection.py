@@ -124,7 +124,7 @@ def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, Sample]]:
 
 
 def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
-    """The axes of a picture where nobody names any: those of the config, else output throughput against the latency
+    """The axes of a picture where none are named: those of the config, else output throughput against the latency
     that binds most decisions, as only there the picture shows why a setting is refused.
     """
     if config.given_objectives is not None:
@@ -188,11 +188,11 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
             alone = run if len(deployments) == 1 else f"{run} · {deployment}"
             whole.append(alone if several else deployment)
     called = dict(zip(panels, told_apart(whole), strict=True))
-    found: dict[Shape, list[tuple[str, View]]] = {}
+    by_shape: dict[Shape, list[tuple[str, View]]] = {}
     for run, (_, views) in zip(run_names, runs, strict=True):
         for view in views:
-            found.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
-    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in found.values()]
+            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
 
 
 WHY_NOT = {
