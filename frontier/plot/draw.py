@@ -231,7 +231,7 @@ def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
         cells = [row[column] for row, _ in picture.rows if len(row) == columns or column < len(row) - 1]
         widths.append(max((text_width(cell, size, column == 0) for cell in cells), default=0.0) + 18)
     if widths:
-        widths[0] = max(160.0, min(widths[0], width - 10 - sum(widths[1:])))
+        widths[0] = min(widths[0], max(160.0, width - 10 - sum(widths[1:])))
     starts = [14.0, *(14.0 + total for total in itertools.accumulate(widths))]
     table = []
     for texts, role in picture.rows:

@@ -136,7 +136,7 @@ def latency_figure(view: View) -> Picture | None:
     notes.append("Between the settings nothing was measured: the dotted lines only join them.")
     notes += _edge_notes(valid_points(view), [f"{s}_{q}" for q in LATENCIES for s, *_ in STATISTICS], log=True)
     if any(bar.open_low or bar.open_high for bar in bars):
-        notes.append("An arrow has no bound on its side: too few requests.")
+        notes.append("An arrow: the interval has no bound there, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
     return _figure("latency", view, "latency against concurrency", panels, (*notes, *_excluded(view)), columns=columns,
                    tall=250)  # fmt: skip
@@ -479,8 +479,8 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
     failed = sum(span.kind == "failed" for span in spans)
     notes = [
-        "Pale: from sending to the first token. Dark: from the first token to the last. Green ground: the window that "
-        "counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
+        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
     ]
     if len(shown) < len(ordered):
         notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")

@@ -132,7 +132,7 @@ def sign_words(views: Sequence[View], panels: Sequence[Panel]) -> list[str]:
     known = any(p.metrics[name].has_interval for v in views for p in v.drawable for name in v.axes)
     words = ["numbers = concurrency", "bars = 95% CI" if known else "intervals not known"]
     words += ["shade = 90% of resamples"] if any(low < high for _, low, high in bands) else []
-    words += ["arrow = no bound"] if any(bar.open_low or bar.open_high for bar in bars) else []
+    words += ["arrow = interval goes on"] if any(bar.open_low or bar.open_high for bar in bars) else []
     words += ["pale = may be dominated"] if any(mark.pale for mark in marks) else []
     words += ["✕ = dominated"] if Role.DOMINATED in roles else []
     words += ["slash = breaks another limit"] if any(mark.struck for mark in marks) else []

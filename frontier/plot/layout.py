@@ -346,7 +346,7 @@ class PanelLayout:
             size = max(text_width(line, self.size) for line in lines), len(lines) * line_height(self.size)
             if self._tied(lines, callout.role, callout.at, size, distances, 11):
                 return True
-        self.unplaced.append(" ".join(callout.lines))
+        self.unplaced.append(" · ".join(callout.lines))
         return False
 
     def _tied(

@@ -79,4 +79,4 @@ def test_where_there_is_room_for_one_line_a_callout_is_short_and_never_lost() ->
     none = laid_out(lines=tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(101)), callouts=(callout,))
 
     assert ("not taken",) == placed.lines
-    assert ["c = 64: +5% throughput for 1.9× p99 TTFT: not taken"] == none.unplaced
+    assert ["c = 64: +5% throughput · for 1.9× p99 TTFT: not taken"] == none.unplaced

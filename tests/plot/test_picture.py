@@ -186,7 +186,7 @@ def test_a_throughput_that_may_be_zero_is_no_bar_through_the_panel() -> None:
     assert bar is not None
     assert bar.open_low
     assert bar.low > 1800
-    assert "arrow = no bound" in said(found)
+    assert "arrow = interval goes on" in said(found)
 
 
 def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> None:
