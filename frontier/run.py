@@ -424,7 +424,7 @@ class Run:
         For a notebook; `.save(path)` writes it.
         """
         from frontier.plot.data import View
-        from frontier.plot.roofline_lines import lights
+        from frontier.plot.roofline_lines import rooflines
         from frontier.report.notebook import shown
 
         wanted = self.limits() if limits is None else tuple(limits)
@@ -433,7 +433,7 @@ class Run:
         doubts = self.doubts(objectives)
         views = []
         frontiers = self.frontiers(points, objectives)
-        lit = lights(self.config, points, frontiers)
+        lit = rooflines(self.config, points, frontiers)
         for f in frontiers:
             at = (f.deployment, f.shape)
             doubt = doubts.get(at)
