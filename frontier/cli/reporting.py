@@ -19,7 +19,7 @@ from frontier.plot.picture import small_multiples
 from frontier.plot.picture_model import FORMATS
 from frontier.plot.roofline_lines import lights
 from frontier.plot.selection import check_axes, check_panels, grouped, samples_of, sheets
-from frontier.report.answers import answers_json, answers_text
+from frontier.report.answer import answers_json, answers_text
 from frontier.report.report import (
     CHECKS,
     IMPORTED_CHECKS,

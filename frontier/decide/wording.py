@@ -1,15 +1,28 @@
-"""The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
+"""Sentences and numbers in words: the one renderer of a decision's explanation, shared by terminal, page and picture.
+
+Every function here turns data into text; none decides anything. Layout belongs to the medium (report/, plot/).
+"""
 
 import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from frontier.metrics import RATES, Unit, metric, per_gpu
-from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Verdict
+from frontier.decide.capacity import ArrivalRate, Capacity
+from frontier.decide.verdict import deciding_bound
+from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.model import Cause, Decision, Estimate, Explanation, Flag, Frontier, Limit, Point, Reason, Verdict
+from frontier.stats import cost_energy
 from frontier.text import clean as clean
-from frontier.units import format_number, format_seconds, format_share, roughly
+from frontier.text import clean_name as clean_name
+from frontier.text import middle_cut as middle_cut
+from frontier.units import format_number, roughly, trimmed
+
+if TYPE_CHECKING:
+    from frontier.decide.compare import Comparison
+    from frontier.decide.explain import Figure
 
 SHORT = 24
 """Characters of a name that need no shortening among others."""
@@ -28,23 +41,6 @@ class Provenance:
     created: str | None = None
     remark: str | None = None
     notes: tuple[str, ...] = ()
-
-
-def clean_name(text: str, longest: int = 40) -> str:
-    """A name from outside, cleaned; a long one is cut in its middle, as variants differ at either end."""
-    return middle_cut(clean(text), longest)
-
-
-def middle_cut(text: str, longest: int) -> str:
-    """At most `longest` characters, the middle left out.
-
-    >>> middle_cut("llama-3.1-70b-instruct-fp8", 13)
-    'llama-…ct-fp8'
-    """
-    if len(text) <= longest:
-        return text
-    tail = (longest - 1) // 2
-    return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
 
 
 def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
@@ -96,75 +92,72 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
         return "–"
     if metric(name).unit in RATES:
         return f"{format_number(value / per_gpu(name, gpus))} {unit_text(name, gpus)}"
-    if metric(name).unit is Unit.SHARE:
-        return f"{_trim(format_share(value)[:-1])}%"
-    return metric(name).format(value)
+    return metric(name).format_trimmed(value) if metric(name).unit is Unit.SHARE else metric(name).format(value)
 
 
 def named_value(name: str, value: float, gpus: int | None = None) -> str:
-    """'2,850 tok/s': the unit says what it is; where it does not, the name is said: 'p99 TTFT 396 ms'."""
+    """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396 ms'."""
     text = value_text(name, value, gpus)
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE) else text
 
 
 def limit_value_text(name: str, value: float) -> str:
     """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s', '1.00%'."""
-    unit = metric(name).unit
-    if unit is Unit.SECONDS:
-        number, _, suffix = format_seconds(value).partition(" ")
-        return f"{_trim(number)} {suffix}"
-    if unit is Unit.SHARE:
-        return f"{_trim(format_share(value)[:-1])}%"
-    if unit is Unit.DOLLARS_PER_MILLION_TOKENS:
-        return f"${_trim(format_number(value))}/Mtok"
-    return f"{_trim(format_number(value))} {unit.value}"
-
-
-def _trim(number: str) -> str:
-    return number.rstrip("0").rstrip(".") if "." in number else number
+    return metric(name).format_trimmed(value)
 
 
 def limit_text(limit: Limit, value: float | None = None) -> str:
     """'p99 TTFT ≤ 500 ms'; `value` replaces the promise (for the comfort mark)."""
-    of = metric(limit.metric)
-    sign = "≤" if of.better == "lower" else "≥"
-    return f"{of.label} {sign} {limit_value_text(limit.metric, limit.promise if value is None else value)}"
+    return f"{limit.of.label} {limit.bound_text(value)}"
 
 
 def limits_text(limits: Iterable[Limit]) -> str:
     """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
-    return " and ".join(limit_text(limit) for limit in limits)
+    return " and ".join(map(str, limits))
+
+
+NO_BOUND = "*"
+"""Marks a percentile with too few requests for an upper bound; the legend below a table explains it."""
+NO_BOUND_LEGEND = "* too few requests to bound this percentile from above"
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit `value_text` gives the value; '' when nothing is known about the doubt."""
+    """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for no interval."""
     if math.isinf(estimate.low) and math.isinf(estimate.high):
         return ""
-    scale = _display_scale(name, estimate.value, gpus)
-    return f"[{format_number(estimate.low * scale)}, {format_number(estimate.high * scale)}]"
+    factor = display_one(name, estimate.value, gpus)[0]
+    low, high = estimate.low * factor, estimate.high * factor
+    if math.isinf(high) and math.isfinite(estimate.value):
+        return f"≥ {format_number(low)} {NO_BOUND}"
+    return f"[{format_number(low)}, {format_number(high)}]"
 
 
-def proven_words(estimate: Estimate | None, limit: Limit) -> str:
-    """', proven ≤ 6.94 ms': the one-sided bound that a claim stands on, where the two-sided interval shown beside it
-    crosses the limit.
-    """
-    if estimate is None:
-        return ""
-    if metric(limit.metric).better == "lower":
-        if estimate.upper <= limit.promise < estimate.high:
-            return f", proven ≤ {value_text(limit.metric, estimate.upper)}"
-    elif estimate.low < limit.promise <= estimate.lower:
-        return f", proven ≥ {value_text(limit.metric, estimate.lower)}"
-    return ""
+def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
+    """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return "no interval"
+    factor = display_one(name, estimate.value, gpus)[0]
+    return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
 
 
-def _display_scale(name: str, value: float, gpus: int | None) -> float:
-    unit = metric(name).unit
-    if unit is Unit.SECONDS:
-        if math.isinf(value) or abs(value) >= 0.9995:
-            return 1.0
-        return 1e6 if 0 < abs(value) < 1e-3 else 1e3
-    return 100.0 if unit is Unit.SHARE else 1 / per_gpu(name, gpus)
+def bound_text(estimate: Estimate, limit: Limit) -> str:
+    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why there is none."""
+    if math.isinf(estimate.value):
+        return "too many requests failed"
+    bound = deciding_bound(estimate, limit)
+    if bound is None:
+        return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
+    word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
+    return f"{word} {value_text(limit.metric, bound)} (95%)"
+
+
+def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
+    """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit 500 ms'."""
+    if estimate is None or math.isnan(estimate.value):
+        return f"{limit.of.label} not measured"
+    bound = bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+    value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
+    return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 
 def setting(concurrency: int) -> str:
@@ -303,7 +296,7 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
         return "No valid measurement to decide by"
     if decision.verdict is Verdict.VIOLATES:
         nearest = _candidate_value(decision)
-        return f"Nothing measured keeps {promise}" + (f": closest is concurrency {nearest}" if nearest else "")
+        return f"No setting meets {promise}" + (f": nearest is concurrency {nearest}" if nearest else "")
     return _open_sentence(decision, promise)
 
 
@@ -316,43 +309,43 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
         speed = decision.metrics.get(throughput)
         figures = [named_value(throughput, speed.value, gpus)] if speed else []
         return f"run at {decision.concurrency}: " + ", ".join([*figures, tail] if tail else figures)
-    words = {Verdict.VIOLATES: "nothing keeps the SLA", Verdict.INVALID: "nothing valid"}
+    words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
         return word
     if decision.verdict is Verdict.UNPROVEN:
         return f"{word}: {setting(decision.candidate)} has {unproven_words(held, candidate_need(decision))}"
-    return f"{word}; closest {setting(decision.candidate)}, {tail}".rstrip(", ")
+    return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
 def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
-    said = f"Run at concurrency {decision.concurrency}"
+    sentence = f"Run at concurrency {decision.concurrency}"
     if (speed := decision.metrics.get(throughput)) is not None:
-        said += f": {named_value(throughput, speed.value, gpus)}"
+        sentence += f": {named_value(throughput, speed.value, gpus)}"
     limit = binding_limit(decision)
     held = decision.metrics.get(limit.metric) if limit else None
     if limit and held and limit.metric != throughput:
         of = metric(limit.metric)
         word = "limit" if of.better == "lower" else "at least"
         promise = f"{word} {limit_value_text(limit.metric, limit.promise)}"
-        said += f" with {of.label} {value_text(limit.metric, held.value)} ({promise})"
-    return said
+        sentence += f" with {of.label} {value_text(limit.metric, held.value)} ({promise})"
+    return sentence
 
 
 def _open_sentence(decision: Decision, promise: str) -> str:
     nearest = _candidate_value(decision)
     if nearest is None:
-        return f"Not proven: no setting is shown to keep {promise}"
+        return f"Not proven: no setting is shown to meet {promise}"
     if decision.verdict is Verdict.MARGINAL:
-        return f"Not proven to keep {promise}: the interval of concurrency {nearest} crosses it"
+        return f"Not proven to meet {promise}: the interval of concurrency {nearest} crosses it"
     limit = binding_limit(decision)
     held = decision.metrics.get(limit.metric) if limit else None
     if held is not None and held.need is None and math.isinf(held.lower) and math.isinf(held.upper):
-        return f"Not proven to keep {promise}: concurrency {nearest}; its interval is not known"
+        return f"Not proven to meet {promise}: concurrency {nearest}; it has no interval"
     need = candidate_need(decision)
     has = f", it has {held.n:,}" if held is not None and held.n else ""
     asked = f"; about {roughly(need)} requests would decide{has}" if need else "; too few requests to bound it"
-    return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
+    return f"Not proven to meet {promise}: concurrency {nearest}{asked}"
 
 
 def binding_limit(decision: Decision) -> Limit | None:
@@ -385,7 +378,7 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
     if math.isinf(estimate.low) and math.isinf(estimate.high):
-        return "interval not known"
+        return "no interval"
     return "too few requests"
 
 
@@ -410,9 +403,280 @@ def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
     return None
 
 
-_SAID_ABOVE = ("Binding: ", "Nothing measured ", "There is no valid measurement.")
+# --- the sentences of an explanation
+
+_UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED)
+_SENTENCES = {
+    Cause.CHOSEN: "{c} is the operating point.",
+    Cause.BINDING: "Binding: {evidence}.",
+    Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
+    Cause.TIE: "{c} also meets; {gain} throughput for {cost} is a tie within the noise, so the lower stays.",
+    Cause.LESS_THROUGHPUT: "{c} meets with {less} throughput.",
+    Cause.ABOVE_VIOLATION: "{c} meets, but a lower setting violates.",
+    Cause.VIOLATES: "{c} violates: {evidence}.",
+    Cause.EXCLUDED: "{c} excluded: {flags}.",
+    Cause.NOT_JUDGED: "{c} was run only to complete the frontier; no claim is made of it.",
+    Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
+    Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
+    Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
+    Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
+    Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
+    Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
+    Cause.UNDEFINED: (
+        "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
+        "outputs."
+    ),
+    Cause.COMFORTABLE: "{label} is inside the comfort mark {comfort}: there is headroom for more concurrency.",
+    Cause.WITHIN_RANGE: "{label} is between comfort {comfort} and promise {limit}.",
+    Cause.ALL_MEET: "Every measured setting meets: the limit is above {c}; add higher concurrencies.",
+    Cause.NO_VIOLATION: "No measured setting violates: the limit is above {c}.",
+    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
+    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting; add lower concurrencies to find one that meets.",
+    Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
+    Cause.MOST_THROUGHPUT: "The most throughput inside the SLA is at {c}: {value}, {gain}.",
+    Cause.MOST_GOODPUT: "The most goodput is at {c}: {value}.",
+    Cause.CHEAPEST: "The cheapest setting inside the SLA is {c}: {value}.",
+    Cause.ENERGY: "It takes {value}: {power}.",
+    Cause.NON_MONOTONE: (
+        "{lower} violates although {last} meets: latency does not only grow with concurrency here, so nothing above "
+        "{first} is chosen."
+    ),
+    Cause.NO_VALID_POINT: "No valid measurement{below}.",
+    Cause.NOTHING_MEETS: "Nearest: {c}, {evidence}.",
+    Cause.NOTHING_PROVEN: "No measured setting is proven.",
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.CONTRADICTION: "{first} meets, but {last} below it violates: measure both again.",
+    Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
+}
+"""One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
 
 
-def decision_notes(decision: Decision) -> list[str]:
-    """The analysis' notes, less those that only repeat the sentence and the figures they stand under."""
-    return [clean(note, 400) for note in decision.notes if not note.startswith(_SAID_ABOVE)]
+def sentence(reason: Reason) -> str:
+    """One reason as a sentence, cleaned: flags hold words of servers and files."""
+    settings = [setting(c) for c in reason.settings] or [""]
+    limit, estimate = reason.limit, reason.estimate
+    known = estimate is not None and not math.isnan(estimate.value)
+    gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
+    words = {
+        "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
+        "below": f" below {settings[0]}, which violates" if reason.settings else "",
+        "label": metric(reason.metric).label if reason.metric else "",
+        "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
+        "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
+        "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
+        "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
+        "gain": gain, "gives": f" gives {gain} throughput but" if gain and reason.cause in _UNDECIDED else "",
+        "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
+        "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
+        "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
+        "power": cost_energy.said([reason.power]) if reason.power else "",
+    }  # fmt: skip
+    return clean(_SENTENCES[reason.cause].format(**words), 400)
+
+
+def notes(explanation: Explanation) -> tuple[str, ...]:
+    """All reasons of an explanation as sentences: `Decision.notes`, and `notes` in the JSON."""
+    return tuple(map(sentence, explanation.reasons))
+
+
+_IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
+"""Reasons that the headline and the table of figures already give."""
+_HIGHER = (*_UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
+
+
+def reason_sentences(decision: Decision) -> list[str]:
+    """The reasons below a decision's headline and figures; the first about a higher setting says that it is."""
+    sentences, next_higher = [], "Next higher: "
+    for reason in decision.explanation.reasons:
+        if reason.cause in _IN_FIGURES:
+            continue
+        text = sentence(reason)
+        if decision.concurrency is not None and reason.cause in _HIGHER and reason.settings[0] > decision.concurrency:
+            text, next_higher = next_higher + text, ""
+        sentences.append(text)
+    return sentences
+
+
+def headline(decision: Decision) -> str:
+    """'Run at concurrency 64', with a better candidate where there is one, or that no setting is the answer."""
+    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
+    if decision.concurrency is not None:
+        asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
+        return f"Run at concurrency {decision.concurrency}{asked}{_better_candidate(decision)}"
+    if decision.verdict is Verdict.INVALID:
+        return "No valid measurement to decide by"
+    meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
+    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
+
+
+CLEARLY_MORE = 0.10
+"""The gain in throughput from which an undecided higher setting is named in the headline."""
+
+
+def _better_candidate(decision: Decision) -> str:
+    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
+    below = decision.first_fail if decision.first_fail is not None else math.inf
+    better = [
+        reason for reason in decision.explanation.settings
+        if reason.cause in _UNDECIDED and (decision.concurrency or 0) < reason.settings[0] < below
+        and (reason.gain or 0.0) >= CLEARLY_MORE
+    ]  # fmt: skip
+    best = max(better, key=lambda reason: reason.gain or 0.0, default=None)
+    return "" if best is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
+
+
+def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
+    """What an operating point means in production: where to set it, and how many requests of independent users."""
+    if decision.concurrency is None:
+        return []
+    where = f"vLLM --max-num-seqs {decision.concurrency}, or your gateway's limit"
+    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: set {where}."]
+    if arrivals is not None:
+        rate = trimmed(format_number(arrivals.rate))
+        lines.append(
+            f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
+            "`frontier verify` checks it."
+        )
+    return lines
+
+
+def _cost_words(reason: Reason) -> str:
+    """'2.1x the p99 TTFT': what a step to a higher setting costs."""
+    if reason.cost is None or reason.metric is None or reason.cost <= 1:
+        return "no more tail latency"
+    return f"{reason.cost:.2g}× the {metric(reason.metric).label}"
+
+
+def _what_would_decide(reason: Reason) -> str:
+    """'about 1,300 requests would decide: sweep again with --set repeats=5', or that nothing reasonable would."""
+    if reason.need is None:
+        return "too close to the limit to decide at a reasonable cost"
+    way = f": sweep again with --set repeats={reason.repeats}" if reason.repeats and reason.repeats > 1 else ""
+    return f"about {roughly(reason.need)} requests would decide{way}"
+
+
+def _flag_with_advice(flag: Flag) -> str:
+    """A flag in a sentence: 'requests came in waves: 8.1, limit 2; stagger the starts'."""
+    return f"{flag_words(flag)}; {flag.advice}" if flag.advice else flag_words(flag)
+
+
+def capacity_notes(capacity: Capacity, rate: str = "output_throughput") -> list[str]:
+    """Where and why a throughput curve ends, as far as its points show it."""
+    lines: list[str] = []
+    if capacity.knee is not None:
+        lines.append(f"Knee: the most throughput per latency is at {setting(capacity.knee)}.")
+    if capacity.best is not None:
+        lines.append(f"{_fit_words(capacity, rate)} (fits within {capacity.best.error:.1%}).")
+    if capacity.limit == "queueing":
+        lines.append(
+            f"Queueing from c={capacity.onset} on: throughput is flat and only the first token waits, as behind an "
+            "admission cap (max_num_seqs)."
+        )
+    if capacity.limit == "thrashing":
+        lines.append(
+            f"Thrashing from c={capacity.onset} on: throughput falls and latency jumps, as when requests are preempted "
+            "and computed again (KV memory)."
+        )
+    elif capacity.retrograde:
+        lines.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, capacity.retrograde))}.")
+    return lines
+
+
+def _fit_words(capacity: Capacity, rate: str) -> str:
+    """The curve that fits the throughput best."""
+    assert capacity.best is not None
+    if capacity.best.model == "capped":
+        cap = capacity.best.parameters["cap"]
+        end = f" up to a cap of {metric(rate).format(cap)}" if math.isfinite(cap) else ", no cap in sight"
+        return f"Throughput grows as N / (a + b N){end}"
+    if capacity.peak is not None:
+        span = f"{capacity.peak.low:.0f} to {capacity.peak.high:.0f}"
+        return f"Throughput follows the scalability law and peaks near c={capacity.peak.value:.0f} ({span})"
+    return "Throughput follows the scalability law, without a peak that these points prove"
+
+
+# --- figures of a decision
+
+
+def figure_row(figure: "Figure", gpus: int | None) -> tuple[str, str, str, str, str]:
+    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure."""
+    name, limit = figure.metric, figure.limit
+    label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
+    if limit is None:
+        return label, value, ci_text(name, figure.estimate, gpus), "", ""
+    promise = f"limit {limit_value_text(name, limit.promise)}"
+    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure)
+
+
+def _remark(figure: "Figure") -> str:
+    """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
+    if figure.verdict is Verdict.VIOLATES:
+        over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
+        return over if figure.left is None else f"{over} by {-figure.left:.0%}"
+    if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
+        return "not proven"
+    if figure.tightest and figure.left is not None and figure.verdict is not None:
+        return f"tightest: {figure.left:.0%} left"
+    return ""
+
+
+# --- comparisons
+
+Names = tuple[str, str]
+
+
+def names_of(comparison: "Comparison", names: Names | None = None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
+    if names is not None:
+        a, b = told_apart(names, 40)
+    elif comparison.a == comparison.b:
+        a, b = "A", "B"
+    else:
+        a, b = told_apart((comparison.a, comparison.b), 40)
+    return a, b
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """'1.12× [1.08, 1.16]'."""
+    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
+    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (no interval)")
+
+
+def until_text(comparison: "Comparison") -> str:
+    """Up to which value of the second objective the areas count: 'p99 TTFT 500 ms'."""
+    other = comparison.objectives[1]
+    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
+
+
+def comparison_sentence(comparison: "Comparison", names: Names | None = None) -> str:
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
+    a, b = names_of(comparison, names)
+    ratio = f"{ratio_text(comparison.ratio)} the area up to {until_text(comparison)}"
+    per = " per GPU" if comparison.per_gpu else ""
+    if comparison.verdict == "invalid":
+        return f"{b} against {a} cannot be compared: no usable measurement"
+    if comparison.verdict == "not resolved":
+        return f"{b} against {a}{per} is not resolved: {ratio}"
+    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
+
+
+def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | None:
+    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
+
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    """
+    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
+    if comparison.per_gpu:
+        text = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
+        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
+        rates = [metric(name).unit in RATES for name in comparison.objectives]
+        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
+            text += f" As whole deployments {b} is {whole:.3g}× {a}."
+        return text
+    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
+        return None
+    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
+    return (
+        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
+        f"is not known; give it with  --set-{side} gpus=N."
+    )

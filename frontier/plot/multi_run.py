@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from frontier.decide.compare import Comparison
 from frontier.decide.wording import (
+    Names,
     Provenance,
     apart,
     clean,
     clean_name,
+    comparison_sentence,
     count,
     flag_kinds,
+    gpus_note,
     left_out,
     limits_text,
+    names_of,
     setting,
 )
 from frontier.metrics import RATES, metric, per_gpu
@@ -50,7 +54,6 @@ from frontier.plot.picture import (
 )
 from frontier.plot.picture_model import Mark, Panel, Picture, Role, Stair
 from frontier.plot.winner import Group, title_of
-from frontier.report.comparison import Names, comparison_sentence, gpus_note, names_of
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""

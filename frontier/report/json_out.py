@@ -1,24 +1,25 @@
-"""The answers as JSON-ready trees. Every one has a `schema`; changes only add keys. Infinite and NaN become null.
+"""JSON of decisions, points, reports and ceilings. Every tree has a `schema`; changes only add keys.
 
-Numbers are in the metric's own unit: seconds, tokens per second, shares.
-
-The page for machines: everything it says, as one JSON-ready tree. Changes only add keys.
+Numbers are in the metric's own unit: seconds, tokens per second, shares. Infinite and NaN become null.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontier.decide.capacity import littles_law
 from frontier.decide.frontier_summary import Insight
 from frontier.metrics import metric
 from frontier.model import Decision, Distance, Estimate, Flag, Frontier, Limit, Point
-from frontier.report.report import Report, page_of
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
 
 Tree = dict[str, Any]
+
+if TYPE_CHECKING:
+    from frontier.hardware.ceilings import Ceilings
+    from frontier.report.report import Report
 
 
 def number(value: float | None) -> float | None:
@@ -106,28 +107,28 @@ def decision_json(decision: Decision) -> Tree:
 def points_json(points: Sequence[Point], frontiers: Sequence[Frontier], insights: Sequence[Insight] = ()) -> Tree:
     """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
 
-    `frontiers` has what is said of each (deployment, shape) as a whole: the area under its frontier with its reference,
-    and where its capacity ends.
+    `frontiers` has the area under each series' frontier with its reference, and where its capacity ends.
     """
-    by_setting = {(f.deployment, f.shape): f for f in frontiers}
+    of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
     return {
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
-        "points": [_point(point, by_setting.get((point.deployment, point.shape))) for point in points],
-        "frontiers": [_insight(found) for found in insights],
+        "points": [_point(point, of_series.get(point.series)) for point in points],
+        "frontiers": [_insight(insight) for insight in insights],
     }
 
 
-def _insight(found: Insight) -> Tree:
-    f, c = found.frontier, found.capacity
+def _insight(insight: Insight) -> Tree:
+    """What is known of one series as a whole."""
+    f, c = insight.frontier, insight.capacity
     return {
         "deployment": f.deployment,
         "shape": f.shape.label,
         "objectives": list(f.objectives),
         "members": list(f.members),
-        "area": found.area and estimate_tree(found.area),
-        "reference": found.reference and [number(x) for x in found.reference],
+        "area": insight.area and estimate_tree(insight.area),
+        "reference": insight.reference and [number(x) for x in insight.reference],
         "knee": c.knee,
         "fits": [
             {"model": fit.model, "parameters": {k: number(v) for k, v in fit.parameters.items()},
@@ -138,7 +139,7 @@ def _insight(found: Insight) -> Tree:
         "retrograde": list(c.retrograde),
         "limit": c.limit,
         "onset": c.onset,
-        "notes": list(found.notes),
+        "notes": list(insight.notes),
     }  # fmt: skip
 
 
@@ -185,8 +186,10 @@ def _flag(flag: Flag) -> Tree:
 REPORT_SCHEMA = "frontier.report/1"
 
 
-def report_json(report: Report) -> Tree:
+def report_json(report: "Report") -> Tree:
     """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
+    from frontier.report.report import page_of
+
     page = page_of(report)
     return {
         "schema": REPORT_SCHEMA,
@@ -199,10 +202,8 @@ def report_json(report: Report) -> Tree:
                 "name": section.name,
                 "verdict": section.verdict,
                 "notes": list(section.notes),
-                "neighbours": _grid(section.neighbours.heads, section.neighbours.rows) if section.neighbours else [],
-                "evidence": [
-                    {"caption": grid.caption, "rows": _grid(grid.heads, grid.rows)} for grid in section.evidence
-                ],
+                "neighbours": section.neighbours.as_json() if section.neighbours else [],
+                "evidence": [{"caption": grid.caption, "rows": grid.as_json()} for grid in section.evidence],
             }
             for section in page.sections
         ],
@@ -214,5 +215,22 @@ def report_json(report: Report) -> Tree:
     }
 
 
-def _grid(heads: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> list[dict[str, str]]:
-    return [dict(zip(heads, row, strict=True)) for row in rows]
+CEILINGS_SCHEMA = "frontier.ceilings/1"
+
+
+def ceilings_json(ceilings: "Ceilings") -> Tree:
+    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
+    from frontier.report.tables import ceiling_rows
+
+    return {
+        "schema": CEILINGS_SCHEMA,
+        "name": ceilings.name,
+        "backend": ceilings.backend,
+        "devices": ceilings.devices,
+        "memory": number(ceilings.memory),
+        "ceilings": [
+            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
+            for what, key, value, unit, sheet in ceiling_rows(ceilings)
+        ],
+        "hardware": ceilings.hardware(),
+    }
