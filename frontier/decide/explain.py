@@ -7,20 +7,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from frontier.decide import wording
 from frontier.decide.verdict import RISING, deciding_bound
 from frontier.metrics import claim_floor, metric, undefined
 from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, Point, Reason, Verdict
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
-_UNDECIDED = (Verdict.MARGINAL, Verdict.UNPROVEN)
-
-
-def explained(decision: Decision, points: Mapping[int, Point], rate: str | None, point_estimates: bool) -> Decision:
-    """The decision with its `explanation` and, as sentences of it, its `notes`."""
-    explanation = explain(decision, points, rate, point_estimates=point_estimates)
-    return dataclasses.replace(decision, explanation=explanation, notes=wording.notes(explanation))
+_OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
+UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED)
+"""Why a setting is neither inside nor outside its limit."""
 
 
 def explain(
@@ -64,7 +59,7 @@ def _setting(
         flags=tuple(flag for flag in point.flags if flag.fatal) if point is not None else (),
     )  # fmt: skip
     step = decision.rejected
-    if judged.verdict in _UNDECIDED:
+    if judged.verdict in _OPEN:
         cause, need = _undecided(estimate, limit, judged)
         has = estimate.n if estimate is not None else 0
         repeats = math.ceil(point.repeats * need / has) if point is not None and need and has else None
@@ -74,7 +69,7 @@ def _setting(
     if step is not None and step.concurrency == concurrency:
         cause = Cause.TIE if step.tie else Cause.STEP_NOT_WORTH
         return dataclasses.replace(reason, cause=cause, metric=step.metric, gain=step.gain, cost=step.cost)
-    if judged.verdict in _UNDECIDED:
+    if judged.verdict in _OPEN:
         return reason
     if judged.verdict is Verdict.VIOLATES:
         return dataclasses.replace(reason, cause=Cause.VIOLATES)
@@ -266,3 +261,21 @@ def figures(decision: Decision) -> list[Figure]:
     known = [figure for figure in table if figure.left is not None]
     tightest = min(known, key=lambda figure: figure.left or 0.0, default=None)
     return [dataclasses.replace(figure, tightest=figure is tightest) for figure in table]
+
+
+def tightest_figure(decision: Decision) -> Figure | None:
+    """The figure of the limit with the least headroom, else of the binding one; None where none was measured."""
+    limited = [figure for figure in figures(decision) if figure.limit is not None]
+    binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
+    return next(iter([*binding, *limited]), None)
+
+
+def better_candidate(decision: Decision, least: float) -> Reason | None:
+    """The undecided setting above the operating point that may give most throughput, where it is `least` more."""
+    below = decision.first_fail if decision.first_fail is not None else math.inf
+    better = [
+        reason for reason in decision.explanation.settings
+        if reason.cause in UNDECIDED and (decision.concurrency or 0) < reason.settings[0] < below
+        and (reason.gain or 0.0) >= least
+    ]  # fmt: skip
+    return max(better, key=lambda reason: reason.gain or 0.0, default=None)

@@ -5,10 +5,11 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frontier.decide.explain import explained
+from frontier.decide.explain import explain
 from frontier.decide.verdict import RISING, headroom, judge, worst
+from frontier.decide.wording import notes
 from frontier.errors import ExitCode
 from frontier.metrics import Metric, metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict
@@ -80,7 +81,8 @@ def solve(
         goodput_optimum=_best(feasible, "goodput", sure=True),
         cheapest=_cheapest(feasible),
     )
-    return explained(decision, by_concurrency, rate, point_estimates)
+    explanation = explain(decision, by_concurrency, rate, point_estimates=point_estimates)
+    return replace(decision, explanation=explanation, notes=notes(explanation))
 
 
 def _beyond(judged: Mapping[int, Judgement]) -> list[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontier.decide.capacity import ArrivalRate, Capacity
+from frontier.decide.explain import UNDECIDED, Figure, better_candidate, tightest_figure
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
 from frontier.model import Cause, Decision, Estimate, Explanation, Flag, Frontier, Limit, Point, Reason, Verdict
@@ -22,7 +23,6 @@ from frontier.units import format_number, roughly, trimmed
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
-    from frontier.decide.explain import Figure
 
 SHORT = 24
 """Characters of a name that need no shortening among others."""
@@ -288,124 +288,119 @@ def count(number: int, noun: str) -> str:
 
 
 def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
-    """The decision as one sentence, the title of the picture and the head of the page."""
-    promise = limits_text(decision.limits)
-    if decision.verdict is Verdict.MEETS and decision.concurrency is not None:
-        return _met_sentence(decision, throughput, gpus)
+    """The decision with its numbers as one sentence: the title of the picture and of the page."""
+    figure, at = tightest_figure(decision), _nearest_value(decision)
+    if decision.concurrency is not None:
+        speed = decision.metrics.get(throughput)
+        rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
+        tail = ""
+        if figure and figure.limit and figure.metric != throughput:
+            word = "limit" if figure.limit.better == "lower" else "at least"
+            value = named_value(figure.metric, figure.estimate.value)
+            tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
+        return f"{_run_at(decision)}{rate}{tail}{_better_candidate(decision)}"
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
+    promise = limits_text(decision.limits)
     if decision.verdict is Verdict.VIOLATES:
-        nearest = _candidate_value(decision)
-        return f"No setting meets {promise}" + (f": nearest is concurrency {nearest}" if nearest else "")
-    return _open_sentence(decision, promise)
+        return f"No setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
+    why = "its interval crosses the limit"
+    if decision.verdict is Verdict.UNPROVEN:
+        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
+        why = f"it has {few}" if figure else "its limit was not measured"
+    return f"No setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
     """The same in few words, where several stand beside each other."""
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    tail = f"{metric(limit.metric).label} {value_text(limit.metric, held.value)}" if limit and held else ""
+    figure = tightest_figure(decision)
+    tail = named_value(figure.metric, figure.estimate.value) if figure else ""
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
-        figures = [named_value(throughput, speed.value, gpus)] if speed else []
-        return f"run at {decision.concurrency}: " + ", ".join([*figures, tail] if tail else figures)
+        values = [named_value(throughput, speed.value, gpus)] if speed else []
+        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values)
     words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
         return word
     if decision.verdict is Verdict.UNPROVEN:
-        return f"{word}: {setting(decision.candidate)} has {unproven_words(held, candidate_need(decision))}"
+        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
+        return f"{word}: {setting(decision.candidate)} has {few}"
     return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
-def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
-    sentence = f"Run at concurrency {decision.concurrency}"
-    if (speed := decision.metrics.get(throughput)) is not None:
-        sentence += f": {named_value(throughput, speed.value, gpus)}"
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    if limit and held and limit.metric != throughput:
-        of = metric(limit.metric)
-        word = "limit" if of.better == "lower" else "at least"
-        promise = f"{word} {limit_value_text(limit.metric, limit.promise)}"
-        sentence += f" with {of.label} {value_text(limit.metric, held.value)} ({promise})"
-    return sentence
+def headline(decision: Decision) -> str:
+    """The decision without numbers, above a table of them: 'Run at concurrency 64'."""
+    if decision.concurrency is not None:
+        return f"{_run_at(decision)}{_better_candidate(decision)}"
+    if decision.verdict is Verdict.INVALID:
+        return "No valid measurement to decide by"
+    meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
+    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
+    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
 
 
-def _open_sentence(decision: Decision, promise: str) -> str:
-    nearest = _candidate_value(decision)
-    if nearest is None:
-        return f"Not proven: no setting is shown to meet {promise}"
-    if decision.verdict is Verdict.MARGINAL:
-        return f"Not proven to meet {promise}: the interval of concurrency {nearest} crosses it"
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    if held is not None and held.need is None and math.isinf(held.lower) and math.isinf(held.upper):
-        return f"Not proven to meet {promise}: concurrency {nearest}; it has no interval"
-    need = candidate_need(decision)
-    has = f", it has {held.n:,}" if held is not None and held.n else ""
-    asked = f"; about {roughly(need)} requests would decide{has}" if need else "; too few requests to bound it"
-    return f"Not proven to meet {promise}: concurrency {nearest}{asked}"
+def _run_at(decision: Decision) -> str:
+    """'Run at concurrency 64'."""
+    asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
+    return f"Run at concurrency {decision.concurrency}{asked}"
+
+
+CLEARLY_MORE = 0.10
+"""The gain in throughput from which an undecided higher setting is named in the headline."""
+
+
+def _better_candidate(decision: Decision) -> str:
+    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
+    best = better_candidate(decision, CLEARLY_MORE)
+    return "" if best is None or best.gain is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
+
+
+def _nearest_value(decision: Decision) -> str:
+    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a candidate."""
+    if decision.candidate is None:
+        return ""
+    figure = tightest_figure(decision)
+    if figure is None:
+        return str(decision.candidate)
+    label = "" if len(decision.limits) == 1 else f"{metric(figure.metric).label} "
+    return f"{decision.candidate} at {label}{value_text(figure.metric, figure.estimate.value)}"
 
 
 def binding_limit(decision: Decision) -> Limit | None:
     """The limit with the least headroom, else the first."""
-    for limit in decision.limits:
-        if limit.metric == decision.binding:
-            return limit
-    return decision.limits[0] if decision.limits else None
-
-
-def _candidate_value(decision: Decision) -> str | None:
-    """'64 at 492 ms' for the candidate; with several limits, of which metric."""
-    if decision.candidate is None:
-        return None
-    limit = binding_limit(decision)
-    estimate = decision.metrics.get(limit.metric) if limit else None
-    if limit is None or estimate is None:
-        return str(decision.candidate)
-    label = "" if len(decision.limits) == 1 else f"{metric(limit.metric).label} "
-    return f"{decision.candidate} at {label}{value_text(limit.metric, estimate.value)}"
+    figure = tightest_figure(decision)
+    return figure.limit if figure else decision.limits[0] if decision.limits else None
 
 
 def unproven_words(estimate: Estimate | None, need: int | None) -> str:
-    """Why nothing is proven of a setting: '601 of about 1,280 requests', 'too few requests', 'interval not known'.
-
-    A claim about a tail takes a number of requests, however good the fewer look (`metrics.claim_floor`).
-    """
+    """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no interval'."""
     if estimate is None:
         return "not measured"
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
-    if math.isinf(estimate.low) and math.isinf(estimate.high):
-        return "no interval"
-    return "too few requests"
+    return "too few requests" if estimate.has_interval else "no interval"
 
 
 def candidate_need(decision: Decision) -> int | None:
     """How many requests would decide the candidate, when that is known."""
-    for judgement in decision.judgements:
-        if judgement.concurrency == decision.candidate and judgement.need is not None:
-            return judgement.need
-    limit = binding_limit(decision)
-    estimate = decision.metrics.get(limit.metric) if limit else None
-    return estimate.need if estimate else None
+    needs = [j.need for j in decision.judgements if j.concurrency == decision.candidate]
+    figure = tightest_figure(decision)
+    return next((need for need in needs if need is not None), figure.estimate.need if figure else None)
 
 
 def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
     """The next measured setting above the operating point that does not meet the SLA: its verdict, what binds it."""
     if decision.concurrency is None:
         return None
-    above = [j for j in decision.judgements if j.concurrency > decision.concurrency]
-    for judgement in sorted(above, key=lambda j: j.concurrency):
-        if judgement.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES):
-            return judgement.concurrency, judgement.verdict, judgement.binding
-    return None
+    open_or_over = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
+    above = [j for j in decision.judgements if j.concurrency > decision.concurrency and j.verdict in open_or_over]
+    found = min(above, key=lambda j: j.concurrency, default=None)
+    return None if found is None else (found.concurrency, found.verdict, found.binding)
 
 
 # --- the sentences of an explanation
 
-_UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED)
 _SENTENCES = {
     Cause.CHOSEN: "{c} is the operating point.",
     Cause.BINDING: "Binding: {evidence}.",
@@ -431,7 +426,7 @@ _SENTENCES = {
     Cause.ALL_MEET: "Every measured setting meets: the limit is above {c}; add higher concurrencies.",
     Cause.NO_VIOLATION: "No measured setting violates: the limit is above {c}.",
     Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
-    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting; add lower concurrencies to find one that meets.",
+    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
     Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
     Cause.MOST_THROUGHPUT: "The most throughput inside the SLA is at {c}: {value}, {gain}.",
     Cause.MOST_GOODPUT: "The most goodput is at {c}: {value}.",
@@ -459,13 +454,14 @@ def sentence(reason: Reason) -> str:
     gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
     words = {
         "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
+        "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "below": f" below {settings[0]}, which violates" if reason.settings else "",
         "label": metric(reason.metric).label if reason.metric else "",
         "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
         "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
         "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
-        "gain": gain, "gives": f" gives {gain} throughput but" if gain and reason.cause in _UNDECIDED else "",
+        "gain": gain, "gives": f" gives {gain} throughput but" if gain and reason.cause in UNDECIDED else "",
         "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
         "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
         "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
@@ -481,48 +477,22 @@ def notes(explanation: Explanation) -> tuple[str, ...]:
 
 _IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
 """Reasons that the headline and the table of figures already give."""
-_HIGHER = (*_UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
 
 
-def reason_sentences(decision: Decision) -> list[str]:
-    """The reasons below a decision's headline and figures; the first about a higher setting says that it is."""
+def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
+    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
+    higher setting says that it is.
+    """
     sentences, next_higher = [], "Next higher: "
     for reason in decision.explanation.reasons:
-        if reason.cause in _IN_FIGURES:
+        if reason.cause in _IN_FIGURES or reason in without:
             continue
         text = sentence(reason)
         if decision.concurrency is not None and reason.cause in _HIGHER and reason.settings[0] > decision.concurrency:
             text, next_higher = next_higher + text, ""
         sentences.append(text)
     return sentences
-
-
-def headline(decision: Decision) -> str:
-    """'Run at concurrency 64', with a better candidate where there is one, or that no setting is the answer."""
-    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
-    if decision.concurrency is not None:
-        asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-        return f"Run at concurrency {decision.concurrency}{asked}{_better_candidate(decision)}"
-    if decision.verdict is Verdict.INVALID:
-        return "No valid measurement to decide by"
-    meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
-    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
-
-
-CLEARLY_MORE = 0.10
-"""The gain in throughput from which an undecided higher setting is named in the headline."""
-
-
-def _better_candidate(decision: Decision) -> str:
-    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
-    below = decision.first_fail if decision.first_fail is not None else math.inf
-    better = [
-        reason for reason in decision.explanation.settings
-        if reason.cause in _UNDECIDED and (decision.concurrency or 0) < reason.settings[0] < below
-        and (reason.gain or 0.0) >= CLEARLY_MORE
-    ]  # fmt: skip
-    best = max(better, key=lambda reason: reason.gain or 0.0, default=None)
-    return "" if best is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
@@ -535,7 +505,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
             f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
-            "`frontier verify` checks it."
+            "frontier verify checks it."
         )
     return lines
 
@@ -598,7 +568,7 @@ def _fit_words(capacity: Capacity, rate: str) -> str:
 # --- figures of a decision
 
 
-def figure_row(figure: "Figure", gpus: int | None) -> tuple[str, str, str, str, str]:
+def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:
     """Name, value, bound (a CI where nothing is limited), limit and remark of a figure."""
     name, limit = figure.metric, figure.limit
     label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
@@ -608,7 +578,7 @@ def figure_row(figure: "Figure", gpus: int | None) -> tuple[str, str, str, str, 
     return label, value, bound_text(figure.estimate, limit), promise, _remark(figure)
 
 
-def _remark(figure: "Figure") -> str:
+def _remark(figure: Figure) -> str:
     """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
     if figure.verdict is Verdict.VIOLATES:
         over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"

@@ -24,7 +24,7 @@ from frontier.decide.wording import (
     reason_sentences,
     sentence,
 )
-from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, by_series
+from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, Verdict, by_series
 from frontier.plot.data import Light, View
 from frontier.plot.data import headline as title_of
 from frontier.plot.roofline_lines import lights
@@ -266,15 +266,16 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
     gpus = gpus_of(report.gpus, frontier.deployment)
     chosen = decision.concurrency if decision else None
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
+    sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
     return Section(
         name=frontier.series.label(),
         verdict=f"{headline(decision)}." if decision else None,
         figures=rows,
         legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
-        why=tuple(_why(decision)) if decision else (),
+        why=tuple((question, sentence(reason)) for question, reason in sides.items()),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=tuple(reason_sentences(decision)) if decision else (),
+        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision else (),
         columns=tuple(point_columns(points, frontier, report.limits, chosen, gpus)),
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
@@ -283,17 +284,18 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
     )
 
 
-def _why(decision: Decision) -> list[tuple[str, str]]:
-    """Why not more and why not less, where there is an operating point: the next settings on both sides."""
+def _sides(decision: Decision) -> dict[str, Reason]:
+    """Why not more and why not less, where there is an operating point: the next judged settings on both sides."""
     chosen = decision.concurrency
-    if chosen is None:
-        return []
     judged = [reason for reason in decision.explanation.settings if reason.cause is not Cause.NOT_JUDGED]
+    if chosen is None or not judged:
+        return {}
     above = [reason for reason in judged if reason.settings[0] > chosen]
     below = [reason for reason in judged if reason.settings[0] < chosen]
-    more = above[0] if above else Reason(Cause.HIGHEST_MEASURED, (chosen,))
-    less = sentence(below[-1]) if below else "No lower setting was measured."
-    return [("Why not more", sentence(more)), ("Why not less", less)]
+    return {
+        "Why not more": above[0] if above else Reason(Cause.HIGHEST_MEASURED, (chosen,)),
+        "Why not less": below[-1] if below else Reason(Cause.LOWEST_MEASURED, (chosen,), verdict=Verdict.MEETS),
+    }
 
 
 def _health(groups: Mapping[Series, Sequence[Point]], report: Report) -> list[str]:

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import hashlib
+import html
 import math
 import re
 from functools import cache
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from frontier.decide.operating_point import solve_all
 from frontier.decide.wording import Provenance
 from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
 from frontier.plot.picture import Light, small_multiples
@@ -17,6 +19,7 @@ from frontier.report.evidence import neighbours_grid
 from frontier.report.markdown import escape_markdown, report_markdown
 from frontier.report.page import report_html
 from frontier.report.report import NOT_SAID, Report, page_of
+from tests.golden import assert_golden
 from tests.plot.test_sheets import SAMPLES
 from tests.plot.toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
@@ -72,6 +75,21 @@ def test_the_page_says_everything_it_must(dress: str) -> None:
 
     for phrase in wanted:
         assert phrase in text, phrase
+
+
+def test_the_whole_text_of_the_page_and_its_markdown() -> None:
+    """A first screen with sentence, figures, why not more or less, production; the rest below it; definitions."""
+    points = [toy_point(c, n=1200) for c in (1, 8, 32, 56, 64, 80)]
+    points.append(toy_point(96, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
+    report = dataclasses.replace(
+        usual(), points=points, frontiers=[toy_frontier(points)], decisions=solve_all(points, LIMITS), limits=LIMITS
+    )
+    drawn = r"<(style|svg|script)\b.*?</\1>|<details>\n<summary>Detail figures.*?</details>"
+    visible = re.sub(drawn, "", report_html(report), flags=re.DOTALL)
+    cells = re.sub(r"</t[hd]>", " | ", re.sub(r"\n", "", re.sub(r"<br>", " ", visible)))
+    lines = re.sub(r"<[^>]*>", "", re.sub(r"</(tr|p|h\d|dd|li|summary|caption|title|pre|ul)>|<dd>", "\n", cells))
+    assert_golden("page.txt", html.unescape("\n".join(line.strip() for line in lines.splitlines() if line.strip())))
+    assert_golden("report.md", report_markdown(report, "frontier.svg"))
 
 
 def test_the_page_is_one_file_with_one_known_script_and_nothing_from_elsewhere() -> None:
