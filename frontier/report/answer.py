@@ -28,7 +28,7 @@ from frontier.decide.wording import (
 )
 from frontier.metrics import metric
 from frontier.model import Decision, Judgement, Limit, Point, Series, Verdict
-from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, estimate_tree, limits_json, number
+from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.report.tables import Gpus, gpus_of, text_grid, to_text
 from frontier.units import format_number, format_share
 
@@ -100,7 +100,7 @@ def _answer_json(tier: Answer) -> Tree:
     """One tier."""
     return {
         "tier": tier.tier,
-        "limits": limits_json(tier.limits),
+        "limits": tree_of(tier.limits),
         "shapes": [_decision_json(d, tier.arrivals.get(d.series)) for d in tier.decisions],
         "common": dict(tier.common),
         "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
@@ -127,8 +127,7 @@ def _choice_json(decision: Decision) -> Tree:
 
 def _decision_json(decision: Decision, rate: ArrivalRate | None) -> Tree:
     """A decision with the rate of Poisson arrivals to plan with."""
-    arrivals = rate and {"cap": rate.cap, "streams": rate.streams, "rate": number(rate.rate)}
-    return {**decision_json(decision), "arrival_rate": arrivals}
+    return {**decision_json(decision), "arrival_rate": tree_of(rate)}
 
 
 # --- open-loop checks
@@ -213,8 +212,8 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
                 "binding": each.judgement.binding,
                 "need": each.judgement.need,
                 "in_flight": number(each.in_flight),
-                "metrics": {name: estimate_tree(e) for name, e in sorted(each.point.metrics.items())},
-                "closed_loop": {name: estimate_tree(e) for name, e in sorted(each.check.decision.metrics.items())},
+                "metrics": tree_of(each.point.metrics),
+                "closed_loop": tree_of(each.check.decision.metrics),
                 "flags": [flag.name for flag in each.point.flags],
                 "notes": [*each.notes, *each.point.notes],
             }

@@ -22,7 +22,7 @@ from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
 from frontier.model import Limit, Point
 from frontier.plot.selection import narrowed
-from frontier.report.json_out import Tree, estimate_tree, number
+from frontier.report.json_out import Tree, estimate_tree, number, tree_of
 from frontier.report.notebook import PRE, WIDE
 from frontier.report.tables import text_grid, to_text
 from frontier.run import Run
@@ -210,16 +210,7 @@ def _tree(comparison: Comparison, names: Names | None) -> Tree:
         "objectives": list(comparison.objectives),
         "reference": number(comparison.reference),
         "ratio": estimate_tree(comparison.ratio),
-        "gains": [
-            {
-                "at": number(gain.at),
-                "low": number(gain.low),
-                "high": number(gain.high),
-                "resolved": gain.resolved,
-                "interpolated": gain.interpolated and estimate_tree(gain.interpolated),
-            }
-            for gain in comparison.gains
-        ],
+        "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
         "gpus": list(comparison.gpus),
         "per_gpu": comparison.per_gpu,
         "notes": _notes(comparison, names),
