@@ -77,7 +77,7 @@ def command(
     elif output.suffix == ".json":
         import orjson
 
-        from frontier.report.json_out import report_json
+        from frontier.report.report import report_json
 
         data = orjson.dumps(report_json(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     else:

@@ -1,4 +1,4 @@
-"""JSON of decisions, points, reports and ceilings. Every tree has a `schema`; changes only add keys.
+"""JSON of decisions, points and ceilings. Every tree has a `schema`; changes only add keys.
 
 Numbers are in the metric's own unit: seconds, tokens per second, shares. Infinite and NaN become null.
 """
@@ -20,7 +20,6 @@ Tree = dict[str, Any]
 
 if TYPE_CHECKING:
     from frontier.hardware.ceilings import Ceilings
-    from frontier.report.report import Report
 
 
 def number(value: float | None) -> float | None:
@@ -109,38 +108,6 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "littles_law": law and estimate_tree(law),
-    }
-
-
-REPORT_SCHEMA = "frontier.report/1"
-
-
-def report_json(report: "Report") -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
-    from frontier.report.report import page_of
-
-    page = page_of(report)
-    return {
-        "schema": REPORT_SCHEMA,
-        "title": page.title,
-        "unfinished": report.standing,
-        "solve": decisions_json(report.decisions),
-        "show": points_json(report.points, report.frontiers),
-        "sections": [
-            {
-                "name": section.name,
-                "verdict": section.verdict,
-                "notes": list(section.notes),
-                "neighbours": section.neighbours.as_json() if section.neighbours else [],
-                "evidence": [{"caption": grid.caption, "rows": grid.as_json()} for grid in section.evidence],
-            }
-            for section in page.sections
-        ],
-        "health": list(page.health),
-        "provenance": dict(page.provenance),
-        "commands": list(page.commands),
-        "config": page.config_text,
-        "not_said": list(page.not_said),
     }
 
 
