@@ -13,6 +13,8 @@ from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Li
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
+CLEARLY_MORE = 0.10
+"""The gain in throughput from which an undecided higher setting is named in the headline."""
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
 UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED)
 """Why a setting is neither inside nor outside its limit."""
@@ -136,6 +138,9 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
         reasons.append(Reason(Cause.NO_VIOLATION, (max(above),)))
     elif fail is not None:
         reasons.append(settings[fail])
+    better = better_candidate(decision, settings.values())
+    if better is not None and better not in reasons:
+        reasons.append(better)
     if fail is not None and fail != beyond and decision.last_pass is not None:
         reasons.append(Reason(Cause.BRACKET, (decision.last_pass, fail)))
     return reasons
@@ -270,12 +275,12 @@ def tightest_figure(decision: Decision) -> Figure | None:
     return next(iter([*binding, *limited]), None)
 
 
-def better_candidate(decision: Decision, least: float) -> Reason | None:
-    """The undecided setting above the operating point that may give most throughput, where it is `least` more."""
+def better_candidate(decision: Decision, settings: Iterable[Reason]) -> Reason | None:
+    """The undecided setting above the operating point, and below every violation, that would give clearly more."""
     below = decision.first_fail if decision.first_fail is not None else math.inf
     better = [
-        reason for reason in decision.explanation.settings
+        reason for reason in settings
         if reason.cause in UNDECIDED and (decision.concurrency or 0) < reason.settings[0] < below
-        and (reason.gain or 0.0) >= least
+        and (reason.gain or 0.0) >= CLEARLY_MORE
     ]  # fmt: skip
     return max(better, key=lambda reason: reason.gain or 0.0, default=None)

@@ -346,13 +346,9 @@ def _run_at(decision: Decision) -> str:
     return f"Run at concurrency {decision.concurrency}{asked}"
 
 
-CLEARLY_MORE = 0.10
-"""The gain in throughput from which an undecided higher setting is named in the headline."""
-
-
 def _better_candidate(decision: Decision) -> str:
     """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
-    best = better_candidate(decision, CLEARLY_MORE)
+    best = better_candidate(decision, decision.explanation.settings)
     return "" if best is None or best.gain is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
 
 
@@ -568,17 +564,17 @@ def _fit_words(capacity: Capacity, rate: str) -> str:
 # --- figures of a decision
 
 
-def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:
-    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure."""
+def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
+    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for a narrow table."""
     name, limit = figure.metric, figure.limit
     label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
     if limit is None:
         return label, value, ci_text(name, figure.estimate, gpus), "", ""
     promise = f"limit {limit_value_text(name, limit.promise)}"
-    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure)
+    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure, brief)
 
 
-def _remark(figure: Figure) -> str:
+def _remark(figure: Figure, brief: bool) -> str:
     """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
     if figure.verdict is Verdict.VIOLATES:
         over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
@@ -586,7 +582,7 @@ def _remark(figure: Figure) -> str:
     if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
         return "not proven"
     if figure.tightest and figure.left is not None and figure.verdict is not None:
-        return f"tightest: {figure.left:.0%} left"
+        return f"{figure.left:.0%} left" if brief else f"tightest: {figure.left:.0%} left"
     return ""
 
 

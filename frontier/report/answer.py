@@ -75,9 +75,11 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     gap = min(width, 100) - len(line) - len(name)
     style = f"bold {_STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
-    table = figures(decision)
-    rows = [figure_row(figure, gpus) for figure in table]
     lines: list[RenderableType] = [*head]
+    rows: list[tuple[str, ...]] = [figure_row(figure, gpus) for figure in figures(decision)]
+    if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
+        brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
+        rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in brief]
     if rows:
         lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
     if any(NO_BOUND in cell for row in rows for cell in row):

@@ -117,10 +117,10 @@ def _part(column: Column, interval: bool) -> tuple[str, list[Text]]:
 
 
 def text_grid(rows: Sequence[Sequence[str | Text]], right: Sequence[int] = ()) -> Table:
-    """Rows without heads. `right` names the columns that are set to the right and never broken."""
+    """Rows without heads. `right` names the columns that are set to the right; they and the first are not broken."""
     table = Table.grid(padding=(0, _GAP, 0, 0))
     for i in range(max(map(len, rows), default=0)):
-        table.add_column(justify="right" if i in right else "left", no_wrap=i in right)
+        table.add_column(justify="right" if i in right else "left", no_wrap=i in (0, *right))
     for row in rows:
         table.add_row(*row)
     return table

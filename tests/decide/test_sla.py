@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from frontier.decide import operating_point
 from frontier.decide.verdict import deciding_bound, judge
+from frontier.decide.wording import headline
 from frontier.errors import ExitCode, UsageError
 from frontier.model import Cause, Estimate, Flag, Limit, Point, Shape, Verdict
 from frontier.stats import estimate as summarize
@@ -270,6 +271,13 @@ def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
     beyond = reason(d, Cause.CROSSES)
     assert ((64,), 0.03) == (beyond.settings, pytest.approx(beyond.gain))
     assert any(note.startswith("c=64 gives +3% throughput but is not proven: p99 TTFT 490 ms") for note in d.notes)
+
+
+def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_own():
+    open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
+    d = operating_point.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
+    assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
+    assert "Run at concurrency 48; c=96 may give 70% more" == headline(d)
 
 
 def test_only_invalid_points_end_as_failed_measurement():
