@@ -480,15 +480,13 @@ def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list
     """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
     higher setting says that it is.
     """
-    sentences, next_higher = [], "Next higher: "
-    for reason in decision.explanation.reasons:
-        if reason.cause in _IN_FIGURES or reason in without:
-            continue
-        text = sentence(reason)
-        if decision.concurrency is not None and reason.cause in _HIGHER and reason.settings[0] > decision.concurrency:
-            text, next_higher = next_higher + text, ""
-        sentences.append(text)
-    return sentences
+    chosen = decision.concurrency
+    reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
+    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
+    return [
+        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
+        for reason in reasons if reason not in without
+    ]  # fmt: skip
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:

@@ -179,7 +179,7 @@ class Page:
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
 
 
-KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + ". Brackets: 95% CI."
+KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f". Brackets: 95% CI. {NO_BOUND_LEGEND}."
 
 
 def report_of(
