@@ -49,15 +49,15 @@ def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
     """
     cut = [clean_name(name, longest) for name in names]
     several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    found: list[str] = []
+    labels: list[str] = []
     for name, short in zip(names, cut, strict=True):
         label = short
         if short in several:
             digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
             label = f"{middle_cut(short, longest - 7)}~{digest}"
-        again = sum(other == name for other in names[: len(found)])
-        found.append(f"{label} ({again + 1})" if again else label)
-    return found
+        again = sum(other == name for other in names[: len(labels)])
+        labels.append(f"{label} ({again + 1})" if again else label)
+    return labels
 
 
 def apart(names: Sequence[str]) -> list[str]:
@@ -178,10 +178,12 @@ def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = Tru
         if not point.valid or point.concurrency not in frontier.excluded:
             continue
         missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        said = [f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)]
-        if missing and said and not flagged:
+        flagged_why = [
+            f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)
+        ]
+        if missing and flagged_why and not flagged:
             continue
-        known = said[0] if said else f"no {' and no '.join(missing)}"
+        known = flagged_why[0] if flagged_why else f"no {' and no '.join(missing)}"
         why = known if missing else frontier.excluded[point.concurrency]
         reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
@@ -225,8 +227,8 @@ def flag_words(flag: Flag) -> str:
     name.
     """
     name = clean(flag.name, 40)
-    said = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
-    return f"{said}, limit {clean(flag.limit, 60)}" if flag.limit else said
+    text = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
+    return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
 
 
 MANY = 4
@@ -263,12 +265,12 @@ class FlagKind:
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
-    found: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
+    kinds: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
     for point in points:
         for flag in point.flags:
-            found.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
+            kinds.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
     return [_kind(name, flags, fatal=not remark)
-            for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])]  # fmt: skip
+            for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])]  # fmt: skip
 
 
 def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
@@ -391,8 +393,8 @@ def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
         return None
     open_or_over = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
     above = [j for j in decision.judgements if j.concurrency > decision.concurrency and j.verdict in open_or_over]
-    found = min(above, key=lambda j: j.concurrency, default=None)
-    return None if found is None else (found.concurrency, found.verdict, found.binding)
+    nearest = min(above, key=lambda j: j.concurrency, default=None)
+    return None if nearest is None else (nearest.concurrency, nearest.verdict, nearest.binding)
 
 
 # --- the sentences of an explanation

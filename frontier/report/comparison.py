@@ -53,10 +53,10 @@ def compare_runs(
     limits: Sequence[Limit] | None = None,
     within: float | None = None,
 ) -> Comparisons:
-    """B against A for each shape both measured, on A's objectives and up to A's SLA where nothing else is asked.
+    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for `analyze.compare.compare`.
-    UsageError where the two say nothing of each other: other workloads, other prompts, answers forced to their
+    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.compare`.
+    UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
     length on one side only, deployments that cannot be matched.
     """
     if b is None:
@@ -68,7 +68,7 @@ def compare_runs(
     wanted = a.limits() if limits is None else tuple(limits)
     points = a.points(wanted, names=axes), b.points(wanted, names=axes)
     _comparable(a, b, *points)
-    found = compare_all(
+    comparisons = compare_all(
         *points,
         axes,
         a_samples={at: a.samples(at) for at in a.histories},
@@ -79,13 +79,13 @@ def compare_runs(
         a_gpus=a.gpus,
         b_gpus=b.gpus,
     )
-    if not found:
+    if not comparisons:
         names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
             f"no deployment of {a.path} ({names[0]}) is in {b.path} ({names[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    return Comparisons(found)
+    return Comparisons(comparisons)
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
@@ -118,10 +118,10 @@ def _comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Po
             raise UsageError(f"{run.path} has no finished trial to compare", "go on with its sweep")
     shapes = [dict.fromkeys(p.shape for p in side) for side in (a_points, b_points)]
     if not shapes[0].keys() & shapes[1].keys():
-        said = [", ".join(described(shape) for shape in of) for of in shapes]
+        measured = [", ".join(described(shape) for shape in side) for side in shapes]
         raise UsageError(
-            f"different workloads: {a.path} measured {said[0]} and {b.path} {said[1]}",
-            "sweep both with the same shapes; a frontier says nothing of another workload",
+            f"different workloads: {a.path} measured {measured[0]} and {b.path} {measured[1]}",
+            "sweep both with the same shapes; a frontier of one workload predicts nothing about another",
         )
     for key, means in (("prompts", "prompts"), ("ignore_eos", "output lengths (ignore_eos)")):
         theirs, ours = getattr(a.config, key), getattr(b.config, key)

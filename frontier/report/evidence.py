@@ -130,7 +130,7 @@ GPUS: tuple[Watched, ...] = (
 
 
 def evidence_grids(samples: Mapping[int, Sample]) -> list[Grid]:
-    """What client, server and GPUs reported per setting; without what nobody measured."""
+    """What client, server and GPUs reported per setting; without what was not measured."""
     grids = []
     for caption, watched in (
         ("The load generator during the windows (the worst of the repeats)", CLIENT),

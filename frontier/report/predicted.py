@@ -131,8 +131,10 @@ def _tree(forecast: Forecast) -> Tree:
     }
 
 
-def _light(at: Limits, said: Prediction) -> Tree:
+def _light(limits: Limits, prediction: Prediction) -> Tree:
+    latencies = {name: number(getattr(limits, name)) for name in ("ttft", "tpot", "e2e")}
+    share = number(prediction.throughput.value / limits.throughput)
     return {
-        "ceiling": number(at.throughput), "ttft": number(at.ttft), "tpot": number(at.tpot), "e2e": number(at.e2e),
-        "running": at.running, "binds": at.binds, "share": number(said.throughput.value / at.throughput),
+        "ceiling": number(limits.throughput), **latencies, "running": limits.running, "binds": limits.binds,
+        "share": share,
     }  # fmt: skip

@@ -52,7 +52,7 @@ class Tick(Protocol):
 class Progress(Protocol):
     """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none, and
     what is wrong with the trial; `expect` how many seconds the rest of the grid will take from now on, None while
-    nobody knows.
+    it is not known.
     """
 
     def plan(self, total: int, done: int) -> None: ...
@@ -89,12 +89,12 @@ def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
 
     That the requests are too few is not said of a single trial: its setting's repeats are pooled.
     """
-    found = []
+    lines = []
     for excluded, word in ((True, "excluded"), (False, "noted")):
         named = [flag_words(f) for f in flags if f.fatal == excluded and f.name != "too_few_samples"]
         if named:
-            found.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
-    return found
+            lines.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
+    return lines
 
 
 def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
@@ -295,14 +295,14 @@ class LiveProgress:
 
     def _dressed(self, parts: Parts) -> str:
         """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
-        room, found = self._console.width, []
+        room, dressed = self._console.width, []
         for text, code in parts:
             cut = _whole_parts(text, room)
             room -= cell_len(cut)
-            found.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+            dressed.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
             if cut != text:
                 break
-        return "".join(found)
+        return "".join(dressed)
 
     def lines(self) -> list[str]:
         """What the live lines say now, without colour and uncut."""
@@ -312,7 +312,7 @@ class LiveProgress:
         if self._trial is None:
             return []
         first: Parts = [(self._count.head(), _BOLD), (f"  {trial_name(self._trial)}", "")]
-        found = [first]
+        lines = [first]
         if (tick := self._tick) is not None:
             first += [
                 (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
@@ -323,11 +323,11 @@ class LiveProgress:
             if tick.failed:
                 first.append((f"   {tick.failed:,} failed", _RED))
             first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
-            if told := _so_far_text(tick):
-                found.append([(told, "")])
+            if so_far := _so_far_text(tick):
+                lines.append([(so_far, "")])
         spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
-        found.append([("   ".join(part for part in spent if part), _DIM)])
-        return found
+        lines.append([("   ".join(part for part in spent if part), _DIM)])
+        return lines
 
     def _frontier_so_far(self, trial: Trial) -> list[str]:
         """Drawn once per trial, where the terminal has the room."""
@@ -354,8 +354,8 @@ def _whole_parts(text: str, room: int) -> str:
 def _so_far_text(tick: Tick) -> str:
     """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
     figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
-    told = figures_text(figures)
-    return f"so far about  {told}" if told else ""
+    text = figures_text(figures)
+    return f"so far about  {text}" if text else ""
 
 
 def _plan_text(total: int, done: int) -> str:
@@ -381,13 +381,13 @@ class Spot:
 
 def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
     """The settings that no other beats in both, without the excluded ones."""
-    found, most = set(), -math.inf
+    best, most = set(), -math.inf
     spots = {c: spot for c, spot in spots.items() if not spot.excluded}
     for concurrency, spot in sorted(spots.items(), key=lambda item: (item[1].latency, -item[1].rate)):
         if spot.rate > most:
-            found.add(concurrency)
+            best.add(concurrency)
             most = spot.rate
-    return found
+    return best
 
 
 def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:

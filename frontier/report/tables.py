@@ -150,7 +150,7 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
 
 
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
-"""Which columns that nobody asked for are left out first."""
+"""Which columns of metrics without a limit or an axis are left out first."""
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
@@ -345,24 +345,24 @@ Ceiling = tuple[str, str, float, str, float | None]
 """One ceiling: its description, its key, the measured figure, the unit, the data sheet's figure."""
 
 
-def ceiling_rows(found: "Ceilings") -> list[Ceiling]:
+def ceiling_rows(ceilings: "Ceilings") -> list[Ceiling]:
     """Every measured ceiling beside the data sheet's figure."""
-    sheet = found.sheet
+    sheet = ceilings.sheet
     peaks = {"bf16": sheet.bf16, "fp8": sheet.fp8} if sheet else {}
     memory, link = (sheet.bandwidth, sheet.link) if sheet else (None, None)
-    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", found.bandwidth, "B/s", memory)]
-    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in found.matmul.items()]
-    rows.append(("attention decode, KV read", "attention", found.attention, "B/s", memory))
+    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
+    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
+    rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
     rows += [(f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
-             for size, rate in found.all_reduce.items()]  # fmt: skip
-    return rows if found.send is None else [*rows, ("point to point", "send", found.send, "B/s", link)]
+             for size, rate in ceilings.all_reduce.items()]  # fmt: skip
+    return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
 
 
-def ceilings_table(found: "Ceilings", *, width: int = 100, colour: bool = False) -> str:
+def ceilings_table(ceilings: "Ceilings", *, width: int = 100, colour: bool = False) -> str:
     """Measured ceilings beside the data sheet."""
-    several = f"{found.devices} x " if found.devices > 1 else ""
-    head = f"{several}{clean(found.name, 80)}   {format_bytes(found.memory)}   {clean(found.backend, 40)}"
-    rows = ceiling_rows(found)
+    several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
+    head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
+    rows = ceiling_rows(ceilings)
     columns = [
         Column("", tuple(Cell(name) for name, *_ in rows), left=True),
         Column("measured", tuple(Cell(_per_second(value, unit)) for *_, value, unit, _ in rows)),
@@ -380,9 +380,9 @@ def _per_second(value: float, unit: str) -> str:
     return f"{format_number(value)} {unit}"
 
 
-def ceilings_yaml(found: "Ceilings") -> str:
+def ceilings_yaml(ceilings: "Ceilings") -> str:
     """A `hardware:` block to append to a config."""
     import yaml
 
-    about = f"# measured by frontier ceilings on {clean(found.name, 80)} with {clean(found.backend, 40)}\n"
-    return about + yaml.safe_dump({"hardware": found.hardware()}, sort_keys=False, default_flow_style=False)
+    about = f"# measured by frontier ceilings on {clean(ceilings.name, 80)} with {clean(ceilings.backend, 40)}\n"
+    return about + yaml.safe_dump({"hardware": ceilings.hardware()}, sort_keys=False, default_flow_style=False)
