@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,25 +9,16 @@ from frontier.cli.common import answer, answer_json, in_colour, looked_at, pictu
 from frontier.cli.dry_run import larger_budget
 from frontier.decide.compare import Comparison
 from frontier.decide.operating_point import exit_code
-from frontier.decide.wording import Provenance, limits_text
+from frontier.decide.wording import limits_text
 from frontier.errors import ExitCode, UsageError
 from frontier.model import Decision, Limit
 from frontier.plot.figure_cache import save
 from frontier.plot.multi_run import overlay, together
 from frontier.plot.picture import small_multiples
 from frontier.plot.picture_model import FORMATS
-from frontier.plot.roofline_lines import lights
-from frontier.plot.selection import check_axes, check_panels, grouped, samples_of, sheets
+from frontier.plot.selection import check_panels, grouped, sheets
 from frontier.report.answer import answers_json, answers_text
-from frontier.report.report import (
-    CHECKS,
-    IMPORTED_CHECKS,
-    IMPORTED_NOT_SAID,
-    IMPORTED_REQUEST_CHECKS,
-    NOT_SAID,
-    Report,
-    skipped_lines,
-)
+from frontier.report.report import report_of, skipped_lines
 from frontier.report.tables import points_table
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
@@ -103,87 +93,9 @@ def len_trials(found: Run) -> int:
     return sum(len(history) for history in found.histories.values())
 
 
-def page_report(
-    found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
-) -> Report:
-    """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    points = found.points(limits, names=objectives or found.config.objectives)
-    check_axes(points, objectives or (), str(found.path))
-    doubts = found.doubts(objectives)
-    frontiers = tuple(
-        replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f
-        for f in found.frontiers(points, objectives)
-    )
-    bands = {at: list(zip(d.band.x, d.band.low, d.band.high, strict=True)) for at, d in doubts.items()}
-    return Report(
-        points=points,
-        frontiers=frontiers,
-        decisions=found.solve(limits) if limits else (),
-        limits=limits,
-        provenance=provenance(found),
-        gpus=gpus(found),
-        config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
-        commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
-        not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
-        lights=lights(found.config, points, frontiers),
-        bands=bands,
-        skipped=found.skipped,
-        samples=samples_of(found),
-        checks=_checks(found),
-        unfinished=found.unfinished,
-        standing=unfinished_tree(found),
-    )
-
-
-def _checks(found: Run) -> str:
-    if not found.is_imported:
-        return CHECKS
-    return IMPORTED_REQUEST_CHECKS if found.histories else IMPORTED_CHECKS
-
-
-def _made_by(found: Run) -> str:
-    """The command that made the run."""
-    if not found.is_imported:
-        return f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}"
-    files = [shlex.quote(str(source["file"])) for source in found.manifest["imported"]["sources"]]
-    more = f" ... ({len(files)} files)" if len(files) > 3 else ""
-    return f"frontier import {' '.join(files[:3])}{more} -o {found.path}"
-
-
 def gpus(found: Run) -> dict[str, int | None]:
     """What each deployment's rates are divided by."""
     return {d.name: d.gpus for d in found.config.deployments}
-
-
-def provenance(found: Run) -> Provenance:
-    """What the foot of a picture says of where its numbers come from."""
-    if found.is_imported:
-        return _imported_provenance(found)
-    servers = [line for line in RunDirectory.read(found.path).journal_lines() if line["event"] == "server"]
-    models = {d.model for d in found.config.deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    return Provenance(
-        run=found.path.name,
-        model=", ".join(sorted(models)) or None,
-        server=str(servers[-1]["identity"]) if servers else None,
-        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
-        remark=(found.standing.brief if found.standing else "") or None,
-    )
-
-
-def _imported_provenance(found: Run) -> Provenance:
-    """Of an import: which tools wrote the files. Their loads are not known to have been closed loops."""
-    imported = found.manifest["imported"]
-    shown = {p.deployment for p in found.imported} | {deployment for deployment, _ in found.histories}
-    formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
-    return Provenance(
-        run=found.path.name,
-        model=", ".join(dict.fromkeys(d.model for d in found.config.deployments if d.model and d.name in shown))
-        or None,
-        loop=None,
-        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
-        remark=f"imported from {formats}",
-        notes=tuple(map(str, imported["notes"])),
-    )
 
 
 def draw(
@@ -198,7 +110,7 @@ def draw(
     check_formats(files)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
-    report = page_report(found, limits, objectives)
+    report = report_of(found, limits, objectives)
     drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
         save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
@@ -212,7 +124,7 @@ def draw_together(
     """Write the frontiers of several runs, or of a run's deployments, in one panel per shape."""
     check_formats(files)
     axes = objectives or found[0].config.objectives
-    reports = [page_report(run, limits, axes) for run in found]
+    reports = [report_of(run, limits, axes) for run in found]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
     drawn = together(
         groups, footer=reports[0].provenance if len(found) == 1 else None, more=_other_limits(found, limits)
@@ -241,7 +153,7 @@ def draw_comparisons(
     check_formats(files)
     axes = comparisons[0].objectives
     views = [
-        {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
+        {(view.frontier.deployment, view.frontier.shape): view for view in report_of(run, limits, axes).views()}
         for run in runs
     ]
     written = []
@@ -270,7 +182,7 @@ def draw_companion(
     from frontier.plot.sheet import save_sheet
 
     check_formats(files)
-    drawn = sheets(found, page_report(found, limits).views(), name, at)
+    drawn = sheets(found, report_of(found, limits).views(), name, at)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file(f"{name}.png"), run.derived_file(f"{name}.svg")]
     written = []
