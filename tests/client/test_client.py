@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from frontier.client.adapters import DIALECTS, Ask
+from frontier.client.adapters import DIALECTS, RequestSpec
 from frontier.client.http import Client, Exchange
-from frontier.client.parse import Reading, to_record
+from frontier.client.parse import AnswerParser, to_record
 from frontier.client.target import Target, Timeouts
 from frontier.model import Outcome, Record
 from tests.client.certificates import client_files, secure
@@ -26,14 +26,14 @@ def server() -> Iterator[Hostile]:
 
 
 def body(target: Target) -> bytes:
-    return DIALECTS["vllm"].body("chat", Ask("m", "hello", 5))
+    return DIALECTS["vllm"].body("chat", RequestSpec("m", "hello", 5))
 
 
 def to_one_record(exchange: Exchange) -> Record:
-    reading = Reading(exchange, DIALECTS["vllm"], "chat")
-    while reading.take(3):
+    parser = AnswerParser(exchange, DIALECTS["vllm"], "chat")
+    while parser.parse(3):
         pass
-    return to_record(reading, index=0, stream=0, isl=1, osl=5, zero=exchange.sent)
+    return to_record(parser, exchange.sent)
 
 
 async def ask(client: Client, times: int = 1) -> list[Record]:
@@ -42,7 +42,7 @@ async def ask(client: Client, times: int = 1) -> list[Record]:
     async def sweep() -> None:
         while True:
             await asyncio.sleep(0.05)
-            client.sweep(client.clock())
+            client.enforce_timeouts(client.clock())
 
     sweeper = asyncio.create_task(sweep())
     url = client.target.url("/v1/chat/completions")
@@ -52,11 +52,11 @@ async def ask(client: Client, times: int = 1) -> list[Record]:
         sweeper.cancel()
 
 
-def records(url: str, times: int = 1, taping: bool = True, **options: object) -> tuple[list[Record], Client]:
+def records(url: str, times: int = 1, fast: bool = True, **options: object) -> tuple[list[Record], Client]:
     target = Target(url, "m", "chat", timeouts=LIMITS, **options)  # type: ignore[arg-type]
 
     async def run() -> tuple[list[Record], Client]:
-        async with Client(target, taping=taping) as client:
+        async with Client(target, fast=fast) as client:
             return await asyncio.wait_for(ask(client, times), 20), client
 
     return asyncio.run(run())
@@ -71,16 +71,16 @@ GOOD = [
 
 @pytest.fixture(scope="module")
 def everything(server: Hostile) -> dict[tuple[str, bool], list[Record]]:
-    """Two requests to every behaviour, with and without the tape, all at the same time."""
+    """Two requests to every behaviour, on the fast path and through the session, all at the same time."""
     names = [*GOOD, *(name for name, _, _ in FAILURES)]
     found: dict[tuple[str, bool], list[Record]] = {}
 
-    async def one(name: str, taping: bool) -> None:
-        async with Client(Target(server.url(name), "m", "chat", timeouts=LIMITS), taping=taping) as client:
-            found[name, taping] = await asyncio.wait_for(ask(client, 2 if name in GOOD else 1), 20)
+    async def one(name: str, fast: bool) -> None:
+        async with Client(Target(server.url(name), "m", "chat", timeouts=LIMITS), fast=fast) as client:
+            found[name, fast] = await asyncio.wait_for(ask(client, 2 if name in GOOD else 1), 20)
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(one(name, taping) for name in names for taping in (True, False)))
+        await asyncio.gather(*(one(name, fast) for name in names for fast in (True, False)))
 
     asyncio.run(all_of_them())
     return found
@@ -89,11 +89,11 @@ def everything(server: Hostile) -> dict[tuple[str, bool], list[Record]]:
 Everything = dict[tuple[str, bool], list[Record]]
 
 
-@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_stream_is_read_in_whatever_shape_it_comes(everything: Everything, name: str, taping: bool) -> None:
-    assert 2 == len(everything[name, taping])
-    for record in everything[name, taping]:
+def test_a_good_stream_is_read_in_whatever_shape_it_comes(everything: Everything, name: str, fast: bool) -> None:
+    assert 2 == len(everything[name, fast])
+    for record in everything[name, fast]:
         assert (Outcome.OK, None) == (record.outcome, record.error)
         assert (5, 7, 5) == (record.events, record.prompt_tokens, record.completion_tokens)
         assert record.first is not None
@@ -144,12 +144,12 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(("name", "outcome", "said"), FAILURES)
 def test_a_failure_is_named_for_what_it_is(
-    everything: Everything, name: str, outcome: Outcome, said: str, taping: bool
+    everything: Everything, name: str, outcome: Outcome, said: str, fast: bool
 ) -> None:
-    (record,) = everything[name, taping]
+    (record,) = everything[name, fast]
     assert (outcome, True) == (record.outcome, said in (record.error or "")), record.error
     assert record.error is not None
     assert record.error.isprintable()
@@ -204,7 +204,8 @@ def test_every_behaviour_of_the_server_is_tried() -> None:
     from tests.client.hostile import BEHAVIOURS
 
     tried = {*GOOD, *(name for name, _, _ in FAILURES), *OTHERS}
-    assert {name for name, run in BEHAVIOURS.items() if run.__module__ == "hostile"} == tried - {"no_such_thing"}
+    own = {name for name, run in BEHAVIOURS.items() if run.__module__ == "tests.client.hostile"}
+    assert own == tried - {"no_such_thing"}
 
 
 def test_the_role_chunk_does_not_start_the_clock_and_usage_does_not_stop_it(server: Hostile) -> None:
@@ -367,8 +368,8 @@ async def in_flight(client: Client, last: bytes = b"") -> Exchange:
     """The one exchange of the client, when `last` of its answer has been read."""
     async with asyncio.timeout(30):
         while True:
-            for flight in client.flights:
-                come = flight.tape.raw if flight.tape is not None else flight.reads
+            for flight in client.in_flight:
+                come = flight.capture.raw_reads if flight.capture is not None else flight.reads
                 if last in b"".join(come):
                     return flight
             await asyncio.sleep(0.005)
@@ -399,6 +400,6 @@ def test_a_cancellation_from_outside_is_not_swallowed(server: Hostile) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert set() == client.flights
+            assert set() == client.in_flight
 
     asyncio.run(run())
