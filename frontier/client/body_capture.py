@@ -34,8 +34,8 @@ _CONNECTOR_NAMES = ("_factory", "connect")  # _factory makes the protocol of eac
 _CONNECTION_NAMES = ("protocol", "close", "release")
 _PROTOCOL_NAMES = (
     "_payload",  # the StreamReader of the body that is being received
-    "connection_made", "connection_lost", "data_received", "feed_data", "force_close", "is_connected", "read",
-    "set_exception", "set_response_params", "should_close", "transport",
+    "connection_made", "connection_lost", "data_received", "feed_data", "is_connected", "read", "set_exception",
+    "set_response_params", "should_close", "transport",
 )  # fmt: skip
 _READ_BUFFER = 2**20
 """More than one read brings: the read with the head must never make aiohttp pause a body that is to be captured."""
@@ -244,7 +244,7 @@ class CapturingProtocol(ResponseHandler):
         self._head: bytes | None = None
         """The bytes of the head so far; None once it is complete."""
         self._heads_parsed = 0
-        self._wanted = self._chunked = self._given_up = False
+        self._wanted = self._chunked = self._unusable = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -259,6 +259,11 @@ class CapturingProtocol(ResponseHandler):
         self.requests += 1
         self._head, self._heads_parsed, self._wanted, self._chunked = b"", 0, False, False
         super().set_response_params(**params)
+
+    @property
+    def should_close(self) -> bool:
+        """No other request may be sent on this connection."""
+        return self._unusable or bool(super().should_close)
 
     def begin_capture(self) -> None:
         """A new request begins whose body is to be captured."""
@@ -325,23 +330,22 @@ class CapturingProtocol(ResponseHandler):
             return
         capture.running = False
         if capture.surplus:
-            self.force_close()
+            self._unusable = True
         if self._payload is not None:
             self._payload.feed_eof()  # wakes the task that waits for the end
 
     def _give_up(self, error: FramingError) -> None:
         self.capture.running = False
-        self.force_close()
         if self._payload is not None:
             self._payload.set_exception(error)
         self.set_exception(error)
-        self._given_up = True
+        self._unusable = True
         if self.transport is not None:
             self.transport.close()
 
     def set_exception(self, exc: Any, *cause: BaseException) -> None:
         """The error of a task that waits for a head; the first reason stays."""
-        if not self._given_up:
+        if not self._unusable:
             super().set_exception(exc, *cause)
 
     def connection_lost(self, exc: BaseException | None) -> None:

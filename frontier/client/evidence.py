@@ -211,7 +211,7 @@ async def scrape(client: Client) -> Scrape | None:
     """The known metrics of a target now, of all its replicas; None when one of them has none."""
     target, texts = client.target, []
     for url in target.metrics_urls or (target.url(target.adapter.metrics),):
-        exchange = await client.get_url(url, 2.0)
+        exchange = await client.ask(url, 2.0)
         if exchange.failure is not None or exchange.status != 200:
             return None
         texts.append(b"".join(exchange.reads))

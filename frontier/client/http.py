@@ -28,6 +28,7 @@ Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
 _TLS_HINT = "check ca, cert and key under  tls:  in the config"
 _LAST_TURNS = 100
+_TIMEOUTS_EVERY = 0.25
 _RACE = 0.5
 """Seconds after a send in which the death of a kept-alive connection is the two sides' race; later, it is a failure."""
 _OWN_LIMITS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
@@ -38,7 +39,8 @@ class Exchange:
     """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
 
     `failure` is None when the body came to its proper end. `headers` ignore case. `reused`: it went out on a connection
-    that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one.
+    that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one. `limit`:
+    seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
 
     The last fields say which request of a trial it is: its number, the stream that sent it, the lengths asked for in
     tokens (0: not known, not forced), and when it was due on the client's clock (open loop only).
@@ -53,6 +55,7 @@ class Exchange:
     end: float = 0.0
     reused: bool = False
     resent: bool = False
+    limit: float | None = None
     task: "asyncio.Task[Any] | None" = None
     capture: BodyCapture | None = None
     cut: tuple[Outcome, str] | None = None
@@ -69,6 +72,8 @@ class Exchange:
 
     def overdue(self, now: float, limits: Timeouts) -> str | None:
         """Which limit has passed, in words; None while all is well."""
+        if self.limit is not None and now - self.sent > self.limit:
+            return f"no answer within {self.limit:g} s"
         if now - self.sent > limits.total:
             return f"total: not finished within {limits.total:g} s"
         last_read = self.last_read
@@ -87,7 +92,7 @@ class Exchange:
 
 
 class Client:
-    """Connections to one target. Use as an async context manager, and call `enforce_timeouts()` now and then.
+    """Connections to one target. Use as an async context manager, inside which the target's time limits are enforced.
 
     A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every request, goes through
     an aiohttp session, which stamps a read when its task wakes: the same answers, at more CPU time for each.
@@ -105,17 +110,21 @@ class Client:
         self._secrets = target.secrets | self._proxies.secrets
         self._fast = fast
         self._transports: set[asyncio.Transport] = set()
+        self._enforcer: asyncio.TimerHandle | None = None
         self._session: aiohttp.ClientSession | None = None
         self._spare: aiohttp.ClientSession | None = None
         self._pools: dict[URL, FastPost] = {}
 
     async def __aenter__(self) -> Self:
         self._session = self._new_session(force_close=False)
+        self._enforce_timeouts()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._enforcer is not None:
+            self._enforcer.cancel()
         for pool in self._pools.values():
             pool.close()
         for session in (self._session, self._spare):
@@ -183,26 +192,17 @@ class Client:
         if exchange.reused and not exchange.resent:
             exchange.sent = self.clock()
 
-    async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question
-        """A GET beside the load, with its own total bound in seconds."""
-        return await self.get_url(self.target.url(path), timeout)
-
-    async def get_url(self, url: str, timeout: float) -> Exchange:  # noqa: ASYNC109 - as get
-        """As get, for a full address."""
-        return await self._exchange("GET", url, None, timeout)
-
-    async def call(self, method: str, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - as get
-        """A request of any method, without a body."""
-        return await self._exchange(method, self.target.url(path), None, timeout)
+    async def ask(self, path: str, limit: float = 5.0, method: str = "GET") -> Exchange:
+        """A small question beside the load, without a body: to a path of the target, or to a full address."""
+        return await self._exchange(method, path if "://" in path else self.target.url(path), None, limit)
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
         """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
         return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
 
     async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
-        exchange = Exchange(self.clock(), task=asyncio.current_task(), secrets=self._secrets)
+        exchange = Exchange(self.clock(), limit=limit, task=asyncio.current_task(), secrets=self._secrets)
         self.in_flight.add(exchange)
-        timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._late, exchange, limit)
         try:
             if await self._died_idle(exchange, method, url, body):
                 # The server closed a kept connection just as we wrote on it: neither its failing nor a new send. Only
@@ -217,14 +217,9 @@ class Client:
         finally:
             if exchange.cut is not None and exchange.task is not None:
                 exchange.task.uncancel()
-            if timer is not None:
-                timer.cancel()
             self.in_flight.discard(exchange)
             exchange.end = self.clock()
         return exchange
-
-    def _late(self, exchange: Exchange, limit: float) -> None:
-        self.cut(exchange, Outcome.TIMEOUT, f"no answer within {limit:g} s")
 
     async def _died_idle(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> bool:
         """Send the request and take in the answer. True when the connection had died while it was idle, or in the
@@ -241,18 +236,14 @@ class Client:
             return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
         return False
 
-    def _pool(self, url: URL) -> FastPost:
+    async def _post_fast(self, exchange: Exchange, url: URL, body: bytes) -> None:
+        """The fast path."""
         pool = self._pools.get(url)
         if pool is None:
             assert self._session is not None, "use the client as a context manager"
             timeout = self.target.timeouts.connect
             pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout)
             self._pools[url] = pool
-        return pool
-
-    async def _post_fast(self, exchange: Exchange, url: URL, body: bytes) -> None:
-        """The fast path."""
-        pool = self._pools.get(url) or self._pool(url)
         connection = await pool.connection(fresh=exchange.resent)
         whole = False
         try:
@@ -301,13 +292,16 @@ class Client:
                 return False
         return True
 
-    def enforce_timeouts(self, now: float) -> None:
-        """Give up the exchanges that are over a limit. One call for all is far cheaper than a timer per read."""
-        limits = self.target.timeouts
+    def _enforce_timeouts(self) -> None:
+        """Give up the exchanges that are over a limit, now and again and again: one timer for all of them is far
+        cheaper than one per exchange, which would have to be moved at every read.
+        """
+        now, limits = self.clock(), self.target.timeouts
         for exchange in tuple(self.in_flight):
             reason = exchange.overdue(now, limits)
             if reason is not None:
                 self.cut(exchange, Outcome.TIMEOUT, reason)
+        self._enforcer = asyncio.get_running_loop().call_later(_TIMEOUTS_EVERY, self._enforce_timeouts)
 
     def received_since(self, when: float) -> bool:
         """Some exchange in flight has received something after `when`."""

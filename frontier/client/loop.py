@@ -34,7 +34,6 @@ from frontier.model import Measurement, Outcome, Record, Trial, Window
 Ended = Literal["requests", "time", "interrupted", "server_lost"]
 Stage = Literal["ramp", "warmup", "window", "hold"]
 
-_TIMEOUTS_EVERY = 0.25
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
 _LONGEST_RETRY_AFTER = 10.0
@@ -233,8 +232,8 @@ class ClosedLoop:
             self.evidence.closed.set()
 
     async def pulse(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
-        """Heartbeat of the trial: measures the loop's lag, moves the stages on, enforces the time limits."""
-        next_timeouts = next_progress = 0.0
+        """Heartbeat of the trial: measures the loop's lag and moves the stages on."""
+        next_progress = 0.0
         while True:
             asleep_since = self.clock()
             await asyncio.sleep(BEAT)
@@ -244,9 +243,6 @@ class ClosedLoop:
                 self.close_window(self.now(), "interrupted")
                 self.ended = "interrupted"  # also in the hold: requests of the window are cut off
                 return
-            if now >= next_timeouts:
-                self.client.enforce_timeouts(now)
-                next_timeouts = now + _TIMEOUTS_EVERY
             if on_progress is not None and now >= next_progress:
                 on_progress(self.progress())
                 next_progress = now + _PROGRESS_EVERY

@@ -6,13 +6,12 @@ reset. What more `frontier probe` asks is in `probe.py`.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import orjson
 
@@ -79,7 +78,7 @@ def json_of(exchange: Exchange) -> Any:
 
 async def _object(client: Client, path: str) -> dict[str, Any]:
     """The JSON object that a route answers; {} without one."""
-    content = json_of(await client.get(path))
+    content = json_of(await client.ask(path))
     return content if isinstance(content, dict) else {}
 
 
@@ -107,7 +106,7 @@ def _owner(models: Any) -> str | None:
 
 
 async def _by_routes(client: Client, has_version: bool) -> str:
-    metrics = await client.get("/metrics")
+    metrics = await client.ask("/metrics")
     if metrics.status == 200 and metrics.failure is None:
         body = b"".join(metrics.reads)
         for prefix, name in _PREFIXES.items():
@@ -115,14 +114,14 @@ async def _by_routes(client: Client, has_version: bool) -> str:
                 return name
         if has_version and body.lstrip().startswith(b"["):
             return "trtllm"
-    if isinstance(json_of(await client.get("/server_info")), dict):
+    if isinstance(json_of(await client.ask("/server_info")), dict):
         return "sglang"
     props = await _object(client, "/props")
     if "total_slots" in props or "default_generation_settings" in props:
         return "llamacpp"
     if "model_id" in await _object(client, "/info"):
         return "tgi"
-    if isinstance(json_of(await client.get("/api/version")), dict):
+    if isinstance(json_of(await client.ask("/api/version")), dict):
         return "ollama"
     return "openai"
 
@@ -144,9 +143,9 @@ def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
     """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
     if dialect == "ollama":
-        rows = _rows(json_of(await client.get("/api/ps")), "models", "model")
+        rows = _rows(json_of(await client.ask("/api/ps")), "models", "model")
         return tuple(row["model"] for row in rows if row["model"] in models)[:1]
-    rows = _rows(json_of(await client.get("/v1/models")), "data", "id")
+    rows = _rows(json_of(await client.ask("/v1/models")), "data", "id")
     return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in models)
 
 
@@ -163,13 +162,8 @@ async def _version(client: Client) -> str | None:
 # --- Why an endpoint cannot be measured, and what to do about it.
 
 
-@dataclass(frozen=True, slots=True)
-class FailedStream:
-    """One streamed request that failed: the route, and what came of it."""
-
-    path: str
-    record: Record
-    exchange: Exchange
+FailedStream = tuple[str, Record, Exchange]
+"""One streamed request that failed: the route, and what came of it."""
 
 
 def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
@@ -235,14 +229,13 @@ def _unnamed(target: Target, models: tuple[str, ...], listing: Exchange) -> Meas
 def _unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
     routes: dict[str, list[str]] = {}
-    for failure in failures:
-        routes.setdefault(failure.record.error or "", []).append(failure.path)
+    for path, record, _ in failures:
+        routes.setdefault(record.error or "", []).append(path)
     reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
-    telling = next((f for f in failures if f.record.status not in _NO_ROUTE), failures[0])
-    wait = max((wait for f in failures if (wait := retry_after(f.exchange)) is not None), default=None)
-    return MeasurementError(
-        f"no streamed answer from {url}: {reasons}", _stream_hint(telling.record, wait), retry_after=wait
-    )
+    records = [record for _, record, _ in failures]
+    telling = next((record for record in records if record.status not in _NO_ROUTE), records[0])
+    wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
+    return MeasurementError(f"no streamed answer from {url}: {reasons}", _stream_hint(telling, wait), retry_after=wait)
 
 
 def _stream_hint(record: Record, wait: float | None) -> str:
@@ -358,7 +351,7 @@ class _Questions:
                 f"{concurrency} connections need {needed} local ports; this system has {ports}",
                 "sysctl -w net.ipv4.ip_local_port_range='15000 65000'  (as root) or lower the concurrency",
             )
-        async with Client(self.target) as client, enforced_timeouts(client):
+        async with Client(self.target) as client:
             return await self._questions(client, wait)
 
     async def _questions(self, client: Client, wait: float) -> Preflight:
@@ -376,7 +369,7 @@ class _Questions:
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
         version = await _version(client)
-        rtts = [await client.get("/v1/models") for _ in range(3)]
+        rtts = [await client.ask("/v1/models") for _ in range(3)]
         rtt = min(exchange.end - exchange.sent for exchange in rtts)
         self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
         record = await self._first_stream(client)
@@ -390,7 +383,7 @@ class _Questions:
         tries = 0
         while True:
             tries += 1
-            exchange = await client.get("/v1/models", timeout=self.target.timeouts.connect + 5)
+            exchange = await client.ask("/v1/models", self.target.timeouts.connect + 5)
             if exchange.failure is None and exchange.status not in _BUSY:
                 self.note("reachable", True, self.target.base_url)
                 return exchange
@@ -430,15 +423,15 @@ class _Questions:
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`.
 
-        The next is failures only where a route is not there or cannot stream. A failure that passes says nothing of the
+        The next is tried only where a route is not there or cannot stream. A failure that passes says nothing of the
         route, and to go on would measure another api than the same server has measured at any other time.
         """
         wanted = self.target.api
-        apis = ("completions", "chat") if wanted == "auto" else (wanted,)
-        text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
+        apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
+        text = random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content
         failures: list[FailedStream] = []
         for api in apis:
-            self.target = dataclasses.replace(self.target, api=cast("Api", api))
+            self.target = dataclasses.replace(self.target, api=api)
             record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
             if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
@@ -448,7 +441,7 @@ class _Questions:
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
-            failures.append(FailedStream(self.target.adapter.paths[api], record, exchange))
+            failures.append((self.target.adapter.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
         raise _unanswered(self.target.base_url, failures)
@@ -466,9 +459,8 @@ class _Questions:
         if exact and not (forced or "ignore_eos" in self.target.extra_body):
             self.remark("output length", f"{length}; nothing forces it, so longer answers may end early")
         else:
-            self.note(
-                "output length", exact, length if exact else f"{length}: the shape's output length will not be met"
-            )
+            unmet = "" if exact else ": the shape's output length will not be met"
+            self.note("output length", exact, length + unmet)
         if record.events:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
@@ -496,29 +488,13 @@ class _Questions:
         return None
 
 
-@contextlib.asynccontextmanager
-async def enforced_timeouts(client: Client) -> AsyncIterator[None]:
-    """While inside, the client's time limits are kept."""
-
-    async def keep() -> None:
-        while True:
-            await asyncio.sleep(0.25)
-            client.enforce_timeouts(client.clock())
-
-    keeper = asyncio.create_task(keep())
-    try:
-        yield
-    finally:
-        keeper.cancel()
-
-
 # --- Between trials.
 
 
 async def changed(found: Preflight) -> str | None:
     """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
     async with Client(found.target) as client:
-        models, _ = models_of(json_of(await client.get("/v1/models")))
+        models, _ = models_of(json_of(await client.ask("/v1/models")))
         version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
@@ -532,7 +508,7 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
     """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
     if found.ids is not None:
         return Calibration(ids=found.ids)
-    async with Client(found.target) as client, enforced_timeouts(client):
+    async with Client(found.target) as client:
 
         async def count(content: Content) -> int:
             for _ in range(_COUNTS):
@@ -557,7 +533,7 @@ async def settle_salt(found: Preflight) -> Preflight:
     """The same with `target.salted` False where the server does not take a salt."""
     if not found.target.adapter.salted:
         return found
-    async with Client(found.target) as client, enforced_timeouts(client):
+    async with Client(found.target) as client:
         text = random_prompts(Shape.of(32, 1), secrets.randbits(64))(0).content
         record, _ = await ask_once(client, found.target, text, 1, new_salt())
     if record.outcome is Outcome.OK:
@@ -571,7 +547,7 @@ async def reset_cache(target: Target) -> bool | None:
     if route is None:
         return None
     async with Client(target) as client:
-        exchange = await client.call("POST", route, timeout=15.0)
+        exchange = await client.ask(route, 15.0, "POST")
     if exchange.status in (*_NO_ROUTE, 501):
         return None
     # vLLM answers 200 when it failed, too; newer builds say so in the body.

@@ -24,7 +24,6 @@ from frontier.client.preflight import (
     Preflight,
     ask_once,
     detect,
-    enforced_timeouts,
     json_of,
     loaded_models,
     models_of,
@@ -69,7 +68,7 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
     """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like one."""
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
-            listing = await client.get("/v1/models", timeout=ASK_WITHIN / 2)
+            listing = await client.ask("/v1/models", ASK_WITHIN / 2)
             if listing.status in (401, 403):
                 return ServerFacts("", refused=True)
             listed = json_of(listing)
@@ -91,7 +90,7 @@ async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> tuple[FoundServer,
 
 async def _look(url: str) -> FoundServer | None:
     async with Client(Target(url, timeouts=_PATIENCE)) as client:
-        listing = await client.get("/v1/models", timeout=2.0)
+        listing = await client.ask("/v1/models", 2.0)
         if listing.status is None:
             return None
         listed = json_of(listing)
@@ -124,7 +123,7 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     checks = [*await _tls(target)]
     try:
         found = await preflight(target, wait=wait, pick=True, checks=checks)
-        async with Client(found.target) as client, enforced_timeouts(client):
+        async with Client(found.target) as client:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
@@ -206,9 +205,9 @@ async def _reset(client: Client, target: Target) -> Check:
     """Whether there is a route that empties the cache. It is not called: the server may be in use."""
     route = target.adapter.reset
     if route is not None:
-        options = await client.call("OPTIONS", route)
+        options = await client.ask(route, method="OPTIONS")
         # A gateway may answer OPTIONS on anything.
-        nowhere = await client.call("OPTIONS", f"{route}-{secrets.token_hex(4)}")
+        nowhere = await client.ask(f"{route}-{secrets.token_hex(4)}", method="OPTIONS")
         there = options.status is not None and options.status not in _NO_ROUTE and options.status < 500
         if there and nowhere.status in _NO_ROUTE:
             return Check("cache reset", "ok", f"POST {route} is offered (and was not called)")

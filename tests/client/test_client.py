@@ -37,19 +37,9 @@ def to_one_record(exchange: Exchange) -> Record:
 
 
 async def ask(client: Client, times: int = 1) -> list[Record]:
-    """Requests one after the other, with the sweep that a trial would run beside them."""
-
-    async def sweep() -> None:
-        while True:
-            await asyncio.sleep(0.05)
-            client.enforce_timeouts(client.clock())
-
-    sweeper = asyncio.create_task(sweep())
+    """Requests one after the other."""
     url = client.target.url("/v1/chat/completions")
-    try:
-        return [to_one_record(await client.post(url, body(client.target))) for _ in range(times)]
-    finally:
-        sweeper.cancel()
+    return [to_one_record(await client.post(url, body(client.target))) for _ in range(times)]
 
 
 def records(url: str, times: int = 1, fast: bool = True, **options: object) -> tuple[list[Record], Client]:
@@ -268,7 +258,7 @@ def test_a_connection_kept_after_a_small_question_may_be_dead_too(server: Hostil
 
     async def run() -> tuple[list[Record], Client]:
         async with Client(Target(url, "m", "chat", timeouts=LIMITS)) as client:
-            await client.get_url(url, 2.0)
+            await client.ask(url, 2.0)
             return await ask(client), client
 
     (record,), client = asyncio.run(run())
