@@ -46,21 +46,22 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSpec:
-    """One request in the project's words, before an adapter puts it into an engine's. `shares`: it has text in common
-    with others, which a prefix cache may keep.
+class Prompt:
+    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
+
+    Prompts with different `salt` share no prefix cache, on the servers that have such a thing. `shares`: it may have
+    text in common with others that is meant to be cached.
     """
 
-    model: str
     content: Content
+    isl: int
     osl: int
-    force_length: bool = True
     salt: str | None = None
     shares: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 EventReader = Callable[[StreamState, bytes, bytes], int]
+"""Takes one event (its type, its data) into the state; the channel on which it brought a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Adapter:
     """
 
     name: str
-    payload: Callable[["Adapter", str, RequestSpec], dict[str, Any]]
+    payload: Callable[["Adapter", str, str, Prompt], dict[str, Any]]
     parse_event: Mapping[str, EventReader]
     paths: Mapping[str, str]
     framing: Literal["sse", "ndjson"] = "sse"
@@ -87,11 +88,14 @@ class Adapter:
     reset: str | None = None
     metrics: str = "/metrics"
 
-    def body(self, api: str, spec: RequestSpec) -> bytes:
-        """The request body."""
-        salt = {"cache_salt": spec.salt} if self.salted and spec.salt is not None else {}
-        uncached = {} if spec.shares else dict(self.uncached)
-        return orjson.dumps(self.payload(self, api, spec) | salt | uncached | dict(spec.extra))
+    def body(
+        self, api: str, model: str, prompt: Prompt, *, force_length: bool = True, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The body of a request; `extra` is merged into it, last."""
+        length = self.length_fields(prompt.osl) if force_length else {}
+        salt = {"cache_salt": prompt.salt} if self.salted and prompt.salt is not None else {}
+        uncached = {} if prompt.shares else dict(self.uncached)
+        return orjson.dumps(self.payload(self, api, model, prompt) | length | salt | uncached | dict(extra or {}))
 
 
 def message_of(error: object, depth: int = 0) -> str:
@@ -288,38 +292,33 @@ def read_ollama(state: StreamState, kind: bytes, data: bytes) -> int:
     return _hidden(state, message)
 
 
-def _openai_payload(adapter: Adapter, api: str, spec: RequestSpec) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": spec.model, "stream": True, "temperature": 0.0}
-    body["stream_options"] = {"include_usage": True}
-    if api == "chat":
-        body["messages"] = [{"role": "user", "content": spec.content}]
-    else:
-        body["prompt"] = spec.content
+def _messages(prompt: Prompt) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": prompt.content}]
+
+
+def _openai_payload(adapter: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content}
     # OpenAI's own reasoning models refuse max_tokens and a temperature; every engine takes both.
     if adapter.name == "openai_reasoning":
-        body["max_completion_tokens"] = spec.osl
-        del body["temperature"]
+        length: dict[str, Any] = {"max_completion_tokens": prompt.osl}
     else:
-        body["max_tokens"] = spec.osl
-    return body | (adapter.length_fields(spec.osl) if spec.force_length else {})
+        length = {"max_tokens": prompt.osl, "temperature": 0.0}
+    return {"model": model, "stream": True, "stream_options": {"include_usage": True}} | content | length
 
 
-def _tgi_payload(_: Adapter, api: str, spec: RequestSpec) -> dict[str, Any]:
+def _tgi_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
     if api == "chat":
-        return {
-            "model": spec.model, "messages": [{"role": "user", "content": spec.content}], "max_tokens": spec.osl,
-            "stream": True, "stream_options": {"include_usage": True},
-        }  # fmt: skip
+        body = {"model": model, "messages": _messages(prompt), "max_tokens": prompt.osl}
+        return body | {"stream": True, "stream_options": {"include_usage": True}}
     # `decoder_input_details` would make the prompt counted per token; `details` is enough for the lengths.
-    return {"inputs": spec.content, "parameters": {"max_new_tokens": spec.osl, "details": True, "do_sample": False}}
+    parameters = {"max_new_tokens": prompt.osl, "details": True, "do_sample": False}
+    return {"inputs": prompt.content, "parameters": parameters}
 
 
-def _ollama_payload(_: Adapter, api: str, spec: RequestSpec) -> dict[str, Any]:
-    options = {"num_predict": spec.osl, "temperature": 0.0}
-    if api == "chat":
-        messages = [{"role": "user", "content": spec.content}]
-        return {"model": spec.model, "messages": messages, "stream": True, "options": options}
-    return {"model": spec.model, "prompt": spec.content, "raw": True, "stream": True, "options": options}
+def _ollama_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content, "raw": True}
+    options = {"num_predict": prompt.osl, "temperature": 0.0}
+    return {"model": model, "stream": True, "options": options} | content
 
 
 _OPENAI_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}

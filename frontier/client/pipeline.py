@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from frontier.client.adapters import RequestSpec
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.prompts import PromptSource
@@ -119,12 +118,8 @@ class RequestPipeline:
     def _prepare(self) -> PreparedRequest:
         prompt, target, index = self._prompts(self._prepared), self._target, self._prepared
         self._prepared += 1
-        salt = prompt.salt if target.salted else None
-        spec = RequestSpec(
-            target.model or "", prompt.content, prompt.osl, target.ignore_eos, salt, prompt.shares, target.extra_body
-        )
-        body = target.adapter.body(target.api, spec)
-        return PreparedRequest(index, body, prompt.isl, prompt.osl if target.ignore_eos else 0)
+        osl = prompt.osl if target.ignore_eos else 0
+        return PreparedRequest(index, target.request_body(prompt), prompt.isl, osl)
 
     async def run(self) -> None:
         """Work for ever, giving way after every small piece."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from frontier.client.adapters import Content, RequestSpec
+from frontier.client.adapters import Content, Prompt
 from frontier.client.health import local_ports, raise_fd_limit
 from frontier.client.http import Client, Exchange
 from frontier.client.parse import error_message, parse_all, retry_after, to_record
@@ -309,8 +309,8 @@ async def ask_once(
     client: Client, target: Target, content: Content, osl: int, salt: str | None = None, *, shares: bool = False
 ) -> tuple[Record, Exchange]:
     """One streamed request through the target's dialect and api."""
-    spec = RequestSpec(target.model or "", content, osl, target.ignore_eos, salt, shares, target.extra_body)
-    exchange = await client.post(target.request_url, target.adapter.body(target.api, spec))
+    prompt = Prompt(content, 0, osl, salt, shares)
+    exchange = await client.post(target.request_url, target.request_body(prompt))
     exchange.asked_osl = osl
     return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.client.adapters import Content
+from frontier.client.adapters import Content, Prompt
 from frontier.errors import UsageError
 from frontier.model import Shape
 from frontier.store.files import read_regular
@@ -28,21 +28,6 @@ _SLIDE = 4096
 _PIECE = 64
 _LEAST = 0.25
 """Tokens that a word makes at the least, whatever a server says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
-
-    Prompts with different `salt` share no prefix cache, on the servers that know such a thing. `shares`: it may have
-    text in common with others that is meant to be cached.
-    """
-
-    content: Content
-    isl: int
-    osl: int
-    salt: str | None = None
-    shares: bool = False
 
 
 PromptSource = Callable[[int], Prompt]
@@ -107,11 +92,11 @@ class _Text:
             self._text = " ".join(words)
             self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
 
-    def slice(self, at: int, count: int) -> Any:
-        """`count` words (or ids) from the `at`-th on."""
+    def slice(self, start: int, count: int) -> Any:
+        """`count` words (or ids) from the `start`-th on."""
         if self._ids:
-            return self._ids[at : at + count]
-        return self._text[self._starts[at] : self._starts[at + count] - 1]
+            return self._ids[start : start + count]
+        return self._text[self._starts[start] : self._starts[start + count] - 1]
 
 
 def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
@@ -126,9 +111,9 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
 
     def prompt(index: int) -> Prompt:
-        turn, at = divmod(index, len(order))
-        text, asked = prompts[order[at]]
-        osl = asked or shape.osl.draw(random.Random(f"{seed}/{index}"))
+        turn, position = divmod(index, len(order))
+        text, own_osl = prompts[order[position]]
+        osl = own_osl or shape.osl.draw(random.Random(f"{seed}/{index}"))
         return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
 
     return prompt
@@ -159,10 +144,10 @@ def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
     else:
         # Not splitlines: JSON strings may hold other line ends than this one.
         rows = [_json(line, f"{path}:{i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
-    found = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
-    if not found:
+    prompts = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
+    if not prompts:
         raise UsageError(f"{path} holds no prompts", _EXAMPLE)
-    return found
+    return prompts
 
 
 def _json(text: str, where: str) -> Any:
@@ -175,13 +160,13 @@ def _json(text: str, where: str) -> Any:
 def _prompt_of(row: Any) -> tuple[str, int | None] | None:
     if not isinstance(row, dict):
         return None
-    asked = row.get("output_tokens")
+    osl = row.get("output_tokens")
     for turn in row.get("conversations") or row.get("conversation") or ():
         if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user"):
             text = turn.get("value", turn.get("content"))
             return (text, None) if isinstance(text, str) and text else None
     text = row.get("prompt", row.get("text"))
-    return (text, asked if isinstance(asked, int) and asked > 0 else None) if isinstance(text, str) and text else None
+    return (text, osl if isinstance(osl, int) and osl > 0 else None) if isinstance(text, str) and text else None
 
 
 Count = Callable[[Content], Awaitable[int]]

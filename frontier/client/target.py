@@ -9,7 +9,7 @@ import ipaddress
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -17,7 +17,7 @@ from urllib.request import getproxies_environment, proxy_bypass_environment  # t
 
 from yarl import URL
 
-from frontier.client.adapters import DIALECTS, Adapter
+from frontier.client.adapters import DIALECTS, Adapter, Prompt
 from frontier.errors import UsageError
 from frontier.store.files import read_regular
 from frontier.text import Secrets, is_secret_name, looks_like_a_key, looks_random
@@ -227,6 +227,14 @@ class Target:
     def request_url(self) -> str:
         """The full address that requests are sent to, once the api is settled."""
         return self.url(self.adapter.paths[self.api])
+
+    def request_body(self, prompt: Prompt) -> bytes:
+        """The body of a request."""
+        if not self.salted:
+            prompt = replace(prompt, salt=None)
+        return self.adapter.body(
+            self.api, self.model or "", prompt, force_length=self.ignore_eos, extra=self.extra_body
+        )
 
     def request_headers(self) -> dict[str, str]:
         """What every request carries: no compression, and the key when there is one."""

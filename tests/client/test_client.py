@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from frontier.client.adapters import DIALECTS, RequestSpec
+from frontier.client.adapters import DIALECTS, Prompt
 from frontier.client.http import Client, Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.target import Target, Timeouts
@@ -26,7 +26,7 @@ def server() -> Iterator[Hostile]:
 
 
 def body(target: Target) -> bytes:
-    return DIALECTS["vllm"].body("chat", RequestSpec("m", "hello", 5))
+    return DIALECTS["vllm"].body("chat", "m", Prompt("hello", 0, 5))
 
 
 def to_one_record(exchange: Exchange) -> Record:

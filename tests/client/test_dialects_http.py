@@ -9,7 +9,7 @@ from typing import Any
 import faces
 import pytest
 
-from frontier.client.adapters import DIALECTS, RequestSpec
+from frontier.client.adapters import DIALECTS, Prompt
 from frontier.client.http import Client
 from frontier.client.parse import parse_all, to_record
 from frontier.client.preflight import Preflight, preflight
@@ -40,7 +40,7 @@ def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
 
     async def go() -> tuple[list[Record], Client]:
         async with Client(target) as client:
-            body = dialect.body(target.api, RequestSpec("m", "hello", 4))
+            body = dialect.body(target.api, "m", Prompt("hello", 0, 4))
             found = [await client.post(target.url(dialect.paths[target.api]), body) for _ in range(times)]
             parsers = [parse_all(exchange, dialect, target.api) for exchange in found]
             return [to_record(p, p.exchange.sent) for p in parsers], client

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, RequestSpec, StreamState, message_of
+from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, Prompt, StreamState, message_of
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.sse import event_template
@@ -254,8 +254,9 @@ def test_the_words_of_an_error_are_found_in_any_shape(error: Any, message: str) 
     assert message == message_of(error)
 
 
-def payload(dialect: str, api: str, **options: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, RequestSpec("m", "hi", 9, **options)))
+def payload(dialect: str, api: str, shares: bool = False, **options: Any) -> dict[str, Any]:
+    prompt = Prompt("hi", 0, 9, shares=shares)
+    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, "m", prompt, **options))
     return body
 
 
