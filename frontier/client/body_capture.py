@@ -34,6 +34,7 @@ _CONNECTOR_NAMES = ("_factory", "connect")  # _factory makes the protocol of eac
 _CONNECTION_NAMES = ("protocol", "close", "release")
 _PROTOCOL_NAMES = (
     "_payload",  # the StreamReader of the body that is being received
+    "_should_close",  # no other request may be sent on the connection
     "connection_made", "connection_lost", "data_received", "feed_data", "is_connected", "read", "set_exception",
     "set_response_params", "should_close", "transport",
 )  # fmt: skip
@@ -244,7 +245,7 @@ class CapturingProtocol(ResponseHandler):
         self._head: bytes | None = None
         """The bytes of the head so far; None once it is complete."""
         self._heads_parsed = 0
-        self._wanted = self._chunked = self._unusable = False
+        self._wanted = self._chunked = self._given_up = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
@@ -259,11 +260,6 @@ class CapturingProtocol(ResponseHandler):
         self.requests += 1
         self._head, self._heads_parsed, self._wanted, self._chunked = b"", 0, False, False
         super().set_response_params(**params)
-
-    @property
-    def should_close(self) -> bool:
-        """No other request may be sent on this connection."""
-        return self._unusable or bool(super().should_close)
 
     def begin_capture(self) -> None:
         """A new request begins whose body is to be captured."""
@@ -330,7 +326,7 @@ class CapturingProtocol(ResponseHandler):
             return
         capture.running = False
         if capture.surplus:
-            self._unusable = True
+            self._should_close = True
         if self._payload is not None:
             self._payload.feed_eof()  # wakes the task that waits for the end
 
@@ -339,13 +335,13 @@ class CapturingProtocol(ResponseHandler):
         if self._payload is not None:
             self._payload.set_exception(error)
         self.set_exception(error)
-        self._unusable = True
+        self._should_close = self._given_up = True
         if self.transport is not None:
             self.transport.close()
 
     def set_exception(self, exc: Any, *cause: BaseException) -> None:
         """The error of a task that waits for a head; the first reason stays."""
-        if not self._unusable:
+        if not self._given_up:
             super().set_exception(exc, *cause)
 
     def connection_lost(self, exc: BaseException | None) -> None:

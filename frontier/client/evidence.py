@@ -58,13 +58,13 @@ class Gpus:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                reading = parse_gpu_line(line.decode(errors="replace"))
-                if reading is not None and opened.is_set():
-                    self._gpu_samples.append(reading)
+                sample = parse_gpu_line(line.decode(errors="replace"))
+                if sample is not None and opened.is_set():
+                    self._gpu_samples.append(sample)
 
     def result(self) -> dict[str, float]:
         """Over all GPUs: power in watts and memory in bytes added up, utilization as a mean share, the lowest clock in
-        hertz, the highest temperature in degrees Celsius. What no GPU told is not there."""
+        hertz, the highest temperature in degrees Celsius. A value that no GPU has is left out."""
         samples = list(self._gpu_samples)
         if not samples:
             return {}

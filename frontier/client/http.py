@@ -204,12 +204,19 @@ class Client:
         exchange = Exchange(self.clock(), limit=limit, task=asyncio.current_task(), secrets=self._secrets)
         self.in_flight.add(exchange)
         try:
-            if await self._died_idle(exchange, method, url, body):
-                # The server closed a kept connection just as we wrote on it: neither its failing nor a new send. Only
-                # once, on a fresh connection, so that a server that kills every connection is not taken for a race.
-                exchange.resent, exchange.reused, exchange.failure = True, False, None
-                self.resent += 1
-                await self._died_idle(exchange, method, url, body)
+            for may_resend in (True, False):
+                try:
+                    if self._fast and body is not None and isinstance(url, URL):
+                        await self._post_fast(exchange, url, body)
+                    else:
+                        await self._request(exchange, method, url, body)
+                except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                    exchange.failure = name_failure(error, exchange)
+                    if may_resend and self._died_idle(exchange, error):
+                        exchange.resent, exchange.reused, exchange.failure = True, False, None
+                        self.resent += 1
+                        continue
+                break
         except asyncio.CancelledError:
             if exchange.cut is None:
                 raise
@@ -221,20 +228,14 @@ class Client:
             exchange.end = self.clock()
         return exchange
 
-    async def _died_idle(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> bool:
-        """Send the request and take in the answer. True when the connection had died while it was idle, or in the
-        moment of sending: the server has not seen the request, and it may be sent again.
+    def _died_idle(self, exchange: Exchange, error: BaseException) -> bool:
+        """The server closed a kept connection while it was idle, or just as we wrote on it, and never saw the request.
+
+        That is neither its failing nor a new send, so the request is sent again, on a fresh connection. Only once, and
+        only within a moment of the send: a server that works on a request and then dies has failed.
         """
-        try:
-            if self._fast and body is not None and isinstance(url, URL):
-                await self._post_fast(exchange, url, body)
-            else:
-                await self._request(exchange, method, url, body)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            exchange.failure = name_failure(error, exchange)
-            died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
-        return False
+        died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+        return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
 
     async def _post_fast(self, exchange: Exchange, url: URL, body: bytes) -> None:
         """The fast path."""

@@ -132,7 +132,7 @@ class AnswerParser:
         return self._adapter.token_per_event
 
     def verdict(self) -> tuple[Outcome, str | None]:
-        """How the request ended, and what was said about it."""
+        """How the request ended, and a sentence about a failure."""
         exchange, state = self.exchange, self.state
         status = exchange.status
         if status is not None and not 200 <= status < 300:
@@ -214,7 +214,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     completion = _count_of(usage, "completion_tokens")
     hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
     if completion is not None and hidden and not parser.reasoned:
-        # Counted and never streamed: nothing can be said of when they came, so they are not among the tokens timed.
+        # Counted and never streamed: when they came is not known, so they are not among the tokens timed.
         completion = max(0, completion - hidden)
     if completion == 0 and parser.events:
         completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing

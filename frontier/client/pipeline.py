@@ -20,7 +20,7 @@ _STEPS = 1 / math.log(1.03)
 _SLICE = 32
 """Reads parsed before giving way to the network: about 0.1 ms."""
 _COURTESY = 0.002
-"""Seconds left to whoever rang before work goes on: there is a request to send first."""
+"""Seconds left to the stream that set `_wake` before work goes on: it has a request to send first."""
 
 
 @dataclass(slots=True)
