@@ -15,6 +15,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.model import Outcome, Record
 from tests.client.certificates import client_files, secure
 from tests.client.hostile import Hostile
+from tests.client.proxies import Forward, listening
 
 LIMITS = Timeouts(connect=5.0, first_byte=3.0, idle=2.5, total=4.5)
 
@@ -316,6 +317,25 @@ def test_a_proxy_in_the_environment_is_ignored_unless_asked(server: Hostile, mon
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_bodies_are_captured_through_a_forward_proxy_too(
+    authority: trustme.CA, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def post(url: str) -> list[Exchange]:
+        async with Client(Target(url, "m", "chat", trust_env=True, verify_tls=False, timeouts=LIMITS)) as client:
+            return [await client.post(client.target.url("/v1/chat/completions"), body(client.target)) for _ in range(2)]
+
+    proxy = Forward()
+    monkeypatch.delenv("no_proxy", raising=False)
+    with Hostile(secure(authority) if scheme == "https" else None) as server, listening(proxy.serve) as address:
+        monkeypatch.setenv(f"{scheme}_proxy", address)
+        exchanges = asyncio.run(post(server.url("good")))
+    assert [(None, True, False), (None, True, True)] == [
+        (e.failure, e.capture is not None, e.reused) for e in exchanges
+    ]
+    assert ["CONNECT" if scheme == "https" else "POST"] == [line.split()[0] for line in proxy.seen]
 
 
 def test_tls_is_verified_trusted_by_a_file_or_waived(authority: trustme.CA, tmp_path: object) -> None:
