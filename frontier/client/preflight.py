@@ -142,11 +142,12 @@ def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
 
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
     """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
+    listed = set(models)  # there may be hundreds of thousands
     if dialect == "ollama":
         rows = _rows(json_of(await client.ask("/api/ps")), "models", "model")
-        return tuple(row["model"] for row in rows if row["model"] in models)[:1]
+        return tuple(row["model"] for row in rows if row["model"] in listed)[:1]
     rows = _rows(json_of(await client.ask("/v1/models")), "data", "id")
-    return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in models)
+    return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
 
 
 def _names(target: Target, models: tuple[str, ...]) -> str:
