@@ -334,11 +334,10 @@ class _Questions:
         self.checks = checks
         self.pick = pick
 
-    def note(self, name: str, good: bool, detail: str) -> None:
-        self.checks.append(Check(name, "ok" if good else "warn", self.target.cleaned(detail)))
-
-    def remark(self, name: str, detail: str) -> None:
-        self.checks.append(Check(name, "note", self.target.cleaned(detail)))
+    def note(self, name: str, good: bool | None, detail: str) -> None:
+        """Add a check; `good` None is neither good nor bad."""
+        state: Literal["ok", "note", "warn"] = "note" if good is None else "ok" if good else "warn"
+        self.checks.append(Check(name, state, self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
@@ -458,7 +457,7 @@ class _Questions:
         length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
         forced = self.target.ignore_eos and self.target.adapter.length_fields(_PROBE_OSL)
         if exact and not (forced or "ignore_eos" in self.target.extra_body):
-            self.remark("output length", f"{length}; nothing forces it, so longer answers may end early")
+            self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
         else:
             unmet = "" if exact else ": the shape's output length will not be met"
             self.note("output length", exact, length + unmet)
@@ -477,7 +476,7 @@ class _Questions:
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""
         if not self.target.adapter.token_ids or self.target.api != "completions":
-            self.remark("exact input length", "prompts are words, their number fitted to the server's token count")
+            self.note("exact input length", None, "prompts are words, their number fitted to the server's token count")
             return None
         for low, high in _IDS:
             prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))
