@@ -72,7 +72,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
         found = look(address, model, api_key_env)
         model, each = found.target.model, seconds_for(found.probe)
         if model is not None and not model.isprintable():
-            what = f"its model's name holds characters that cannot be written: {found.target.said(model)}"
+            what = f"its model's name holds characters that cannot be written: {found.target.cleaned(model)}"
             raise MeasurementError(
                 what, f"sweep it:  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml"
             )
@@ -110,7 +110,7 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
         found = run(preflight(target, pick=True))
     except MeasurementError as error:
         raise MeasurementError(target.secrets.redact(error.what), error.hint) from None
-    say(f"model   {target.said(found.target.model or '')} on {found.identity}")
+    say(f"model   {target.cleaned(found.target.model or '')} on {found.identity}")
     return found
 
 

@@ -23,7 +23,7 @@ from frontier.cli.common import (
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from frontier.client.loop import Progress
+    from frontier.client.loop import TrialProgress
     from frontier.run import Run
     from frontier.sweep.verify import Check, Checked
 
@@ -122,7 +122,7 @@ def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
     return done
 
 
-def tick(progress: "Progress") -> None:
+def tick(progress: "TrialProgress") -> None:
     """How it stands, on one line that is written over; nothing where that cannot be."""
     if sys.stderr.isatty():
         sent, flying = progress.window_sent, progress.in_flight

@@ -11,7 +11,7 @@ import pytest
 
 import frontier
 from frontier.cli.main import run as cli
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
@@ -48,7 +48,7 @@ class Queue:
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[TrialProgress], None], stop: asyncio.Event
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)
