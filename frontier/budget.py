@@ -27,7 +27,7 @@ from frontier.hardware.roofline import Carded
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import estimate
 from frontier.run import History, Setting, by_concurrency
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.units import format_elapsed
 
 MARGIN = 1.15

@@ -15,7 +15,7 @@ from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
 from frontier.stats import estimate, window
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),

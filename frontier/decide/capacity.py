@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from frontier.model import Estimate, Point
-from frontier.stats.window_data import Floats
+from frontier.stats.window import Floats
 
 RETROGRADE = 0.98
 """Throughput folds back when its upper end is below this much of the best lower end at fewer streams."""

@@ -18,7 +18,7 @@ from frontier.decide.uncertainty import DRAWS, INDIFFERENCE, Replicates, replica
 from frontier.errors import ExitCode
 from frontier.metrics import RATES, Metric, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Shape
-from frontier.stats.window_data import Floats, Sample
+from frontier.stats.window import Floats, Sample
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")

@@ -17,7 +17,7 @@ from frontier.decide.capacity import knee
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Limit, Phase, Point, Trial
 from frontier.stats import estimate, window
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 NARROW = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""

@@ -5,7 +5,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from frontier.decide.capacity import Capacity
-from frontier.metrics import ENERGY, claim_floor, metric, undefined
+from frontier.decide.verdict import RISING
+from frontier.metrics import claim_floor, metric, undefined
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Point, Verdict
 from frontier.stats import cost_energy
 from frontier.units import roughly
@@ -193,20 +194,6 @@ def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-RISING = frozenset(
-    {
-        *ENERGY,
-        "output_throughput",
-        "input_throughput",
-        "total_throughput",
-        "request_throughput",
-        "goodput",
-        "cost",
-    }
-)
-"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
-
-
 def _nothing(d: Decision, points: Mapping[int, Point]) -> list[str]:
     wanted = " and ".join(limit_text(limit) for limit in d.limits)
     if d.verdict is Verdict.INVALID:
@@ -271,7 +258,7 @@ def _beside(d: Decision, points: Mapping[int, Point], rate: str | None) -> list[
         notes.append(f"The cheapest inside the SLA is c={d.cheapest}: {metric('cost').format(cost.value)}.")
     power = points[d.concurrency].power if d.concurrency is not None else None
     if power is not None and (joules := points[d.concurrency].metrics.get("energy")) is not None:
-        notes.append(f"It takes {metric('energy').format(joules.value)}: {cost_energy.said([power])}.")
+        notes.append(f"It takes {metric('energy').format(joules.value)}: {cost_energy.power_text([power])}.")
     return notes
 
 

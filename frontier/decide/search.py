@@ -48,7 +48,7 @@ from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor, metric
 from frontier.model import Limit, Phase, Point, Shape, Verdict
 from frontier.stats import intervals
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 __all__ = [
     "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "next_ask_of_tiers",

@@ -18,7 +18,7 @@ from frontier.plot.chart import Chart, Line, Mark, Scale, Sheet, Span, concurren
 from frontier.plot.companions import chosen_mark, limit_marks
 from frontier.plot.data import View, panel_name
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 Samples = Mapping[int, Sample]
 Floats = NDArray[np.float64]

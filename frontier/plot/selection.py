@@ -17,7 +17,7 @@ from frontier.plot.distributions import FROM_SAMPLES, timeline_sheet
 from frontier.plot.multi_run import ROLES
 from frontier.plot.winner import Group
 from frontier.run import NEEDS, Run, Setting
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")

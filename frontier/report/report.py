@@ -29,7 +29,7 @@ from frontier.plot.data import Light, View, headline
 from frontier.report.report_tables import Grid, evidence_grids, neighbours_grid
 from frontier.report.tables import Gpus, gpus_of
 from frontier.stats import cost_energy
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.units import format_share
 
 NOT_SAID = (
@@ -331,7 +331,7 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     known = report.provenance
-    power = cost_energy.said(p.power for p in report.points if p.power).removeprefix("power ")
+    power = cost_energy.power_text(p.power for p in report.points if p.power).removeprefix("power ")
     pairs: tuple[tuple[str, str | None], ...] = (
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
         ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),

@@ -15,7 +15,7 @@ from frontier.decide.wording import (
 )
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Point, Verdict
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.units import format_bytes, format_number, format_seconds, format_share, roughly
 
 WORDS = {

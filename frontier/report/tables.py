@@ -139,7 +139,7 @@ def _point_group(
 
 def _power_line(points: Sequence[Point]) -> list[RenderableType]:
     """Where the power behind an energy comes from."""
-    said = cost_energy.said(p.power for p in points if p.power)
+    said = cost_energy.power_text(p.power for p in points if p.power)
     return [Text(f"energy: {said}", style="dim")] if said else []
 
 

@@ -15,7 +15,7 @@ from frontier.metrics import claim_floor, metric
 from frontier.model import Flag, Limit
 from frontier.stats import intervals
 from frontier.stats.load_flags import ERRORS, client, littles_law, lockstep, median, occupancy, resent, stationary
-from frontier.stats.window_data import Bools, Floats, Sample, gaps
+from frontier.stats.window import Bools, Floats, Sample, gaps
 from frontier.units import format_number, format_seconds, format_share
 
 SHORT_OUTPUT = 0.01

@@ -10,7 +10,7 @@ import numpy as np
 
 from frontier.model import Flag
 from frontier.stats import stationarity
-from frontier.stats.window_data import BLOCKS, Floats, Sample
+from frontier.stats.window import BLOCKS, Floats, Sample
 from frontier.units import format_number, format_seconds, format_share
 
 ERRORS = 0.01

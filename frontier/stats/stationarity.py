@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.stats import intervals
-from frontier.stats.window_data import Floats
+from frontier.stats.window import Floats
 
 BLOCKS = 20
 BINS_PER_E2E = 8

@@ -25,7 +25,9 @@ def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, 
         "output_throughput": sure(throughput or 100.0 * c, doubt),
         "request_throughput": sure(c / 2.0),
     }
-    return cost_energy.with_cost(Point(deployment, shape, c, metrics, 3000, flags), price)
+    if price is not None:
+        metrics["cost"] = cost_energy.cost(metrics["output_throughput"], price)
+    return Point(deployment, shape, c, metrics, 3000, flags)
 
 
 def asked(points, limits=(TTFT,)):

@@ -155,17 +155,6 @@ def test_all_points_excluded_leave_an_empty_frontier():
     assert ((), ()) == (found.members, found.dominated)
 
 
-def test_the_staircase_steps_only_at_measured_points():
-    x, y = pareto.staircase([0.1, 0.3, 0.2, 0.25], [10, 30, 20, 15], ("lower", "higher"))
-    assert [0.1, 0.2, 0.2, 0.3, 0.3] == list(x)
-    assert [10, 10, 20, 20, 30] == list(y)
-    x, y = pareto.staircase([50, 20, 30], [10, 30, 20], ("higher", "higher"))
-    assert [50, 30, 30, 20, 20] == list(x)
-    assert [10, 10, 20, 20, 30] == list(y)
-    x, y = pareto.staircase([5], [1], ("lower", "higher"))
-    assert ([5], [1]) == (list(x), list(y))
-
-
 def test_the_hypervolume_equals_moocore():
     rng = np.random.default_rng(4)
     for _ in range(1000):

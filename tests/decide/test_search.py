@@ -34,7 +34,7 @@ def swept():
     """A finished sweep of the smooth server: its history, the asks and the end."""
     server = Server(**SMOOTH)
     history = grid(server)
-    asks, done = go_on(server, history, search.policy(6, 300, 128))
+    asks, done = go_on(server, history, search.SearchPolicy(6, 300, 128))
     return history, asks, done
 
 
@@ -57,7 +57,7 @@ def test_resuming_replays_to_the_same_sweep_whatever_order_the_trials_are_read_i
     history, asks, done = swept
     for cut, expected in enumerate([*asks, done]):  # every prefix leads to the very next ask, from history alone
         known = random.Random(cut).sample(history[: 8 + cut], 8 + cut)
-        assert expected == search.next_ask(search.policy(6, 300, 128), SHAPE, TTFT, known)
+        assert expected == search.next_ask(search.SearchPolicy(6, 300, 128), SHAPE, TTFT, known)
 
 
 def test_a_rung_is_claimed_from_its_own_trials_only(swept):
@@ -74,7 +74,7 @@ def test_a_rung_is_claimed_from_its_own_trials_only(swept):
 @pytest.mark.parametrize("refine", [0, 2, 3, 4])
 def test_no_more_settings_are_visited_than_allowed(refine):
     server = Server(**SMOOTH)
-    asks, _ = go_on(server, grid(server), search.policy(refine, 300, 128))
+    asks, _ = go_on(server, grid(server), search.SearchPolicy(refine, 300, 128))
     assert len({(a.phase, a.concurrency) for a in asks}) <= refine
     assert all(1 <= a.concurrency <= 128 for a in asks)
 
@@ -82,7 +82,7 @@ def test_no_more_settings_are_visited_than_allowed(refine):
 def test_one_extra_setting_is_spent_on_a_proof():
     server = Server(**SMOOTH)
     history = grid(server)
-    asks, done = go_on(server, history, search.policy(1, 300, 128))
+    asks, done = go_on(server, history, search.SearchPolicy(1, 300, 128))
     assert {Phase.CONFIRM} == {a.phase for a in asks}
     assert done.confirmed is not None
     assert done.confirmed == operating_point.solve(search.claim_points(history, TTFT), TTFT).concurrency
@@ -103,7 +103,7 @@ def test_confirmed_settings_carry_bounds_at_the_error_of_one_look_and_shown_inte
 def test_a_cliff_is_found_without_stepping_over_it():
     server = Server(lambda c: 0.05 if c <= 50 else 3.0)
     history = grid(server)
-    _, done = go_on(server, history, search.policy(8, 300, 128))
+    _, done = go_on(server, history, search.SearchPolicy(8, 300, 128))
     assert 40 <= done.confirmed <= 50
     assert done.located <= 50
 
@@ -111,21 +111,21 @@ def test_a_cliff_is_found_without_stepping_over_it():
 def test_when_one_user_already_waits_too_long_nothing_is_asked():
     server = Server(lambda c: 0.9 + c / 50)
     assert Done("no measured setting is inside the SLA: there is nothing to confirm") == search.next_ask(
-        search.policy(0, 300, 128), SHAPE, TTFT, grid(server)
+        search.SearchPolicy(0, 300, 128), SHAPE, TTFT, grid(server)
     )
 
 
 def test_a_grid_that_starts_too_high_is_searched_below():
     server = Server(**SMOOTH)
     history = grid(server, (48, 64, 128))
-    asks, done = go_on(server, history, search.policy(6, 300, 128))
+    asks, done = go_on(server, history, search.SearchPolicy(6, 300, 128))
     assert (12, Phase.LOCATE) == (asks[0].concurrency, asks[0].phase)
     assert 20 <= done.confirmed <= 31
 
 
 def test_a_grid_that_meets_everywhere_is_confirmed_at_its_top():
     server = Server(lambda c: 0.001 * c)
-    asks, done = go_on(server, grid(server), search.policy(3, 300, 128))
+    asks, done = go_on(server, grid(server), search.SearchPolicy(3, 300, 128))
     assert [128] == settings(asks, Phase.CONFIRM)
     assert 128 == done.confirmed
 
@@ -133,43 +133,31 @@ def test_a_grid_that_meets_everywhere_is_confirmed_at_its_top():
 def test_a_grid_that_proves_its_answer_is_not_confirmed_again():
     server = Server(lambda c: 0.1 if c <= 64 else 5.0)
     history = grid(server, (8, 16, 32, 62, 64, 66), requests=1500)
-    asks, _ = go_on(server, history, search.policy(3, 300, 128))
+    asks, _ = go_on(server, history, search.SearchPolicy(3, 300, 128))
     assert [] == settings(asks, Phase.CONFIRM)
 
 
 def test_leftover_settings_refine_the_frontier_where_it_is_widest():
     server = Server(lambda c: 0.1 if c <= 60 else 5.0)
     history = grid(server, (1, 8, 60, 62), requests=2000)
-    asks, _ = go_on(server, history, search.policy(3, 300, 128))
+    asks, _ = go_on(server, history, search.SearchPolicy(3, 300, 128))
     assert {Phase.FRONTIER} == {a.phase for a in asks}
     assert all(1 < a.concurrency < 60 for a in asks)
 
 
 def test_without_limits_only_the_frontier_is_refined():
     server = Server(**SMOOTH)
-    asks, _ = go_on(server, grid(server, (1, 16, 128)), search.policy(2, 300, 128), limits=())
+    asks, _ = go_on(server, grid(server, (1, 16, 128)), search.SearchPolicy(2, 300, 128), limits=())
     assert [Phase.FRONTIER] * 2 == [a.phase for a in asks]
 
 
 def test_a_look_is_as_large_as_its_proof_needs_at_that_concurrency():
     server = Server(lambda c: 0.001 * c)
     history = grid(server)
-    ask = search.next_ask(search.policy(3, 300, 128), SHAPE, TTFT, history)
+    ask = search.next_ask(search.SearchPolicy(3, 300, 128), SHAPE, TTFT, history)
     assert (128, 20 * 128) == (ask.concurrency, ask.requests)
     loose = (Limit("p90_ttft", 0.5),)
-    assert 300 == search.next_ask(search.policy(3, 300, 128), SHAPE, loose, history).requests
-
-
-def test_a_budget_of_requests_or_time_ends_the_search_and_says_so():
-    server = Server(**SMOOTH)
-    history = grid(server)
-    few = dataclasses.replace(search.policy(6, 300, 128), max_requests=700)
-    asks, done = go_on(server, list(history), few)
-    assert sum(a.requests for a in asks) <= 700
-    assert "budget" in done.reason
-    short = dataclasses.replace(search.policy(6, 300, 128), max_time=5.0)
-    asks, done = go_on(server, list(history), short)
-    assert "time budget" in done.reason
+    assert 300 == search.next_ask(search.SearchPolicy(3, 300, 128), SHAPE, loose, history).requests
 
 
 def test_nothing_is_tried_at_or_above_a_rung_that_was_given_up():
@@ -182,7 +170,7 @@ def test_nothing_is_tried_at_or_above_a_rung_that_was_given_up():
 
     server = Turns(**SMOOTH)
     history = grid(server)
-    asks, done = go_on(server, history, search.policy(6, 300, 128))
+    asks, done = go_on(server, history, search.SearchPolicy(6, 300, 128))
     tried = settings(asks, Phase.CONFIRM)
     failed = [c for c in tried if c >= 24]
     assert failed
@@ -201,7 +189,7 @@ def test_an_invalid_setting_neither_locates_nor_confirms(monkeypatch):
 
     monkeypatch.setattr(search, "pilot_point", flagged)
     server = Server(**SMOOTH)
-    asks, done = go_on(server, grid(server), search.policy(6, 300, 128))
+    asks, done = go_on(server, grid(server), search.SearchPolicy(6, 300, 128))
     located = [a.concurrency for a in asks if a.phase is Phase.LOCATE]
     assert len(set(located)) == len(located)  # a setting that is measured and invalid is not asked for again
     assert 32 not in located
@@ -214,7 +202,7 @@ TIERS = [("fast", (Limit("p99_ttft", 0.3),)), ("slow", (Limit("p99_ttft", 0.9),)
 @pytest.mark.parametrize("tiers", [TIERS, TIERS[::-1]])
 def test_each_tier_is_searched_inside_the_one_budget_the_lowest_limit_first(tiers):
     server, history, asks = Server(**SMOOTH), grid(Server(**SMOOTH)), []
-    while isinstance(ask := search.next_ask_of_tiers(search.policy(8, 300, 128), SHAPE, tiers, history), Ask):
+    while isinstance(ask := search.next_ask_of_tiers(search.SearchPolicy(8, 300, 128), SHAPE, tiers, history), Ask):
         asks.append(ask)
         t = trial(ask.concurrency, ask.phase, 1 + sum(ask.concurrency == a.concurrency for a in asks), ask.requests)
         history.append((t, server.run(t)))
@@ -234,18 +222,18 @@ def test_each_tier_is_searched_inside_the_one_budget_the_lowest_limit_first(tier
 def test_one_tier_is_searched_as_it_was_without_tiers(swept):
     history, _, _ = swept
     for cut in (0, 8, 9, 11, len(history)):
-        policy, known = search.policy(6, 300, 128), history[:cut]
+        policy, known = search.SearchPolicy(6, 300, 128), history[:cut]
         alone = search.next_ask(policy, SHAPE, TTFT, known)
         assert alone == search.next_ask_of_tiers(policy, SHAPE, [("gold", TTFT)], known)
 
 
 def test_a_history_of_another_shape_is_a_mistake():
     with pytest.raises(ValueError, match="another shape"):
-        search.next_ask(search.policy(1, 300, 128), Shape.of(8, 8), TTFT, grid(Server(**SMOOTH), (1,)))
+        search.next_ask(search.SearchPolicy(1, 300, 128), Shape.of(8, 8), TTFT, grid(Server(**SMOOTH), (1,)))
 
 
 def test_an_empty_history_asks_for_nothing():
-    assert isinstance(search.next_ask(search.policy(3, 300, 128), SHAPE, TTFT, []), Done)
+    assert isinstance(search.next_ask(search.SearchPolicy(3, 300, 128), SHAPE, TTFT, []), Done)
 
 
 # --- what need not be run

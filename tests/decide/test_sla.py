@@ -384,7 +384,7 @@ def test_each_deployment_and_shape_gets_its_own_decision_and_the_worst_sets_the_
     assert ExitCode.NO == operating_point.exit_code(decisions)
     assert ExitCode.YES == operating_point.exit_code(decisions[:1])
     assert ExitCode.FAILED == operating_point.exit_code([])
-    with pytest.raises(ValueError, match="solve_all"):
+    with pytest.raises(ValueError, match="one shape"):
         operating_point.solve(points, [TTFT])
 
 

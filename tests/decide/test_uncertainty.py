@@ -10,7 +10,7 @@ from frontier.decide.uncertainty import Replicates
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate, window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import BLOCKS
+from frontier.stats.window import BLOCKS
 from tests.stats.made import Server, sample, trial
 
 OBJECTIVES = ("output_throughput", "p99_ttft")
@@ -129,16 +129,6 @@ def test_objectives_in_other_directions_are_turned_first():
     gain = [[100.0, 200.0, 150.0]] * 3
     found = uncertainty.membership(drawn(gain, speed, ("output_throughput", "p50_interactivity")))
     assert {1: 1.0, 2: 1.0, 3: 0.0} == found
-
-
-def test_the_frontier_gets_its_probabilities():
-    samples = server_samples()
-    points = [estimate.point(s) for s in samples.values()]
-    front = pareto.frontier(points, OBJECTIVES)
-    found = uncertainty.with_probability(front, uncertainty.replicates(samples, OBJECTIVES, draws=100))
-    assert {*front.members, *front.dominated} == set(found.probability)
-    assert all(0 <= p <= 1 for p in found.probability.values())
-    assert found.members == front.members
 
 
 @pytest.mark.parametrize(("percentile", "level"), [(5, 0.05), (50, 0.5), (95, 0.95)])

@@ -14,8 +14,7 @@ from frontier.simulator.virtual import closed_loop
 from frontier.stats import stationarity, window
 from frontier.stats.flags import flags
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import join, sample
-from frontier.stats.window_data import BLOCKS, Floats, Sample
+from frontier.stats.window import BLOCKS, Floats, Sample, join, sample
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
 
