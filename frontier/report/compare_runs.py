@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from frontier.config.faults import nearest
 from frontier.config.models import described
-from frontier.decide.compare import Comparison, compare_all
+from frontier.decide.compare import Comparison, Rules, Side, compare_all
 from frontier.decide.wording import clean, clean_name
 from frontier.errors import UsageError
-from frontier.model import Limit, Point
+from frontier.model import Limit, Point, Series
 from frontier.plot.selection import narrowed
 from frontier.report.notebook import PRE, WIDE
 from frontier.run import Run
@@ -38,7 +38,7 @@ def compare_runs(
 ) -> Comparisons:
     """B against A for each shape both measured, on A's objectives and up to A's SLA where nothing else is asked.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for `analyze.compare.compare`.
+    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`.
     UsageError where the two say nothing of each other: other workloads, other prompts, answers forced to their
     length on one side only, deployments that cannot be matched.
     """
@@ -51,17 +51,9 @@ def compare_runs(
     wanted = a.limits() if limits is None else tuple(limits)
     points = a.points(wanted, names=axes), b.points(wanted, names=axes)
     _comparable(a, b, *points)
-    found = compare_all(
-        *points,
-        axes,
-        a_samples={at: a.samples(at) for at in a.histories},
-        b_samples={at: b.samples(at) for at in b.histories},
-        reference=next((limit.promise for limit in wanted if limit.metric == axes[1]), None),
-        limits=wanted,
-        within=within,
-        a_gpus=a.gpus,
-        b_gpus=b.gpus,
-    )
+    reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
+    rules = Rules(axes, reference, limits=wanted, within=within)
+    found = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
     if not found:
         names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
@@ -69,6 +61,10 @@ def compare_runs(
             "give a deployment the same name on both sides, or sweep one on each",
         )
     return Comparisons(found)
+
+
+def _side(run: Run, points: Sequence[Point]) -> Side:
+    return Side(points, {Series(*at): run.samples(at) for at in run.histories}, run.gpus)
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
