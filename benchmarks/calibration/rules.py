@@ -83,7 +83,8 @@ def ours(server: Server, seed: int, *, refine: int, repeats: int = 3) -> Answer:
         if search.skip_reason(planned, bench.history, server.limits) is None:
             bench.run(c, Phase.GRID, requests)
     policy = search.SearchPolicy(refine, requests, TOP)
-    while isinstance(ask := search.next_ask(policy, server.shape, server.limits, bench.history), search.Ask):
+    tiers = [("", server.limits)]
+    while isinstance(ask := search.next_ask(policy, server.shape, tiers, bench.history), search.Ask):
         if ask.phase is Phase.FRONTIER:  # refining the picture is not part of the answer
             break
         bench.run(ask.concurrency, ask.phase, ask.requests)

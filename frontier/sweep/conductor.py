@@ -247,7 +247,7 @@ class Conductor:
 
     def _ask(self, history: History, shape: Shape) -> search.Ask | search.Done:
         policy = search.SearchPolicy(self.config.refine, self.config.requests, max(self.config.concurrency))
-        return search.next_ask_of_tiers(policy, shape, self.config.tiers, history)
+        return search.next_ask(policy, shape, self.config.tiers, history)
 
     # -- what is not measured ----------------------------------------------------------------------------------------
 
