@@ -64,22 +64,16 @@ def replicates(
 
     `limits` and `price` are needed for goodput and cost only. ValueError for unknown metrics.
     """
-    kept, gains, prices = [], [], []
+    kept, drawn = [], []
     for c in sorted(samples):
         # Each setting has its own stream of random numbers, so adding a setting changes no other's draws.
         picks = _picks(samples[c], draws, np.random.default_rng([seed, c]))
-        drawn = [_drawn(samples[c], metric(name), picks, limits, price) for name in objectives]
-        if drawn[0] is not None and drawn[1] is not None:
+        gain, cost = (_drawn(samples[c], metric(name), picks, limits, price) for name in objectives)
+        if gain is not None and cost is not None:
             kept.append(c)
-            gains.append(drawn[0])
-            prices.append(drawn[1])
-    empty = np.zeros((draws, 0))
-    return Replicates(
-        tuple(kept),
-        objectives,
-        np.column_stack(gains) if gains else empty,
-        np.column_stack(prices) if prices else empty,
-    )
+            drawn.append((gain, cost))
+    gains, prices = np.array(drawn).reshape(len(kept), 2, draws).transpose(1, 2, 0)
+    return Replicates(tuple(kept), objectives, gains, prices)
 
 
 def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
@@ -227,12 +221,11 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
     """
     draws = len(maximise)
     heights = np.full((draws, len(grid)), -np.inf)
-    for row in range(draws):
-        usable = np.isfinite(maximise[row]) & np.isfinite(minimise[row])
-        order = np.argsort(minimise[row][usable])
-        at = np.searchsorted(minimise[row][usable][order], grid, side="right")
-        best = np.concatenate(([-np.inf], np.maximum.accumulate(maximise[row][usable][order])))
-        heights[row] = best[at]
+    for row, high, low in zip(heights, maximise, minimise, strict=True):
+        usable = np.isfinite(high) & np.isfinite(low)
+        order = np.argsort(low[usable])
+        reached = np.searchsorted(low[usable][order], grid, side="right")
+        row[:] = np.concatenate(([-np.inf], np.maximum.accumulate(high[usable][order])))[reached]
     if not draws:
         return [np.full(len(grid), -np.inf) for _ in levels]
     ranked = -np.sort(-heights, axis=0)

@@ -37,7 +37,7 @@ HOLLOW = 0.10
 CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
 ODD_REASONS = 8
-OURS = (Outcome.CANCELLED, Outcome.CLIENT)
+BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
@@ -60,10 +60,11 @@ class Sample:
     a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
 
-    Requests cut off by us (CANCELLED) or failed by us (CLIENT) are not in the arrays but counted in `client_failures`.
+    Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but counted in
+    `client_failures`.
     `odd_finishes` counts the finish reasons that are not known to be good.
 
-    `power` is known only to who looks at a whole run: it may be stated in the config.
+    `power` is set when a run is read, since the config may state it.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
     expected of how many requests are in flight.
@@ -157,7 +158,7 @@ def gaps(sample: Sample) -> LogHistogram:
 
 
 def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> Sample:
-    """What the window of this trial says. Records may come in any order; the sample is in the order of sending.
+    """The window data of a trial. Records may come in any order; the sample is in the order of sending.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
     that falls behind cannot hide it (coordinated omission; wrk2's rule).
@@ -176,8 +177,8 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
-    ours = np.isin(everything["code"], [_CODE[outcome] for outcome in OURS])
-    kept = {name: column[inside[~ours[inside]]] for name, column in everything.items()}
+    by_client = np.isin(everything["code"], [_CODE[outcome] for outcome in BY_CLIENT])
+    kept = {name: column[inside[~by_client[inside]]] for name, column in everything.items()}
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
     trial = measurement.trial
@@ -214,7 +215,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         server_identities=(measurement.server_identity,),
         server=(dict(measurement.server),),
         ended=(measurement.ended,),
-        client_failures=int(ours[inside].sum()),
+        client_failures=int(by_client[inside].sum()),
         odd_finishes=_most(odd),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
@@ -308,23 +309,23 @@ def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
     """
     if all(r.first_text is None for r in batch):
         return [(0.0, 0.0, math.nan)] * len(batch)
-    controls, found = CONTROLS, []
+    controls, rows = CONTROLS, []
     for r in batch:
         gaps = np.array(r.gaps) * _MICRO
+        row = (0.0, 0.0, math.nan)
         if r.first is None or r.outcome is not Outcome.OK:
-            found.append((0.0, 0.0, math.nan))
+            pass
         elif r.first_text is not None:
             silence = r.first_text - r.first
             tokens = int(np.searchsorted(gaps.cumsum(), silence * (1 - _CLOSE))) + 1
-            late = _late(r, gaps, silence, tokens)
             rest = gaps[tokens:]
-            found.append((silence, float(late), float((rest > 2 * np.median(rest)).mean()) if len(rest) else math.nan))
+            as_long = float((rest > 2 * np.median(rest)).mean()) if len(rest) else math.nan
+            row = (silence, float(_late(r, gaps, silence, tokens)), as_long)
         elif len(gaps) > 1 and controls:
             controls -= 1
-            found.append((0.0, 0.0, float(_late(r, gaps, float(gaps[0]), 1))))
-        else:
-            found.append((0.0, 0.0, math.nan))
-    return found
+            row = (0.0, 0.0, float(_late(r, gaps, float(gaps[0]), 1)))
+        rows.append(row)
+    return rows
 
 
 def _late(record: Record, gaps: Floats, silence: float, tokens: int) -> bool:
@@ -340,14 +341,14 @@ def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:
 
 
 def _most(counts: Counter[str]) -> dict[str, int]:
-    """The commonest, and the sum of the others: a server may give a reason of its own to every answer."""
+    """The most frequent, and the sum of the others: a server may give a reason of its own to every answer."""
     common = dict(counts.most_common(ODD_REASONS))
     rest = counts.total() - sum(common.values())
     return common | ({"others": common.get("others", 0) + rest} if rest else {})
 
 
 class _Blocks:
-    """What the window's time blocks saw, added up batch by batch."""
+    """Tokens, finished requests, gaps and requests in flight of the window's time blocks, added up batch by batch."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -374,15 +375,17 @@ class _Blocks:
 
     def tally(self, times: Floats, weights: Floats | None = None) -> Floats:
         """How many of `times` (or their weight) fall into each block."""
-        found = self.block(times)
-        inside = found >= 0
-        return np.bincount(found[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
+        blocks = self.block(times)
+        inside = blocks >= 0
+        return np.bincount(blocks[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
 
     def add(self, columns: Floats, batch: Sequence[Record]) -> None:
         """A batch: its `_columns` and its records, for their gaps."""
         row = dict(zip(_COLUMNS, columns, strict=True))
         ok = row["code"] == _OK
         first, last = row["first"], row["last"]
+        # Input counts when the first token comes, output spread over the arrivals: prompts are read before that, and an
+        # answer that began in the window and ends after it has brought only a part of its tokens.
         self.input += self.tally(first[ok], np.nan_to_num(row["prompt_tokens"][ok]))
         self.finished += self.tally(last[ok])
         overlap = np.minimum(row["end"][:, None], self.edges[1:]) - np.maximum(row["sent"][:, None], self.edges[:-1])
@@ -414,33 +417,33 @@ class _Blocks:
 
     def _add_whole(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
         """Arrivals after the first of requests that lie in one block, as most do: no need to place each arrival."""
-        found = self.block(first)
-        self.output += np.bincount(found, share * counts, BLOCKS)
-        self._add_bins(np.repeat(found, counts), flat)
+        blocks = self.block(first)
+        self.output += np.bincount(blocks, share * counts, BLOCKS)
+        self._add_bins(np.repeat(blocks, counts), flat)
 
     def _add_split(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
         """Arrivals after the first: each brings its request's tokens per event, and the gap before it."""
         passed = flat.cumsum()
         starts = counts.cumsum() - counts
         base = first - (passed[starts] - flat[starts]) * _MICRO
-        found = self.block(passed * _MICRO + np.repeat(base, counts))
-        inside = found >= 0
-        self.output += np.bincount(found[inside], np.repeat(share, counts)[inside], BLOCKS)
-        self._add_bins(found[inside], flat[inside])
+        blocks = self.block(passed * _MICRO + np.repeat(base, counts))
+        inside = blocks >= 0
+        self.output += np.bincount(blocks[inside], np.repeat(share, counts)[inside], BLOCKS)
+        self._add_bins(blocks[inside], flat[inside])
 
-    def _add_bins(self, found: Ints, micros: Ints) -> None:
+    def _add_bins(self, blocks: Ints, micros: Ints) -> None:
         """Gaps, in microseconds, that ended in these blocks."""
-        self.gap_seconds += np.bincount(found, micros, BLOCKS) * _MICRO
+        self.gap_seconds += np.bincount(blocks, micros, BLOCKS) * _MICRO
         bins = _TABLE[np.minimum(micros, len(_TABLE) - 1)]
         long = micros >= len(_TABLE)
         if long.any():
             bins[long] = bin_indices(micros[long] * _MICRO)
-        bins += found * (TOP + 1)
+        bins += blocks * (TOP + 1)
         self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
 
 
 def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:
-    """What a tool without windows reports, under the same metric names, to be shown beside the real figures.
+    """What a tool without windows reports, under the same metric names, to be shown beside the windowed figures.
 
     All tokens over the whole duration with ramp and drain, and interpolated percentiles of the successes alone.
     """
