@@ -312,17 +312,17 @@ def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
 
     Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
     """
-    ours, theirs = by_series(a.points), by_series(b.points)
-    single = len({s.deployment for s in ours}) == 1 and len({s.deployment for s in theirs}) == 1
+    series_a, series_b = by_series(a.points), by_series(b.points)
+    single = len({s.deployment for s in series_a}) == 1 and len({s.deployment for s in series_b}) == 1
     comparisons = []
-    for series, points in ours.items():
+    for series, points in series_a.items():
         partner = next(
-            (other for other in theirs if other.shape == series.shape and (single or other == series)),
+            (other for other in series_b if other.shape == series.shape and (single or other == series)),
             None,
         )
         if partner is None:
             continue
-        sides = replace(a, points=points), replace(b, points=theirs[partner])
+        sides = replace(a, points=points), replace(b, points=series_b[partner])
         try:
             comparison = compare(*sides, rules)
         except ValueError as error:
@@ -331,7 +331,7 @@ def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
             comparison = Comparison(
                 series.shape, series.deployment, partner.deployment, rules.objectives, math.nan, unknown, (), "invalid",
                 (why[0].upper() + why[1:],), (_gpus(sides[0]), _gpus(sides[1])),
-                (_absent(points, rules.metrics), _absent(theirs[partner], rules.metrics)),
+                (_absent(points, rules.metrics), _absent(series_b[partner], rules.metrics)),
             )  # fmt: skip
         comparisons.append(comparison)
     return tuple(comparisons)

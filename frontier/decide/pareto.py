@@ -72,9 +72,9 @@ def _dominated(rows: Floats, rivals: Floats) -> Bools:
     weakly = np.ones((len(rows), len(rivals)), dtype=np.bool_)
     strictly = np.zeros_like(weakly)
     for column in range(rows.shape[1]):
-        mine, theirs = rows[:, column, None], rivals[None, :, column]
-        weakly &= theirs <= mine
-        strictly |= theirs < mine
+        own, rival = rows[:, column, None], rivals[None, :, column]
+        weakly &= rival <= own
+        strictly |= rival < own
     return np.asarray((weakly & strictly).any(axis=1))
 
 
@@ -110,10 +110,10 @@ def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
         raise ValueError("at least one point is needed")
     if any(p.series != points[0].series for p in points):
         raise ValueError("points of one deployment and one shape are needed: group them first (model.by_series)")
-    found = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
-    if len(found) != len(points):
+    by_c = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
+    if len(by_c) != len(points):
         raise ValueError("a concurrency comes twice: join its trials into one point first")
-    return found
+    return by_c
 
 
 def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:

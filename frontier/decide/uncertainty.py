@@ -89,7 +89,7 @@ def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
 
 
 def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
-    """The metric for each row of `picks` (how often each block is taken); None when the sample cannot tell."""
+    """The metric for each row of `picks` (how often each block is taken); None when the sample lacks it."""
     if estimate.estimate(sample, m.name, limits=limits, price=price) is None:
         return None
     if m.quantity == "itl":
@@ -154,7 +154,7 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
     """
     n, draws = len(values), len(total)
     beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
-    found = np.full(draws, np.nan)
+    percentiles = np.full(draws, np.nan)
     columns = min(n, max(1, math.ceil(4 * (1 - p) * n)))
     start = 0
     while start < draws:
@@ -164,9 +164,9 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
         if columns < n and (passed == columns).any():
             columns = min(n, 4 * columns)
             continue
-        found[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
+        percentiles[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
         start = rows.stop
-    return found
+    return percentiles
 
 
 def membership(drawn: Replicates, *, zone: float = INDIFFERENCE) -> dict[int, float]:

@@ -74,7 +74,7 @@ def estimate(
     confidence: float = 0.95,
     price: float | None = None,
 ) -> Estimate | None:
-    """The metric `name` of this sample; None when the sample cannot tell. ValueError for an unknown name.
+    """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown name.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the two-sided 95 %.
     """

@@ -29,7 +29,7 @@ HOLLOW = 0.01
 ODD_FINISH = 0.01
 MISCOUNTED = 0.01
 TELLING = 10
-"""Answers of a token a chunk that tell how much text a token has."""
+"""Answers of one token per chunk needed to know how much text a token has."""
 GAVE_UP = frozenset(
     {
         "abort", "aborted", "blocklist", "cancelled", "canceled", "content_filter", "content_filtered", "error",
@@ -42,7 +42,7 @@ CACHED = 0.02
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
 STREAM_EVENTS = 3
-"""The fewest chunks of which it can be told whether they were streamed: with two gaps, one may be chance."""
+"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance."""
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
 FASTER_THAN_LIGHT = 0.05

@@ -216,7 +216,7 @@ def n_eff(x: Floats, p: float) -> float:
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
     """`worth` independent values, less what whole windows take from it: what differs from run to run no block sees.
 
-    `beyond` and `counts` are per window. Few windows tell little of how far windows lie apart, so a bound at
+    `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a bound at
     `confidence` pays Student's price for their number. Nothing is taken where a window's tail is too small to tell at
     all (fewer than TELLING independent values of it: at a p99 of a thousand requests its own noise is the larger), nor
     above SURELY, where the price for two or three windows is a hundredfold: such a bound's own margin has to do.

@@ -88,7 +88,7 @@ def _differ(first: Floats, second: Floats) -> bool:
 def median_drift(x: Floats, count: int) -> Drift | None:
     """Of a latency in the order of sending: medians of `count` equal blocks, first half against second (Mann-Whitney).
 
-    None for fewer than fourteen blocks, which cannot tell at SURE, or fewer than two requests in each.
+    None for fewer than fourteen blocks, too few to be sure at SURE, or fewer than two requests in each.
     """
     if count < 14 or len(x) < 2 * count:
         return None

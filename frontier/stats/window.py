@@ -226,7 +226,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
 def join(samples: Sequence[Sample]) -> Sample:
     """The windows of one setting as one sample, in the order of time. ValueError for none, or for two settings.
 
-    `whole_run` becomes the median of each figure: what a naive tool typically said.
+    `whole_run` becomes the median of each figure: what a tool without windows typically reports.
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
