@@ -13,9 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frontier.metrics import Better, Metric, metric
 from frontier.model import Frontier, Point
-from frontier.stats.window import Bools, Floats
-
-_CHUNK = 512
+from frontier.stats.window import Bools
 
 
 def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
@@ -47,35 +45,23 @@ def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
 def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
     """The same for any number of objectives: `points` is (n, d), `directions` says which way each column is better.
 
-    Points are taken in lexicographic order, in which nothing is dominated by a later one, and compared in chunks with
-    the set found so far: O(n * members). ValueError as for `nondominated`.
+    Points are taken in lexicographic order, in which none is dominated by a later one, and compared with the members
+    found so far: O(n * members). ValueError as for `nondominated`.
     """
     table = _finite(points)
     if table.ndim != 2 or table.shape[1] != len(directions) or not directions:
         raise ValueError(f"{len(directions)} directions do not fit points of shape {table.shape}")
     costs = table * np.array([1.0 if better == "lower" else -1.0 for better in directions])
     unique, inverse = np.unique(costs, axis=0, return_inverse=True)
-    kept: Bools = np.zeros(len(unique), dtype=np.bool_)
-    for start in range(0, len(unique), _CHUNK):
-        chunk = unique[start : start + _CHUNK]
-        alive = ~_dominated(chunk, chunk)
-        for other in range(0, start, _CHUNK):
-            rivals = unique[other : other + _CHUNK][kept[other : other + _CHUNK]]
-            if rivals.size and alive.any():
-                alive[alive] = ~_dominated(chunk[alive], rivals)
-        kept[start : start + _CHUNK] = alive
+    members, count = np.empty_like(unique), 0
+    kept = np.zeros(len(unique), dtype=np.bool_)
+    for i, row in enumerate(unique):
+        # All rows differ, so a member that is nowhere worse is somewhere better.
+        if not (members[:count] <= row).all(axis=1).any():
+            members[count] = row
+            count += 1
+            kept[i] = True
     return np.take(kept, inverse.reshape(-1))
-
-
-def _dominated(rows: Floats, rivals: Floats) -> Bools:
-    """Which rows some rival beats. Rows and rivals are distinct or the very same, so weakly better and not the same."""
-    weakly = np.ones((len(rows), len(rivals)), dtype=np.bool_)
-    strictly = np.zeros_like(weakly)
-    for column in range(rows.shape[1]):
-        own, rival = rows[:, column, None], rivals[None, :, column]
-        weakly &= rival <= own
-        strictly |= rival < own
-    return np.asarray((weakly & strictly).any(axis=1))
 
 
 def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
