@@ -52,10 +52,9 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         verdicts[limit.metric] = worst([own, verdicts.get(limit.metric, Verdict.MEETS)])
         joint.append(sides[limit].verdict(alpha, alpha / len(limits), point_estimates))
     verdict = worst(joint)
-    headrooms = {limit: headroom(point.metrics.get(limit.metric), limit) for limit in limits}
     deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
-    known = [limit for limit in deciding if headrooms[limit] is not None]
-    binding = min(known, key=lambda limit: headrooms[limit] or 0.0) if known else deciding[0]
+    known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}
+    binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
     needed = [n for limit in deciding if (n := sides[limit].requests_needed()) is not None]
     return Judgement(
@@ -63,7 +62,7 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         verdict=verdict,
         per_metric=verdicts,
         binding=binding.metric,
-        headroom=headrooms[binding],
+        headroom=known.get(binding),
         need=max(needed, default=None) if undecided else None,
     )
 

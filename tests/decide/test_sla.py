@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ INF, NAN = math.inf, math.nan
 
 
 def sure(value, n=3000):
-    """An estimate without doubt."""
+    """An estimate without uncertainty."""
     return Estimate(value, value, value, n, value, value)
 
 
@@ -30,11 +31,12 @@ def estimate(value, lower, upper, n=3000, need=None):
 
 
 def point(c, ttft, throughput=None, *, flags=(), shape=SHAPE, deployment="d", **more):
-    """`ttft` is an Estimate, or (lower, value, upper), or a value without doubt."""
+    """`ttft` is an Estimate, or (lower, value, upper), or a value without uncertainty."""
     if isinstance(ttft, tuple):
         ttft = estimate(ttft[1], ttft[0], ttft[2])
     metrics = {"p99_ttft": ttft if isinstance(ttft, Estimate) else sure(ttft)}
-    metrics["output_throughput"] = sure(throughput if throughput is not None else 100.0 * c)
+    rate = 100.0 * c if throughput is None else throughput
+    metrics["output_throughput"] = rate if isinstance(rate, Estimate) else sure(rate)
     metrics |= {name: value if isinstance(value, Estimate) else sure(value) for name, value in more.items()}
     return Point(deployment, shape, c, metrics, 3000, flags=flags)
 
@@ -63,6 +65,62 @@ def verdict(ttft, limits=(TTFT,), **how):
 )
 def test_a_latency_limit_has_one_verdict_for_each_kind_of_evidence(expected, ttft):
     assert expected == verdict(ttft)
+
+
+def normal(value, error, alpha=0.05):
+    """An estimate whose bounds are those of a normal law with this standard error."""
+    side, bound = NormalDist().inv_cdf(0.975) * error, NormalDist().inv_cdf(1 - alpha) * error
+    return Estimate(value, value - side, value + side, 3000, value - bound, value + bound)
+
+
+@pytest.mark.parametrize(
+    ("number", "alpha", "error", "expected"),
+    [
+        (1, 0.05, 0.060, "violates"),  # 0.1 beyond its limit: 1.67 errors of the 1.64 that one limit needs
+        (2, 0.05, 0.060, "marginal"),  # two limits need 1.96
+        (2, 0.05, 0.050, "violates"),
+        (3, 0.05, 0.049, "marginal"),  # three need 2.13, which is stretched from the interval's 1.96
+        (3, 0.05, 0.046, "violates"),
+        (1, 0.003, 0.036, "violates"),  # at the error of one batch 2.75
+        (2, 0.003, 0.036, "marginal"),  # and for two limits 2.97, stretched from the bound's own
+        (2, 0.003, 0.033, "violates"),
+    ],
+)
+def test_a_violation_of_several_limits_is_held_to_its_share_of_the_error(number, alpha, error, expected):
+    slow = point(8, normal(0.6, error, alpha), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)][:number]
+    judged = judge(slow, limits, alpha=alpha)
+    assert (expected, "violates") == (judged.verdict, judged.per_metric["p99_ttft"])
+
+
+def test_a_rate_violates_by_its_upper_bound():
+    few = [point(8, 0.1, normal(90, error)) for error in (5.5, 4.5)]
+    limits = [TTFT, Limit("output_throughput", 100)]
+    assert ["marginal", "violates"] == [judge(p, limits).verdict for p in few]
+
+
+def test_a_bound_cannot_be_stretched_from_an_infinite_value():
+    failing = point(8, estimate(INF, 0.7, INF), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)]
+    assert ("marginal", "violates") == (judge(failing, limits).verdict, judge(failing, limits[:1]).verdict)
+
+
+@pytest.mark.parametrize(
+    ("needed", "ttft"),
+    [
+        (1000, Estimate(0.4, -INF, INF, 50, need=700)),  # no bound yet: as many as the floor
+        (2000, Estimate(0.4, -INF, INF, 50, need=2000)),
+        (None, Estimate.without_interval(0.4, 50)),  # an aggregate: no number of requests gives it a bound
+    ],
+)
+def test_what_has_no_bound_says_how_many_requests_give_one(needed, ttft):
+    judged = judge(point(8, ttft), [TTFT])
+    assert ("unproven", needed) == (judged.verdict, judged.need)
+
+
+def test_a_value_exactly_at_its_limit_binds():
+    judged = judge(point(8, sure(0.5), p99_tpot=0.02), [TPOT, TTFT])
+    assert ("meets", "p99_ttft", 0.0) == (judged.verdict, judged.binding, judged.headroom)
 
 
 @pytest.mark.parametrize(
