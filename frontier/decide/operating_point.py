@@ -171,7 +171,7 @@ def _choose(
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
     current = feasible[0]
     for further in feasible[1:]:
-        if _step(current, further, limits, rate, point_estimates).worth > 0:
+        if _step(current, further, limits, rate, point_estimates).worth_it:
             current = further
     return current
 
@@ -180,28 +180,26 @@ def _choose(
 class _Step:
     """From one setting to a higher one: ln of the throughput ratio, the worst tail's ratio, and whether it is worth it.
 
-    `worth` is 1 (take it), -1 (do not) or 0 (do not, though within the interval of the gain it may be).
+    `tie`: it is not worth it by the values, though within the interval of the gain it may be.
     """
 
     gain: float
     metric: str
     cost: float
-    worth: int
+    worth_it: bool
+    tie: bool
 
 
 def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool) -> _Step:
     a, b = current.metrics[rate], further.metrics[rate]
     if a.value <= 0 or b.value <= 0:
-        gain, reach = (math.inf, 0.0) if b.value > a.value else (-math.inf, 0.0)
+        gain, reach = math.inf if b.value > a.value else -math.inf, 0.0
     else:
         gain = math.log(b.value / a.value)
         reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
     name, cost = _worst_tail(current, further, limits)
-    doublings = math.log2(cost) if cost > 0 else 0.0
-    bar = max(NOISE, doublings * TAIL_PRICE)
-    if gain > bar:
-        return _Step(gain, name, cost, 1)
-    return _Step(gain, name, cost, 0 if gain > NOISE and gain + reach > bar else -1)
+    bar = max(NOISE, math.log2(cost) * TAIL_PRICE)
+    return _Step(gain, name, cost, gain > bar, tie=NOISE < gain <= bar < gain + reach)
 
 
 def _log_reach(e: Estimate, *, upwards: bool) -> float:
@@ -232,7 +230,7 @@ def _rejected(
     if not above or rate is None:
         return None
     step = _step(chosen, above[0], limits, rate, point_estimates)
-    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.worth == 0)
+    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.tie)
 
 
 def solve_all(

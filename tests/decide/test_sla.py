@@ -118,6 +118,19 @@ def test_what_has_no_bound_says_how_many_requests_give_one(needed, ttft):
     assert ("unproven", needed) == (judged.verdict, judged.need)
 
 
+def test_the_requests_needed_grow_with_the_square_of_the_bound_over_the_gap():
+    slow = judge(point(8, estimate(0.25, 0.24, 0.625)), [TTFT])  # the bound is half as far again as the limit
+    few = judge(point(8, 0.1, estimate(12, 9, 12.1)), [Limit("output_throughput", 10)])
+    over = judge(point(8, estimate(0.75, 0.375, 0.76)), [TTFT])
+    assert [("marginal", 6750)] * 3 == [(j.verdict, j.need) for j in (slow, few, over)]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(12, "meets"), (10, "meets"), (9, "violates")])
+def test_a_rate_alone_decides_on_its_value_when_asked(rate, expected):
+    few = point(8, 0.1, Estimate.without_interval(rate, 50))
+    assert expected == judge(few, [Limit("output_throughput", 10)], point_estimates=True).verdict
+
+
 def test_a_value_exactly_at_its_limit_binds():
     judged = judge(point(8, sure(0.5), p99_tpot=0.02), [TPOT, TTFT])
     assert ("meets", "p99_ttft", 0.0) == (judged.verdict, judged.binding, judged.headroom)
@@ -579,3 +592,14 @@ def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> N
     decision = operating_point.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
     assert (Verdict.VIOLATES, 8) == (decision.verdict, decision.candidate)
     assert any("add higher concurrencies" in note for note in decision.notes)
+
+
+@pytest.mark.parametrize(("rates", "chosen"), [((0.0, 100.0), 8), ((0.0, 0.0), 1), ((100.0, 0.0), 1)])
+def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chosen):
+    points = [point(c, 0.1, rate) for c, rate in zip((1, 8), rates, strict=True)]
+    assert chosen == operating_point.solve(points, [TTFT]).concurrency
+
+
+def test_below_a_violation_without_a_valid_measurement_nothing_is_known():
+    decision = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
+    assert ("invalid", None, None) == (decision.verdict, decision.concurrency, decision.candidate)
