@@ -122,6 +122,10 @@ def test_the_requests_needed_grow_with_the_square_of_the_bound_over_the_gap():
     slow = judge(point(8, estimate(0.25, 0.24, 0.625)), [TTFT])  # the bound is half as far again as the limit
     few = judge(point(8, 0.1, estimate(12, 9, 12.1)), [Limit("output_throughput", 10)])
     over = judge(point(8, estimate(0.75, 0.375, 0.76)), [TTFT])
+    at_the_floor = judge(point(8, estimate(0.25, 0.24, 0.625, n=1000)), [TTFT])
+    assert 2250 == at_the_floor.need
+    both = point(8, estimate(0.25, 0.24, 0.625), p99_tpot=estimate(0.015, 0.014, 0.0375, n=2000))
+    assert 6750 == judge(both, [TTFT, TPOT]).need, "the most that a limit needs"
     assert [("marginal", 6750)] * 3 == [(j.verdict, j.need) for j in (slow, few, over)]
 
 
@@ -603,3 +607,36 @@ def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chose
 def test_below_a_violation_without_a_valid_measurement_nothing_is_known():
     decision = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
     assert ("invalid", None, None) == (decision.verdict, decision.concurrency, decision.candidate)
+
+
+def test_a_low_setting_that_lacks_throughput_and_waits_too_long_is_a_violation():
+    limits = [TTFT, Limit("output_throughput", 50)]
+    both, only_rate = point(1, 0.9, 10), point(1, 0.1, 10)
+    chosen = [operating_point.solve([low, point(8, 0.1, 800)], limits).concurrency for low in (both, only_rate)]
+    assert [None, 8] == chosen
+
+
+def test_the_nearest_miss_is_the_one_whose_worst_limit_is_least_broken():
+    points = [point(1, 0.55, p99_tpot=0.09), point(2, 0.6, p99_tpot=0.036)]
+    assert 2 == operating_point.solve(points, [TTFT, TPOT]).candidate
+
+
+def test_above_a_violation_the_lowest_that_meets_is_to_be_measured_again():
+    decision = operating_point.solve([point(8, 0.9), point(16, 0.1), point(32, 0.1)], [TTFT])
+    assert ("unproven", None, 16) == (decision.verdict, decision.concurrency, decision.candidate)
+
+
+@pytest.mark.parametrize(("high", "tie"), [(112.0, True), (101.0, False)])
+def test_a_step_ties_by_the_upper_end_of_its_gain(high, tie):
+    further = Estimate(105.0, 104.9, high, 3000, 104.9, high)
+    points = [point(1, 0.1, 100), point(8, 0.2, further)]
+    decision = operating_point.solve(points, [TTFT])
+    assert (1, tie) == (decision.concurrency, decision.rejected.tie)
+
+
+def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
+    worth = [point(8, 0.1, 800), point(16, 0.4, 810), point(32, 0.9, 820)]
+    other = [point(c, 0.1, 100.0 * c, shape=Shape.of(8, 8)) for c in (8, 16, 32)]
+    decisions = operating_point.solve_all([*worth, *other], [TTFT])
+    assert [8, 32] == [d.concurrency for d in decisions]
+    assert {"d": 8} == operating_point.common(decisions)
