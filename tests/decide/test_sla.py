@@ -400,7 +400,7 @@ def test_a_later_worthwhile_step_is_still_seen_past_a_rejected_one():
     assert 16 == d.concurrency
 
 
-def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt_is_a_tie():
+def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_interval_is_a_tie():
     def server(tail, noisy):
         metrics = {"p99_ttft": sure(tail), "output_throughput": noisy}
         return [point(8, 0.1, 1000), dataclasses.replace(point(9, 0.1), metrics=metrics)]
@@ -408,7 +408,7 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
     # +5 % for nothing, though it may be no gain at all
     assert 9 == operating_point.solve(server(0.1, noisy), [TTFT]).concurrency
-    d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the doubt
+    d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the interval
     assert (8, True) == (d.concurrency, d.rejected.tie)
     assert any("a tie, so the lower stays" in note for note in d.notes)
     assert not operating_point.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie

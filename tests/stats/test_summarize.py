@@ -332,7 +332,7 @@ def test_attainment_is_the_share_within_every_limit() -> None:
     assert within.sum() / SECONDS == pytest.approx(known(sample, "goodput", limits=LIMITS).value)
 
 
-def test_all_within_is_attained_at_one_with_a_doubt() -> None:
+def test_all_within_is_attained_at_one_with_an_interval() -> None:
     found = known(a_sample(1000), "attainment", limits=(Limit("p99_ttft", 10.0),))
     assert (1.0, 1.0) == (found.value, found.upper)
     assert 0.05 ** (1 / 1000) == pytest.approx(found.lower)
