@@ -1,4 +1,4 @@
-"""Every statistic against a slow twin or a closed form."""
+"""Confidence intervals: every statistic against a slow twin or a closed form."""
 
 import math
 from collections.abc import Callable
