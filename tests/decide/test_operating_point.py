@@ -93,6 +93,16 @@ def test_a_violation_of_several_limits_is_held_to_its_share_of_the_error(number,
     assert (expected, "violates") == (judged.verdict, judged.per_metric["p99_ttft"])
 
 
+@pytest.mark.parametrize(
+    ("low", "lower", "alpha", "number"),
+    [(0.50, 0.51, 0.003, 2), (0.51, 0.50, 0.05, 3)],  # stretched from the bound, and from the interval
+)
+def test_the_stricter_of_two_known_bounds_is_stretched(low, lower, alpha, number):
+    slow = point(8, Estimate(0.6, low, 0.7, 3000, lower, 0.7), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)][:number]
+    assert "violates" == judge(slow, limits, alpha=alpha).verdict
+
+
 def test_a_rate_violates_by_its_upper_bound():
     few = [point(8, 0.1, normal(90, error)) for error in (5.5, 4.5)]
     limits = [TTFT, Limit("output_throughput", 100)]
@@ -122,8 +132,8 @@ def test_the_requests_needed_grow_with_the_square_of_the_bound_over_the_gap():
     slow = judge(point(8, estimate(0.25, 0.24, 0.625)), [TTFT])  # the bound is half as far again as the limit
     few = judge(point(8, 0.1, estimate(12, 9, 12.1)), [Limit("output_throughput", 10)])
     over = judge(point(8, estimate(0.75, 0.375, 0.76)), [TTFT])
-    at_the_floor = judge(point(8, estimate(0.25, 0.24, 0.625, n=1000)), [TTFT])
-    assert 2250 == at_the_floor.need
+    at_the_floor, above = (judge(point(8, estimate(0.25, 0.24, 0.625, n=n)), [TTFT]) for n in (1000, 1001))
+    assert (2250, 2253) == (at_the_floor.need, above.need), "rounded up"
     both = point(8, estimate(0.25, 0.24, 0.625), p99_tpot=estimate(0.015, 0.014, 0.0375, n=2000))
     assert 6750 == judge(both, [TTFT, TPOT]).need, "the most that a limit needs"
     assert [("marginal", 6750)] * 3 == [(j.verdict, j.need) for j in (slow, few, over)]
@@ -602,6 +612,12 @@ def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> N
 def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chosen):
     points = [point(c, 0.1, rate) for c, rate in zip((1, 8), rates, strict=True)]
     assert chosen == operating_point.solve(points, [TTFT]).concurrency
+
+
+def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
+    low, high = point(1, 0.1), point(16, 0.9)
+    decisions = [operating_point.solve([low, point(8, 0.9), *more], [TTFT]) for more in ([high], [point(16, 0.1)])]
+    assert [(), (8,)] == [d.holes for d in decisions]
 
 
 def test_below_a_violation_without_a_valid_measurement_nothing_is_known():

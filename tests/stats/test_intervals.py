@@ -176,6 +176,23 @@ def test_failures_within_the_tail_make_the_bound_infinite_but_not_the_percentile
     assert 2 > bounds(x, 0.95)[1]
 
 
+def test_the_smallest_of_five_bounds_a_median_and_that_of_four_does_not() -> None:
+    assert [1, None] == [intervals.lower_rank(0.5, n, n) for n in (5, 4)]  # 1/32 and 1/16 that all are above it
+    assert [5, None] == [intervals.upper_rank(0.5, n, n) for n in (5, 4)]
+
+
+def test_blocks_without_requests_are_left_out() -> None:
+    beyond, counts = np.array([3.0, 1.0, 5.0, 2.0]), np.array([9.0, 10.0, 11.0, 10.0])
+    with_empty = np.insert(beyond, 2, 0.0), np.insert(counts, 2, 0.0)
+    assert intervals.vif_of_blocks(beyond, counts) == intervals.vif_of_blocks(*with_empty)
+
+
+def test_two_windows_that_differ_widen_the_interval_as_three_do() -> None:
+    fine = np.concatenate([np.full(20, 95.0), np.full(20, 105.0)]) + np.tile([0.1, -0.1], 20)
+    low, high = intervals.batch_means(fine, np.ones(40), windows=2).bounds(0.975)
+    assert high - low == pytest.approx(2 * dist.t.ppf(0.975, 1) * 5.0)
+
+
 def test_too_few_have_no_bounds() -> None:
     assert (-math.inf, math.inf) == bounds(np.array([1.0, 2.0, 3.0]), 0.5, 0.975)
     assert (-math.inf, math.inf) == bounds(np.zeros(0), 0.99)
