@@ -614,6 +614,12 @@ def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chose
     assert chosen == operating_point.solve(points, [TTFT]).concurrency
 
 
+def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
+    points = [point(c, 0.1, rate) for c, rate in ((1, 90), (2, 100), (4, 100))]
+    decision = operating_point.solve(points, [TTFT], marginal_gain=False)
+    assert (2, 2) == (decision.concurrency, decision.throughput_optimum)
+
+
 def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
     low, high = point(1, 0.1), point(16, 0.9)
     decisions = [operating_point.solve([low, point(8, 0.9), *more], [TTFT]) for more in ([high], [point(16, 0.1)])]

@@ -185,6 +185,7 @@ def test_blocks_without_requests_are_left_out() -> None:
     beyond, counts = np.array([3.0, 1.0, 5.0, 2.0]), np.array([9.0, 10.0, 11.0, 10.0])
     with_empty = np.insert(beyond, 2, 0.0), np.insert(counts, 2, 0.0)
     assert intervals.vif_of_blocks(beyond, counts) == intervals.vif_of_blocks(*with_empty)
+    assert 1.0 == intervals.vif_of_blocks(counts, counts), "everything beyond depends on nothing"
 
 
 def test_two_windows_that_differ_widen_the_interval_as_three_do() -> None:
