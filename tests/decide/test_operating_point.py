@@ -618,6 +618,13 @@ def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
     points = [point(c, 0.1, rate) for c, rate in ((1, 90), (2, 100), (4, 100))]
     decision = operating_point.solve(points, [TTFT], marginal_gain=False)
     assert (2, 2) == (decision.concurrency, decision.throughput_optimum)
+    assert decision.rejected is None, "only the marginal-gain rule rejects a step"
+
+
+def test_without_a_throughput_the_most_users_are_preferred():
+    points = [point(c, 0.1) for c in (1, 2, 4)]
+    unknown = [dataclasses.replace(p, metrics={"p99_ttft": p.metrics["p99_ttft"]}) for p in points]
+    assert 4 == operating_point.solve(unknown, [TTFT]).concurrency
 
 
 def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
