@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
-from frontier.decide.forecast import Assumption, assumed_engine, expect
+from frontier.decide.prediction import Assumption, assumed_engine, predict
 from frontier.hardware.predict import Known, Prediction, calibrate
 from frontier.model import Shape
 
@@ -159,7 +159,7 @@ def without_measurement(all_series: Iterable[Series]) -> Errors:
         assumed = Assumption(assumed_engine(roofline))
         for point in series.points:
             try:
-                said = expect(assumed, Shape.of(series.isl, series.osl), point.concurrency)
+                said = predict(assumed, Shape.of(series.isl, series.osl), point.concurrency)
             except ValueError:  # longer than the model takes
                 continue
             truth = series.figures(point)

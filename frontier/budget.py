@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, Config
-from frontier.decide.forecast import LEAST, Assumption, assumption, guess_e2e
+from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import estimate
 from frontier.run import History, Setting, by_concurrency
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -288,7 +288,7 @@ class Timing:
         assumed = self._assumed.get(trial.deployment)
         if assumed is None:
             return None
-        e2e = guess_e2e(assumed, trial.shape, trial.concurrency)
+        e2e = rough_e2e(assumed, trial.shape, trial.concurrency)
         return None if e2e is None else self._cost(trial, e2e)
 
     def _ratio(self, trial: Trial, pace: Pace) -> float:

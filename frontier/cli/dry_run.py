@@ -29,7 +29,7 @@ ENOUGH = 1.25
 def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.budget import Timing
-    from frontier.decide.forecast import misplaced
+    from frontier.decide.prediction import grid_advice
     from frontier.report.tables import plan_table
     from frontier.units import format_elapsed
 
@@ -38,7 +38,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
     forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
     if as_json:
         tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": len(plan.trials) - len(todo),
-                                "expected_seconds": expected, "advice": misplaced(config)}  # fmt: skip
+                                "expected_seconds": expected, "advice": grid_advice(config)}  # fmt: skip
         worst = _worst(config, plan, ledger, todo)
         answer_json(tree if forecast is None else {**tree, "budget": _tree(ledger, forecast, worst)})
         return ExitCode.YES
@@ -47,7 +47,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
         by = "what was measured" if ledger.pace.seen else "the engine model, nothing being measured yet"
         without = ", without the refinement" if plan.refine else ""
         answer_prose(f"about {format_elapsed(expected)} expected{without}, by {by}")
-    for advice in misplaced(config):
+    for advice in grid_advice(config):
         answer_prose(advice)
     if run is not None:
         answer(f"{run} holds {len(plan.trials) - len(todo)} of them, finished before")

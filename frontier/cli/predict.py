@@ -82,7 +82,7 @@ def _of_config(
     source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...], settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
-    from frontier.decide.forecast import of_config
+    from frontier.decide.prediction import predict_config
     from frontier.store.files import read_config
     from frontier.units import parse_share
 
@@ -95,20 +95,20 @@ def _of_config(
     config = load_config(read_config(source), str(source), [Setting.of(one) for one in settings])
     if asked:
         config = config.model_copy(update={"concurrency": asked})
-    return of_config(config, changes, share)
+    return predict_config(config, changes, share)
 
 
 def _of_run(
     source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None, settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.cli.reporting import check_formats
-    from frontier.decide.forecast import of_run
+    from frontier.decide.prediction import predict_points
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = measured(find_run(source), settings)
-    found = of_run(run, asked, tuple(_shape(text) for text in shapes))
+    found = predict_points(run.points(), run.light, asked, tuple(_shape(text) for text in shapes))
     if output is not None:
         _draw(run, found, output)
         say(f"wrote {output}")

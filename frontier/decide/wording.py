@@ -463,7 +463,7 @@ def sentence(reason: Reason) -> str:
         "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
         "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
         "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
-        "power": cost_energy.said([reason.power]) if reason.power else "",
+        "power": cost_energy.power_text([reason.power]) if reason.power else "",
     }  # fmt: skip
     return clean(_SENTENCES[reason.cause].format(**words), 400)
 

@@ -33,7 +33,7 @@ from frontier.plot.data import (
 )
 from frontier.plot.labels import view_name
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.text import clean
 from frontier.units import seconds_axis
 

@@ -190,7 +190,7 @@ def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
     if rates and (total := sum(n for _, n in rates)):
         parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
     if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
-        parts.append(cost_energy.said(p.power for p in points if p.power))
+        parts.append(cost_energy.power_text(p.power for p in points if p.power))
     parts.append(f"run {known.run}" if known.run else None)
     return joined([clean(part) for part in parts if part])
 

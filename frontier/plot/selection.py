@@ -16,7 +16,7 @@ from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
 from frontier.plot.labels import view_name
 from frontier.plot.multi_run import ROLES, Group
 from frontier.run import NEEDS, Run
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest
 

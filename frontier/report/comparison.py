@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from frontier.config.schema import described
-from frontier.decide.compare import Comparison, Gain, compare_all, overall
+from frontier.decide.compare import Comparison, Gain, Rules, Side, compare_all, overall
 from frontier.decide.wording import (
     Names,
     clean,
@@ -20,7 +20,7 @@ from frontier.decide.wording import (
 )
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
-from frontier.model import Limit, Point
+from frontier.model import Limit, Point, Series
 from frontier.plot.selection import narrowed
 from frontier.report.json_out import Tree, estimate_tree, number, tree_of
 from frontier.report.notebook import PRE, WIDE
@@ -55,7 +55,7 @@ def compare_runs(
 ) -> Comparisons:
     """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.compare`.
+    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`.
     UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
     length on one side only, deployments that cannot be matched.
     """
@@ -68,17 +68,9 @@ def compare_runs(
     wanted = a.limits() if limits is None else tuple(limits)
     points = a.points(wanted, names=axes), b.points(wanted, names=axes)
     _comparable(a, b, *points)
-    comparisons = compare_all(
-        *points,
-        axes,
-        a_samples={at: a.samples(at) for at in a.histories},
-        b_samples={at: b.samples(at) for at in b.histories},
-        reference=next((limit.promise for limit in wanted if limit.metric == axes[1]), None),
-        limits=wanted,
-        within=within,
-        a_gpus=a.gpus,
-        b_gpus=b.gpus,
-    )
+    reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
+    rules = Rules(axes, reference, limits=wanted, within=within)
+    comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
     if not comparisons:
         names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
@@ -86,6 +78,10 @@ def compare_runs(
             "give a deployment the same name on both sides, or sweep one on each",
         )
     return Comparisons(comparisons)
+
+
+def _side(run: Run, points: Sequence[Point]) -> Side:
+    return Side(points, {Series(*at): run.samples(at) for at in run.histories}, run.gpus)
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from frontier.decide.wording import interval_text, limit_value_text, sentence, setting, unproven_words, value_text
 from frontier.metrics import metric
 from frontier.model import Cause, Decision, Reason, Verdict
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 

@@ -34,7 +34,7 @@ from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 
 NOT_SAID = (
@@ -333,7 +333,7 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     """Name and text of everything that is known of where the numbers come from."""
     known = report.provenance
-    power = cost_energy.said(p.power for p in report.points if p.power).removeprefix("power ")
+    power = cost_energy.power_text(p.power for p in report.points if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
         ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),

@@ -258,7 +258,7 @@ def _series_block(
     legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
     table, hidden = fitted_table(columns, width)
     unbounded = [c.head for c in columns if any(NO_BOUND in cell.interval for cell in c.cells) and c.head not in hidden]
-    power = cost_energy.said(p.power for p in points if p.power)
+    power = cost_energy.power_text(p.power for p in points if p.power)
     absent = left_out(points, frontier, flagged=False) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),

@@ -246,8 +246,8 @@ class Conductor:
         return bool(self.config.refine and self.config.limits)
 
     def _ask(self, history: History, shape: Shape) -> search.Ask | search.Done:
-        policy = search.policy(self.config.refine, self.config.requests, max(self.config.concurrency))
-        return search.next_ask_of_tiers(policy, shape, self.config.tiers, history)
+        policy = search.SearchPolicy(self.config.refine, self.config.requests, max(self.config.concurrency))
+        return search.next_ask(policy, shape, self.config.tiers, history)
 
     # -- what is not measured ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from frontier.report.progress import Progress
 from frontier.run import History, Setting
 from frontier.stats.flags import flags
 from frontier.stats.sample_cache import load_sample
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger

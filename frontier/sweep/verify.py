@@ -23,7 +23,7 @@ from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point
 from frontier.run import Run
 from frontier.stats import estimate, window
 from frontier.stats.load_flags import DRIFT
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.journal import server_words, servers
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, Sink

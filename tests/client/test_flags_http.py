@@ -19,8 +19,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import flags
-from frontier.stats.window import join, sample
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample, join, sample
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening

@@ -80,6 +80,6 @@ def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(
             assert point.light is not None
             assert point.light.share.value < 1
     assert {} == flags["own"] == flags["said"]
-    told = "the server speculates, as it says itself: write  hardware: {speculation: {tokens: 4}}"
+    told = "the server speculates by its own metrics: write  hardware: {speculation: {tokens: 4}}"
     assert flags["silent"]["faster_than_light"].startswith(told)
     assert "tokens a step, speculating" in frontier("report", "own", "-o", "-", cwd=tmp_path).out

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import curves, silicon
 from benchmarks import prediction as study
-from frontier.decide.forecast import Assumption, expect
+from frontier.decide.prediction import Assumption, predict
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.predict import Known, calibrate
@@ -119,7 +119,7 @@ def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_h
     spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100"})
     shape = Shape.of(256, 64)
     truth = closed_loop_arrays(spec, shape, 8, requests=32)
-    known, assumed = expect(Assumption(spec, known=True), shape, 8), expect(Assumption(spec), shape, 8)
+    known, assumed = predict(Assumption(spec, known=True), shape, 8), predict(Assumption(spec), shape, 8)
     assert ("simulated", "unmeasured") == (known.reach, assumed.reach)
     for said in (known, assumed):
         assert truth.output_throughput == said.throughput.value
@@ -127,8 +127,8 @@ def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_h
     assert known.throughput.low == known.throughput.high
     assert assumed.throughput.low < assumed.throughput.value < assumed.throughput.high
     assert math.inf == assumed.ttft.high
-    assert expect(Assumption(spec), Shape.of(256, 1), 4).tpot.value == 0
-    assert expect(Assumption(dataclasses.replace(spec, max_num_seqs=4)), shape, 8).running == 4
+    assert predict(Assumption(spec), Shape.of(256, 1), 4).tpot.value == 0
+    assert predict(Assumption(dataclasses.replace(spec, max_num_seqs=4)), shape, 8).running == 4
 
 
 def simulated(spec, shape, concurrencies):

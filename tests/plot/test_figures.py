@@ -41,7 +41,7 @@ from frontier.plot.figures import (
     timeline_figure,
 )
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, Sample
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from frontier.decide.compare import Comparison, Gain, compare
+from frontier.decide.compare import Comparison, Gain, Rules, Side, compare
 from frontier.decide.wording import comparison_sentence
 from frontier.model import Estimate
 from frontier.plot.data import Role, View
@@ -67,7 +67,7 @@ def test_the_table_says_ratio_and_bracket() -> None:
 
 def test_a_real_comparison_goes_through() -> None:
     a, b = views()
-    real = compare(a.points, b.points, AXES, reference=0.5)
+    real = compare(Side(a.points), Side(b.points), Rules(AXES, reference=0.5))
     tree = json.loads(json.dumps(comparisons_json([real]), allow_nan=False))
 
     assert "frontier.compare/1" == tree["schema"]

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ INF, NAN = math.inf, math.nan
 
 
 def sure(value, n=3000):
-    """An estimate without doubt."""
+    """An estimate without uncertainty."""
     return Estimate(value, value, value, n, value, value)
 
 
@@ -31,11 +32,12 @@ def estimate(value, lower, upper, n=3000, need=None):
 
 
 def point(c, ttft, throughput=None, *, flags=(), shape=SHAPE, deployment="d", **more):
-    """`ttft` is an Estimate, or (lower, value, upper), or a value without doubt."""
+    """`ttft` is an Estimate, or (lower, value, upper), or a value without uncertainty."""
     if isinstance(ttft, tuple):
         ttft = estimate(ttft[1], ttft[0], ttft[2])
     metrics = {"p99_ttft": ttft if isinstance(ttft, Estimate) else sure(ttft)}
-    metrics["output_throughput"] = sure(throughput if throughput is not None else 100.0 * c)
+    rate = 100.0 * c if throughput is None else throughput
+    metrics["output_throughput"] = rate if isinstance(rate, Estimate) else sure(rate)
     metrics |= {name: value if isinstance(value, Estimate) else sure(value) for name, value in more.items()}
     return Point(deployment, shape, c, metrics, 3000, flags=flags)
 
@@ -64,6 +66,89 @@ def verdict(ttft, limits=(TTFT,), **how):
 )
 def test_a_latency_limit_has_one_verdict_for_each_kind_of_evidence(expected, ttft):
     assert expected == verdict(ttft)
+
+
+def normal(value, error, alpha=0.05):
+    """An estimate whose bounds are those of a normal law with this standard error."""
+    side, bound = NormalDist().inv_cdf(0.975) * error, NormalDist().inv_cdf(1 - alpha) * error
+    return Estimate(value, value - side, value + side, 3000, value - bound, value + bound)
+
+
+@pytest.mark.parametrize(
+    ("number", "alpha", "error", "expected"),
+    [
+        (1, 0.05, 0.060, "violates"),  # 0.1 beyond its limit: 1.67 errors of the 1.64 that one limit needs
+        (2, 0.05, 0.060, "marginal"),  # two limits need 1.96
+        (2, 0.05, 0.050, "violates"),
+        (3, 0.05, 0.049, "marginal"),  # three need 2.13, which is stretched from the interval's 1.96
+        (3, 0.05, 0.046, "violates"),
+        (1, 0.003, 0.036, "violates"),  # at the error of one batch 2.75
+        (2, 0.003, 0.036, "marginal"),  # and for two limits 2.97, stretched from the bound's own
+        (2, 0.003, 0.033, "violates"),
+    ],
+)
+def test_a_violation_of_several_limits_is_held_to_its_share_of_the_error(number, alpha, error, expected):
+    slow = point(8, normal(0.6, error, alpha), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)][:number]
+    judged = judge(slow, limits, alpha=alpha)
+    assert (expected, "violates") == (judged.verdict, judged.per_metric["p99_ttft"])
+
+
+@pytest.mark.parametrize(
+    ("low", "lower", "alpha", "number"),
+    [(0.50, 0.51, 0.003, 2), (0.51, 0.50, 0.05, 3)],  # stretched from the bound, and from the interval
+)
+def test_the_stricter_of_two_known_bounds_is_stretched(low, lower, alpha, number):
+    slow = point(8, Estimate(0.6, low, 0.7, 3000, lower, 0.7), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)][:number]
+    assert "violates" == judge(slow, limits, alpha=alpha).verdict
+
+
+def test_a_rate_violates_by_its_upper_bound():
+    few = [point(8, 0.1, normal(90, error)) for error in (5.5, 4.5)]
+    limits = [TTFT, Limit("output_throughput", 100)]
+    assert ["marginal", "violates"] == [judge(p, limits).verdict for p in few]
+
+
+def test_a_bound_cannot_be_stretched_from_an_infinite_value():
+    failing = point(8, estimate(INF, 0.7, INF), p99_tpot=1, p99_e2e=1)
+    limits = [TTFT, Limit("p99_tpot", 9.0), Limit("p99_e2e", 9.0)]
+    assert ("marginal", "violates") == (judge(failing, limits).verdict, judge(failing, limits[:1]).verdict)
+
+
+@pytest.mark.parametrize(
+    ("needed", "ttft"),
+    [
+        (1000, Estimate(0.4, -INF, INF, 50, need=700)),  # no bound yet: as many as the floor
+        (2000, Estimate(0.4, -INF, INF, 50, need=2000)),
+        (None, Estimate.without_interval(0.4, 50)),  # an aggregate: no number of requests gives it a bound
+    ],
+)
+def test_what_has_no_bound_says_how_many_requests_give_one(needed, ttft):
+    judged = judge(point(8, ttft), [TTFT])
+    assert ("unproven", needed) == (judged.verdict, judged.need)
+
+
+def test_the_requests_needed_grow_with_the_square_of_the_bound_over_the_gap():
+    slow = judge(point(8, estimate(0.25, 0.24, 0.625)), [TTFT])  # the bound is half as far again as the limit
+    few = judge(point(8, 0.1, estimate(12, 9, 12.1)), [Limit("output_throughput", 10)])
+    over = judge(point(8, estimate(0.75, 0.375, 0.76)), [TTFT])
+    at_the_floor, above = (judge(point(8, estimate(0.25, 0.24, 0.625, n=n)), [TTFT]) for n in (1000, 1001))
+    assert (2250, 2253) == (at_the_floor.need, above.need), "rounded up"
+    both = point(8, estimate(0.25, 0.24, 0.625), p99_tpot=estimate(0.015, 0.014, 0.0375, n=2000))
+    assert 6750 == judge(both, [TTFT, TPOT]).need, "the most that a limit needs"
+    assert [("marginal", 6750)] * 3 == [(j.verdict, j.need) for j in (slow, few, over)]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(12, "meets"), (10, "meets"), (9, "violates")])
+def test_a_rate_alone_decides_on_its_value_when_asked(rate, expected):
+    few = point(8, 0.1, Estimate.without_interval(rate, 50))
+    assert expected == judge(few, [Limit("output_throughput", 10)], point_estimates=True).verdict
+
+
+def test_a_value_exactly_at_its_limit_binds():
+    judged = judge(point(8, sure(0.5), p99_tpot=0.02), [TPOT, TTFT])
+    assert ("meets", "p99_ttft", 0.0) == (judged.verdict, judged.binding, judged.headroom)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +430,7 @@ def test_a_later_worthwhile_step_is_still_seen_past_a_rejected_one():
     assert 16 == d.concurrency
 
 
-def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt_is_a_tie():
+def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_interval_is_a_tie():
     def server(tail, noisy):
         metrics = {"p99_ttft": sure(tail), "output_throughput": noisy}
         return [point(8, 0.1, 1000), dataclasses.replace(point(9, 0.1), metrics=metrics)]
@@ -353,7 +438,7 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
     # +5 % for nothing, though it may be no gain at all
     assert 9 == operating_point.solve(server(0.1, noisy), [TTFT]).concurrency
-    d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the doubt
+    d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the interval
     assert (8, True) == (d.concurrency, d.rejected.tie)
     assert (9,) == reason(d, Cause.TIE).settings
     assert not operating_point.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
@@ -404,7 +489,7 @@ def test_each_deployment_and_shape_gets_its_own_decision_and_the_worst_sets_the_
     assert ExitCode.NO == operating_point.exit_code(decisions)
     assert ExitCode.YES == operating_point.exit_code(decisions[:1])
     assert ExitCode.FAILED == operating_point.exit_code([])
-    with pytest.raises(ValueError, match="solve_all"):
+    with pytest.raises(ValueError, match="one shape"):
         operating_point.solve(points, [TTFT])
 
 
@@ -541,3 +626,66 @@ def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> N
     decision = operating_point.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
     assert (Verdict.VIOLATES, 8) == (decision.verdict, decision.candidate)
     assert (8,) == reason(decision, Cause.HIGHEST_MEASURED).settings
+
+
+@pytest.mark.parametrize(("rates", "chosen"), [((0.0, 100.0), 8), ((0.0, 0.0), 1), ((100.0, 0.0), 1)])
+def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chosen):
+    points = [point(c, 0.1, rate) for c, rate in zip((1, 8), rates, strict=True)]
+    assert chosen == operating_point.solve(points, [TTFT]).concurrency
+
+
+def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
+    points = [point(c, 0.1, rate) for c, rate in ((1, 90), (2, 100), (4, 100))]
+    decision = operating_point.solve(points, [TTFT], marginal_gain=False)
+    assert (2, 2) == (decision.concurrency, decision.throughput_optimum)
+    assert decision.rejected is None, "only the marginal-gain rule rejects a step"
+
+
+def test_without_a_throughput_the_most_users_are_preferred():
+    points = [point(c, 0.1) for c in (1, 2, 4)]
+    unknown = [dataclasses.replace(p, metrics={"p99_ttft": p.metrics["p99_ttft"]}) for p in points]
+    assert 4 == operating_point.solve(unknown, [TTFT]).concurrency
+
+
+def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
+    low, high = point(1, 0.1), point(16, 0.9)
+    decisions = [operating_point.solve([low, point(8, 0.9), *more], [TTFT]) for more in ([high], [point(16, 0.1)])]
+    assert [(), (8,)] == [d.holes for d in decisions]
+
+
+def test_below_a_violation_without_a_valid_measurement_nothing_is_known():
+    decision = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
+    assert ("invalid", None, None) == (decision.verdict, decision.concurrency, decision.candidate)
+
+
+def test_a_low_setting_that_lacks_throughput_and_waits_too_long_is_a_violation():
+    limits = [TTFT, Limit("output_throughput", 50)]
+    both, only_rate = point(1, 0.9, 10), point(1, 0.1, 10)
+    chosen = [operating_point.solve([low, point(8, 0.1, 800)], limits).concurrency for low in (both, only_rate)]
+    assert [None, 8] == chosen
+
+
+def test_the_nearest_miss_is_the_one_whose_worst_limit_is_least_broken():
+    points = [point(1, 0.55, p99_tpot=0.09), point(2, 0.6, p99_tpot=0.036)]
+    assert 2 == operating_point.solve(points, [TTFT, TPOT]).candidate
+
+
+def test_above_a_violation_the_lowest_that_meets_is_to_be_measured_again():
+    decision = operating_point.solve([point(8, 0.9), point(16, 0.1), point(32, 0.1)], [TTFT])
+    assert ("unproven", None, 16) == (decision.verdict, decision.concurrency, decision.candidate)
+
+
+@pytest.mark.parametrize(("high", "tie"), [(112.0, True), (101.0, False)])
+def test_a_step_ties_by_the_upper_end_of_its_gain(high, tie):
+    further = Estimate(105.0, 104.9, high, 3000, 104.9, high)
+    points = [point(1, 0.1, 100), point(8, 0.2, further)]
+    decision = operating_point.solve(points, [TTFT])
+    assert (1, tie) == (decision.concurrency, decision.rejected.tie)
+
+
+def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
+    worth = [point(8, 0.1, 800), point(16, 0.4, 810), point(32, 0.9, 820)]
+    other = [point(c, 0.1, 100.0 * c, shape=Shape.of(8, 8)) for c in (8, 16, 32)]
+    decisions = operating_point.solve_all([*worth, *other], [TTFT])
+    assert [8, 32] == [d.concurrency for d in decisions]
+    assert {"d": 8} == operating_point.common(decisions)

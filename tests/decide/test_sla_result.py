@@ -14,18 +14,20 @@ TTFT = Limit("p99_ttft", 0.5)
 LONG = Shape.of(8192, 512)
 
 
-def sure(value, doubt=0.0):
-    low, high = value * (1 - doubt), value * (1 + doubt)
+def sure(value, spread=0.0):
+    low, high = value * (1 - spread), value * (1 + spread)
     return Estimate(value, low, high, 3000, low, high)
 
 
-def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, doubt=0.0, flags=()):
+def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, spread=0.0, flags=()):
     metrics = {
         "p99_ttft": sure(ttft),
-        "output_throughput": sure(throughput or 100.0 * c, doubt),
+        "output_throughput": sure(throughput or 100.0 * c, spread),
         "request_throughput": sure(c / 2.0),
     }
-    return cost_energy.with_cost(Point(deployment, shape, c, metrics, 3000, flags), price)
+    if price is not None:
+        metrics["cost"] = cost_energy.cost(metrics["output_throughput"], price)
+    return Point(deployment, shape, c, metrics, 3000, flags)
 
 
 def asked(points, limits=(TTFT,)):
@@ -48,11 +50,11 @@ def test_where_none_is_common_it_is_said_and_one_shape_alone_needs_none():
     assert ({}, ()) == (alone.common, alone.notes)
 
 
-@pytest.mark.parametrize(("doubt", "sure_of_it"), [(0.01, True), (0.6, False)])
-def test_the_cheapest_deployment_is_named_each_at_its_own_operating_point(doubt, sure_of_it):
+@pytest.mark.parametrize(("spread", "sure_of_it"), [(0.01, True), (0.6, False)])
+def test_the_cheapest_deployment_is_named_each_at_its_own_operating_point(spread, sure_of_it):
     points = [
-        *(point(c, 0.1, deployment="big", price=8.0, doubt=doubt) for c in (1, 8)),
-        *(point(c, t, deployment="small", price=1.0, doubt=doubt) for c, t in ((1, 0.1), (4, 0.2), (8, 0.9))),
+        *(point(c, 0.1, deployment="big", price=8.0, spread=spread) for c in (1, 8)),
+        *(point(c, t, deployment="small", price=1.0, spread=spread) for c, t in ((1, 0.1), (4, 0.2), (8, 0.9))),
     ]
     found = asked(points)
     (cheapest,) = found.cheapest

@@ -1,4 +1,4 @@
-"""Every statistic against a slow twin or a closed form."""
+"""Confidence intervals: every statistic against a slow twin or a closed form."""
 
 import math
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from scipy import stats as dist
 
 from frontier.metrics import claim_floor
 from frontier.stats import intervals
+from tests.stats.made import bounds
 
 Floats = NDArray[np.float64]
 latencies = st.lists(st.floats(1e-3, 1e3), min_size=40, max_size=200)
@@ -106,7 +107,7 @@ def slow_upper(x: Floats, p: float, confidence: float) -> float:
 def test_the_upper_bound_equals_a_slow_twin(p: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.lognormal(size=400) if seed % 2 else np.exp(ar1(rng, 400, 0.7))
-    assert slow_upper(x, p, 0.95) == intervals.upper(x, p)
+    assert slow_upper(x, p, 0.95) == bounds(x, p)[1]
 
 
 def ar1(rng: np.random.Generator, n: int, rho: float) -> Floats:
@@ -169,14 +170,33 @@ def test_failures_within_the_tail_make_the_bound_infinite_but_not_the_percentile
     x = np.random.default_rng(0).uniform(1, 2, 1000)
     x[[100, 300, 500, 700, 900]] = math.inf
     assert 2 > intervals.quantile(x, 0.99)
-    assert math.inf == intervals.upper(x, 0.99)
-    assert 1 < intervals.lower(x, 0.99) < 2
-    assert 2 > intervals.upper(x, 0.95)
+    lower, upper = bounds(x, 0.99)
+    assert math.inf == upper
+    assert 1 < lower < 2
+    assert 2 > bounds(x, 0.95)[1]
+
+
+def test_the_smallest_of_five_bounds_a_median_and_that_of_four_does_not() -> None:
+    assert [1, None] == [intervals.lower_rank(0.5, n, n) for n in (5, 4)]  # 1/32 and 1/16 that all are above it
+    assert [5, None] == [intervals.upper_rank(0.5, n, n) for n in (5, 4)]
+
+
+def test_blocks_without_requests_are_left_out() -> None:
+    beyond, counts = np.array([3.0, 1.0, 5.0, 2.0]), np.array([9.0, 10.0, 11.0, 10.0])
+    with_empty = np.insert(beyond, 2, 0.0), np.insert(counts, 2, 0.0)
+    assert intervals.vif_of_blocks(beyond, counts) == intervals.vif_of_blocks(*with_empty)
+    assert 1.0 == intervals.vif_of_blocks(counts, counts), "everything beyond depends on nothing"
+
+
+def test_two_windows_that_differ_widen_the_interval_as_three_do() -> None:
+    fine = np.concatenate([np.full(20, 95.0), np.full(20, 105.0)]) + np.tile([0.1, -0.1], 20)
+    low, high = intervals.batch_means(fine, np.ones(40), windows=2).bounds(0.975)
+    assert high - low == pytest.approx(2 * dist.t.ppf(0.975, 1) * 5.0)
 
 
 def test_too_few_have_no_bounds() -> None:
-    assert (-math.inf, math.inf) == intervals.interval(np.array([1.0, 2.0, 3.0]), 0.5)
-    assert (-math.inf, math.inf) == intervals.interval(np.zeros(0), 0.99)
+    assert (-math.inf, math.inf) == bounds(np.array([1.0, 2.0, 3.0]), 0.5, 0.975)
+    assert (-math.inf, math.inf) == bounds(np.zeros(0), 0.99)
 
 
 def test_the_largest_of_a_series_worth_three_is_no_lower_bound() -> None:
@@ -188,7 +208,7 @@ def test_the_largest_of_a_series_worth_three_is_no_lower_bound() -> None:
 @given(latencies, shares, st.floats(0.01, 100.0))
 def test_in_other_units_the_bounds_are_the_same(x: list[float], p: float, scale: float) -> None:
     values = np.array(x)
-    once, scaled = intervals.interval(values, p), intervals.interval(values * scale, p)
+    once, scaled = bounds(values, p), bounds(values * scale, p)
     for a, b in zip(once, scaled, strict=True):
         assert b == (a if math.isinf(a) else pytest.approx(a * scale))
 
@@ -197,16 +217,16 @@ def test_in_other_units_the_bounds_are_the_same(x: list[float], p: float, scale:
 @given(latencies, shares)
 def test_more_confidence_never_narrows_an_interval(x: list[float], p: float) -> None:
     values = np.array(x)
-    bounds = [intervals.interval(values, p, c) for c in (0.5, 0.8, 0.9, 0.95, 0.99)]
-    assert sorted((low for low, _ in bounds), reverse=True) == [low for low, _ in bounds]
-    assert sorted(high for _, high in bounds) == [high for _, high in bounds]
+    pairs = [bounds(values, p, c) for c in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    assert sorted((low for low, _ in pairs), reverse=True) == [low for low, _ in pairs]
+    assert sorted(high for _, high in pairs) == [high for _, high in pairs]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200), shares)
 def test_the_value_lies_within_its_interval(x: list[float], p: float) -> None:
     values = np.array(x)
-    low, high = intervals.interval(values, p)
+    low, high = bounds(values, p)
     assert low <= intervals.quantile(values, p) <= high
 
 
@@ -214,7 +234,7 @@ def test_the_value_lies_within_its_interval(x: list[float], p: float) -> None:
 @given(st.permutations(range(20)), st.sampled_from([0.5, 0.9]))
 def test_the_order_of_blocks_does_not_matter(order: list[int], p: float) -> None:
     blocks = ar1(np.random.default_rng(8), 800, 0.8).reshape(20, 40)
-    assert intervals.interval(blocks.ravel(), p) == intervals.interval(blocks[order].ravel(), p)
+    assert bounds(blocks.ravel(), p) == bounds(blocks[order].ravel(), p)
 
 
 def test_sorted_series_are_worth_less_than_shuffled_ones() -> None:
@@ -323,7 +343,6 @@ def test_windows_that_differ_widen_the_interval_to_their_own() -> None:
     fine = (windows[:, None] + rng.normal(0, 0.5, (3, 20))).ravel()
     means = intervals.batch_means(fine, np.ones(60), windows=3)
     per_window = fine.reshape(3, 20).mean(axis=1)
-    assert means.differ
     assert per_window.std(ddof=1) / math.sqrt(3) == pytest.approx(means.between)
     low, high = means.bounds(0.975)
     assert high - low == pytest.approx(2 * dist.t.ppf(0.975, 2) * per_window.std(ddof=1) / math.sqrt(3))
@@ -332,7 +351,6 @@ def test_windows_that_differ_widen_the_interval_to_their_own() -> None:
 def test_windows_closer_together_than_their_blocks_leave_the_interval_to_the_blocks() -> None:
     fine = np.tile(np.random.default_rng(7).normal(100, 5, 20), 3)
     three, one = intervals.batch_means(fine, np.ones(60), windows=3), intervals.batch_means(fine, np.ones(60))
-    assert not three.differ
     assert one.bounds() == three.bounds()
 
 

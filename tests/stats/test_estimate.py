@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from frontier.metrics import DEFAULT_METRICS
 from frontier.model import ClientHealth, Estimate, Limit, Shape
 from frontier.stats import intervals
-from frontier.stats.estimate import attains, estimate, need, per_request, point
+from frontier.stats.estimate import attains, estimate, per_request, point, requests_needed
 from frontier.stats.histogram import ALPHA, LogHistogram
-from frontier.stats.window import join
-from frontier.stats.window_data import BLOCKS, Floats, Sample
+from frontier.stats.window import BLOCKS, Floats, Sample, join
+from tests.stats.made import bounds
 
 SECONDS = 100.0
 
@@ -88,8 +88,8 @@ def test_a_percentile_is_the_order_statistic_with_its_bounds(quantity: str, p: f
     x: Floats = getattr(sample, quantity)
     found = known(sample, f"p{p * 100:g}_{quantity}")
     assert np.quantile(x, p, method="inverted_cdf") == found.value
-    assert intervals.interval(x, p, 0.95) == (found.low, found.high)
-    assert (intervals.lower(x, p), intervals.upper(x, p)) == (found.lower, found.upper)
+    assert (found.low, found.high) == bounds(x, p, 0.975)
+    assert (found.lower, found.upper) == bounds(x, p)
     assert found.low <= found.lower <= found.value <= found.upper <= found.high
     assert (1200, None) == (found.n, found.need)
 
@@ -332,7 +332,7 @@ def test_attainment_is_the_share_within_every_limit() -> None:
     assert within.sum() / SECONDS == pytest.approx(known(sample, "goodput", limits=LIMITS).value)
 
 
-def test_all_within_is_attained_at_one_with_a_doubt() -> None:
+def test_all_within_is_attained_at_one_with_an_interval() -> None:
     found = known(a_sample(1000), "attainment", limits=(Limit("p99_ttft", 10.0),))
     assert (1.0, 1.0) == (found.value, found.upper)
     assert 0.05 ** (1 / 1000) == pytest.approx(found.lower)
@@ -429,16 +429,16 @@ def test_without_a_limit_for_single_requests_there_is_no_goodput(limits: tuple[L
 
 
 def test_needs_without_failures_are_the_published_ones() -> None:
-    assert [29, 59, 299, 2995] == [need(p) for p in (0.9, 0.95, 0.99, 0.999)]
-    assert 477 == need(0.99, 1 - 0.05 / 6)
-    assert 598 == need(0.99, per_effective=2.0)
+    assert [29, 59, 299, 2995] == [requests_needed(p) for p in (0.9, 0.95, 0.99, 0.999)]
+    assert 477 == requests_needed(0.99, 1 - 0.05 / 6)
+    assert 598 == requests_needed(0.99, per_effective=2.0)
 
 
 def test_the_need_grows_with_failures_until_none_would_do() -> None:
-    found = [need(0.99, failed=share) for share in (0.0, 0.001, 0.005, 0.009)]
-    assert all(n is not None for n in found)
-    assert found == sorted(n for n in found if n is not None)
-    assert need(0.99, failed=0.01) is None
+    found = [requests_needed(0.99, failed=share) for share in (0.0, 0.001, 0.005, 0.009)]
+    assert None not in found
+    assert found == sorted({n for n in found if n is not None}), "strictly growing"
+    assert requests_needed(0.99, failed=0.01) is None
 
 
 # --- points
