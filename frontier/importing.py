@@ -15,7 +15,7 @@ from frontier.formats.assemble import Assembled, assemble, config_text
 from frontier.formats.documents import MOST_BYTES, ForeignFileError, text
 from frontier.formats.found import Found
 from frontier.model import MAX_TOKENS, Shape
-from frontier.run import Run, load
+from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
@@ -87,7 +87,7 @@ def _bytes(file: str) -> bytes:
         raise ForeignFileError(file, f"it cannot be read: {error.strerror}") from None
 
 
-def store(read: Read, path: Path) -> Run:
+def store(read: Read, path: Path) -> NotebookRun:
     """Write the run directory of an import; the same import again changes nothing. StoreError when it is another's."""
     text_of, config = _config(read.assembled)
     try:
@@ -134,7 +134,7 @@ def import_files(
     format: str | None = None,  # noqa: A002  # the option's name
     deployment: str | None = None,
     shape: str | None = None,
-) -> Run:
+) -> NotebookRun:
     """Results of other tools as a run: `files` are detected by content unless `format` says what they are.
 
     `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not say them.

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from frontier.config import Config, load_config
 from frontier.model import Flag, Measurement, Trial
-from frontier.plan import make_plan
-from frontier.run import Run, load
+from frontier.plan import Progress, make_plan
+from frontier.report.notebook import NotebookRun, load
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor, SweepEnd
@@ -41,8 +41,8 @@ refine: {refine}
 
 
 @dataclass(slots=True)
-class Told:
-    """A progress that remembers what it was told."""
+class Told(Progress):
+    """A progress that remembers what was reported."""
 
     finished: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -55,21 +55,12 @@ class Told:
     def plan(self, total: int, done: int) -> None:
         self.notes.append(f"plan {total} {done}")
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        pass
-
-    def tick(self, tick: object) -> None:
-        pass
-
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         self.finished.append(trial)
         self.flags += [(trial, flag.name) for flag in flags]
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def close(self) -> None:
-        pass
 
 
 def open_run(path: Path, config: Config, text: str) -> RunDirectory:
@@ -78,7 +69,7 @@ def open_run(path: Path, config: Config, text: str) -> RunDirectory:
     )
 
 
-def sweep_in_virtual_time(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
+def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, SweepEnd]:
     """Run (or resume) a whole sweep of the embedded engine without waiting for it."""
     if path.exists():
         told, end = _sweep(path, text)

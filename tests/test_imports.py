@@ -24,7 +24,8 @@ FLOORS: list[set[str]] = [
     {"plot"},
     {"report"},
     {"sweep", "importing"},
-    {"cli", "__main__"},
+    {"cli", "api"},
+    {"__main__"},
 ]
 # Modules that stand beside each other on the lowest floor may import each other.
 ROOMS = [{"model", "metrics", "units", "errors", "text", "_version"}]
@@ -101,7 +102,7 @@ def test_pure_rooms_read_no_clock_no_file_and_no_unseeded_randomness() -> None:
         for path in [target] if target.is_file() else target.rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 text = ast.unparse(node) if isinstance(node, ast.Call) else ""
-                if text.startswith(("open(", "time.time(", "time.perf_counter(", "os.environ", "random.random(")) or (
+                if text.startswith(("open(", "time.", "os.environ", "random.random(")) or (
                     text in {"np.random.default_rng()", "random.Random()"}
                 ):
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text}")  # type: ignore[attr-defined]

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -109,12 +108,8 @@ def page_report(
     """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
     points = found.points(limits, names=objectives or found.config.objectives)
     check_axes(points, objectives or (), str(found.path))
-    doubts = found.doubts(objectives)
-    frontiers = tuple(
-        replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f
-        for f in found.frontiers(points, objectives)
-    )
-    bands = {at: list(zip(d.band.x, d.band.low, d.band.high, strict=True)) for at, d in doubts.items()}
+    uncertainties = found.uncertainties(objectives)
+    frontiers = found.frontiers(points, objectives, uncertainties)
     return Report(
         points=points,
         frontiers=frontiers,
@@ -126,7 +121,7 @@ def page_report(
         commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
         not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
         lights=lights(found.config, points, frontiers),
-        bands=bands,
+        bands={series: known.band_steps for series, known in uncertainties.items()},
         skipped=found.skipped,
         samples=samples_of(found),
         checks=_checks(found),

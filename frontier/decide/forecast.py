@@ -30,8 +30,8 @@ from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, calibrate
 from frontier.hardware.roofline import Carded, Light, Limits
 from frontier.metrics import metric
-from frontier.model import Estimate, Limit, Point, Shape
-from frontier.run import Run, by_setting
+from frontier.model import Estimate, Limit, Point, Shape, by_series
+from frontier.run import Run
 from frontier.simulator.pools import light_of
 from frontier.simulator.spec import EngineSpec, Speculation, spec_value
 from frontier.simulator.step_cost import kv_blocks
@@ -226,8 +226,8 @@ Fits = dict[tuple[str, Shape], tuple[Known, ...]]
 
 def _fits(run: Run) -> Fits:
     """The settings that can be fitted, with their points: valid ones without a failed request, means in seconds."""
-    found = {}
-    for setting, points in by_setting(run.points()).items():
+    found: Fits = {}
+    for setting, points in by_series(run.points()).items():
         known = tuple(k for p in sorted(points, key=lambda p: p.concurrency) if (k := _known(p)) is not None)
         if len({k.concurrency for k in known}) >= LEAST:
             found[setting] = known

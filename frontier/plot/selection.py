@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from frontier.decide.wording import clean, clean_name, count, told_apart
 from frontier.errors import UsageError
 from frontier.metrics import names
-from frontier.model import Point, Shape
+from frontier.model import Point, Series, Shape
 from frontier.plot.chart import Sheet
 from frontier.plot.companions import FROM_POINTS
 from frontier.plot.data import View, panel_name
 from frontier.plot.distributions import FROM_SAMPLES, timeline_sheet
 from frontier.plot.multi_run import ROLES
 from frontier.plot.winner import Group
-from frontier.run import NEEDS, Run, Setting
+from frontier.run import NEEDS, Run
 from frontier.stats.window_data import Sample
 from frontier.store.run_dir import RunDirectory
 
@@ -48,8 +48,8 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     )
 
 
-def _settings(run: Run) -> list[Setting]:
-    return list(dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)]))
+def _settings(run: Run) -> list[Series]:
+    return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
 
 
 def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
@@ -119,9 +119,9 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
-def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:
+def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, Sample]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
-    return {at: run.samples(at) for at in run.histories}
+    return {series: run.samples(series) for series in run.histories}
 
 
 def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[Sheet]:
@@ -176,7 +176,7 @@ WHY_NOT = {
 
 def _timeline(run: Run, view: View, at: int | None) -> Sheet | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
-    history = run.histories.get((view.frontier.deployment, view.frontier.shape), [])
+    history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
     if at is not None and at not in measured:
         raise UsageError(

@@ -1,5 +1,5 @@
-"""The conductor and what it needs around it: the account of what was spent."""
+"""Sweeps: the conductor, the trials it runs, the servers they need, and the account of what is spent."""
 
-from frontier.sweep.conductor import Conductor, Quiet, SweepEnd, run_sweep
+from frontier.sweep.conductor import Conductor, SweepEnd
 
-__all__ = ["Conductor", "Quiet", "SweepEnd", "run_sweep"]
+__all__ = ["Conductor", "SweepEnd"]

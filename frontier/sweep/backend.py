@@ -1,10 +1,11 @@
-"""What runs a trial: a server over HTTP, or the embedded engine in virtual time. The conductor knows only `Backend`."""
+"""Backends: what runs a trial, on servers over HTTP or on the simulator in virtual time."""
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +25,9 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
-Sink = Callable[[Record], None]
+OnRecord = Callable[[Record], None]
+OnTick = Callable[[Tick], None]
+PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,15 @@ class Backend(Protocol):
         trial: Trial,
         *,
         expected_e2e: float | None,
-        sink: Sink,
-        on_tick: Callable[[Tick], None],
+        on_record: OnRecord,
+        on_tick: OnTick,
         stop: asyncio.Event,
     ) -> Measurement:
-        """Run one trial; every request's record goes to `sink`. AnotherServerError when another server answers now."""
+        """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers."""
         ...
 
     def secrets(self) -> Secrets:
-        """What nothing that is kept or said may hold."""
+        """What no file and no message may hold."""
         ...
 
     async def close(self) -> None:
@@ -67,7 +70,7 @@ class Backend(Protocol):
 
 
 class VirtualBackend:
-    """The embedded engine in virtual time: a night in seconds, with the truth known. For tests and studies."""
+    """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
 
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
         self._specs = specs
@@ -81,13 +84,13 @@ class VirtualBackend:
         trial: Trial,
         *,
         expected_e2e: float | None,  # noqa: ARG002  # virtual time needs no estimate, ticks or stop
-        sink: Sink,
-        on_tick: Callable[[Tick], None],  # noqa: ARG002
+        on_record: OnRecord,
+        on_tick: OnTick,  # noqa: ARG002
         stop: asyncio.Event,  # noqa: ARG002
     ) -> Measurement:
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
-            sink(record)
+            on_record(record)
         return measurement
 
     def secrets(self) -> Secrets:
@@ -99,19 +102,19 @@ class VirtualBackend:
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""
-    found = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    secrets = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
     for deployment in config.deployments:
         key = None
         if deployment.api_key_file is not None:
             with suppress(UsageError):  # the request that needs the key says why it cannot be read
                 key = read_key_file(Path(deployment.api_key_file))
-        found |= Secrets.of(deployment.hidden(environ, key))
-        found |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
-    return found
+        secrets |= Secrets.of(deployment.hidden(environ, key))
+        secrets |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
+    return secrets
 
 
 class HttpBackend:
-    """Servers over HTTP, and the embedded engine behind HTTP in a process of its own.
+    """Servers over HTTP, and the simulator behind HTTP in a process of its own.
 
     Keys are taken from `environ` by the names the config gives, and live in memory only. `salt` keeps the prompts of
     this session apart from those of any other: the same sweep twice on a warm server must not meet its own cache.
@@ -120,7 +123,7 @@ class HttpBackend:
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
         self._config, self._environ, self._salt = config, environ, salt
         self._simulators: dict[str, SimulatorProcess] = {}
-        self._found: dict[str, Preflight] = {}
+        self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
 
@@ -133,24 +136,22 @@ class HttpBackend:
             key=None if file is None else read_key_file(Path(file)),
         )
         try:
-            found = await preflight(target, concurrency=max(self._config.concurrency))
-            self._calibrations[deployment.name] = await calibrate(found, self._lengths())
+            ready = await preflight(target, concurrency=max(self._config.concurrency))
+            self._calibrations[deployment.name] = await calibrate(ready, self._lengths())
             if self._config.prompts != "random":
-                found = await settle_salt(found)
+                ready = await settle_salt(ready)
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
             raise MeasurementError(what, error.hint, retry_after=error.retry_after) from None
-        self._found[deployment.name] = found
-        doubts = tuple(target.said(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn")
-        doubts += self._repeats(found)
-        model = target.said(found.target.model or "", LONGEST_MODEL)
-        return Facts(deployment.name, deployment.endpoint, model, found.identity, doubts)
+        self._ready[deployment.name] = ready
+        notes = tuple(target.said(f"{check.name}: {check.detail}") for check in ready.checks if check.state == "warn")
+        model = target.said(ready.target.model or "", LONGEST_MODEL)
+        return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
 
-    def _repeats(self, found: Preflight) -> tuple[str, ...]:
+    def _repeats(self, ready: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
-        if self._config.prompts == "random" or (
-            found.target.salted and DIALECTS[found.target.dialect or "openai"].salted
-        ):
+        salted = ready.target.salted and DIALECTS[ready.target.dialect or "openai"].salted
+        if self._config.prompts == "random" or salted:
             return ()
         count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
@@ -161,54 +162,31 @@ class HttpBackend:
         trial: Trial,
         *,
         expected_e2e: float | None,
-        sink: Sink,
-        on_tick: Callable[[Tick], None],
+        on_record: OnRecord,
+        on_tick: OnTick,
         stop: asyncio.Event,
     ) -> Measurement:
-        await self._same_server(trial)
-        found = self._found[trial.deployment]
-        await self._forget(found)
-        return await run_trial(
-            trial,
-            found.target,
-            self._prompts(trial),
-            sink=sink,
-            expected_e2e=expected_e2e,
-            on_progress=on_tick,
-            stop=stop,
-            identity=found.identity,
-        )
+        return await self._measure(partial(run_trial, expected_e2e=expected_e2e), trial, on_record, on_tick, stop)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
-        await self._same_server(trial)
-        found = self._found[trial.deployment]
-        await self._forget(found)
-        return await run_open_trial(
-            trial,
-            found.target,
-            self._prompts(trial),
-            rate=rate,
-            sink=sink,
-            on_progress=on_tick,
-            stop=stop,
-            identity=found.identity,
+        return await self._measure(partial(run_open_trial, rate=rate), trial, on_record, on_tick, stop)
+
+    async def _measure(
+        self, run: Callable[..., Awaitable[Measurement]], trial: Trial, on_record: OnRecord, on_tick: OnTick,
+        stop: asyncio.Event,
+    ) -> Measurement:  # fmt: skip
+        ready = self._ready[trial.deployment]
+        if (difference := await changed(ready)) is not None:
+            raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
+        if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
+            await reset_cache(ready.target)
+        prompts = self._prompts(trial)
+        return await run(
+            trial, ready.target, prompts, sink=on_record, on_progress=on_tick, stop=stop, identity=ready.identity
         )
-
-    async def _forget(self, found: Preflight) -> None:
-        """Empty the server's prefix cache of a file's prompts. Where it cannot be, the salt or a flag tells."""
-        if self._config.prompts != "random":
-            await reset_cache(found.target)
-
-    async def _same_server(self, trial: Trial) -> None:
-        found = self._found[trial.deployment]
-        if (difference := await changed(found)) is not None:
-            raise AnotherServerError(
-                f"another server answers at {found.target.base_url}: {difference}",
-                "put the old server back, or begin a run of its own with  -o DIR",
-            )
 
     def secrets(self) -> Secrets:
         return secrets_of(self._config, self._environ)
@@ -219,7 +197,7 @@ class HttpBackend:
         self._simulators.clear()
 
     async def _simulator(self, deployment: DeploymentConfig) -> str | None:
-        """The address of the embedded engine, started if it is not running; None for a server of the user's."""
+        """The address of the simulator, started if it is not running; None for a server of the user's."""
         if not deployment.is_simulator:
             return None
         running = self._simulators.get(deployment.name)

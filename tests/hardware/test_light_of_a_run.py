@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.run import load
+from frontier import load
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
 

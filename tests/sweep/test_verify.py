@@ -20,7 +20,7 @@ from frontier.run import Run
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
-from frontier.sweep.backend import Facts, Sink
+from frontier.sweep.backend import Facts, OnRecord
 from tests.commands import frontier as command
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -48,7 +48,7 @@ class Queue:
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: Callable[[Tick], None], stop: asyncio.Event
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)
@@ -60,7 +60,7 @@ class Queue:
             service = self.service * rng.uniform(0.9, 1.1)
             heapq.heappush(free, start + service)
             first, end = start + 0.2 * service, start + service
-            sink(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
+            on_record(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
                         completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
             records += 1
         ended = "interrupted" if self.stop_at == len(self.rates) else "requests"
@@ -150,7 +150,7 @@ def test_a_second_check_is_kept_beside_the_first(swept: Path) -> None:
 
 def test_another_server_is_refused(swept: Path) -> None:
     backend = Queue(places=10, service=0.1, identity="vllm 9")
-    with pytest.raises(MeasurementError, match=r"on virtual was swept, .* on vllm 9 answers now"):
+    with pytest.raises(MeasurementError, match=r"on virtual when the run was begun, .* on vllm 9 now"):
         check(frontier.load(swept), backend)
     assert backend.closed
 

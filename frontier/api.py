@@ -1,0 +1,38 @@
+"""A sweep from a program or a notebook: `run_sweep`, the conductor without a terminal around it."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from frontier.client.event_loop import run as run_loop
+from frontier.config import load_config
+from frontier.errors import MeasurementError
+from frontier.plan import Progress, make_plan
+from frontier.report.notebook import NotebookRun, load
+from frontier.store.files import read_config
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep import Conductor, SweepEnd
+from frontier.sweep.backend import HttpBackend
+
+
+def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:
+    """Run the sweep of a config into a run directory, or resume it, and read the result back.
+
+    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
+    MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
+    """
+    text = read_config(Path(config_file))
+    config = load_config(text, str(config_file))
+    with RunDirectory.open_for_sweep(
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    ) as directory:
+
+        async def conduct() -> SweepEnd:
+            backend = HttpBackend(config, environ or {}, time.time_ns())
+            conductor = Conductor(config, make_plan(config), directory, backend, Progress(), asyncio.Event())
+            return await conductor.conduct()
+
+        if run_loop(conduct()) == "server_lost":
+            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+    return load(run)
