@@ -35,8 +35,8 @@ from frontier.model import Measurement, Trial
 from frontier.plan import Progress, make_plan
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 CONFIG = """\
 endpoint: simulator

@@ -18,8 +18,8 @@ from pathlib import Path
 from frontier.config import load_config
 from frontier.plan import Progress, make_plan
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 GOAL = 1.0
 CONFIG = """\

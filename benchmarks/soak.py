@@ -41,8 +41,8 @@ from frontier.plan import Progress, make_plan
 from frontier.run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import HttpBackend, OnRecord, VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)
 CONFIG = """\

@@ -12,8 +12,8 @@ from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_config
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import HttpBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 
 
 def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:

@@ -1,9 +1,10 @@
 """Running whole sweeps in tests: configs, the conductor in virtual time, and the truth to compare with."""
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,8 +18,8 @@ from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 
 ENGINES = {
     "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
@@ -83,8 +84,7 @@ def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, Swe
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
     """The run of a config, made once: the engine's noise has a seed, so another would be the same."""
     path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
-    with patch("os.fsync"):  # no power fails between two lines of a test
-        return path, *_sweep(path, text)
+    return path, *_sweep(path, text)
 
 
 _KEPT = tempfile.TemporaryDirectory()
@@ -98,8 +98,24 @@ def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
         backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
         return await Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()
 
-    with open_run(path, config, text) as run:
+    with no_fsync(), open_run(path, config, text) as run:
         return told, asyncio.run(go(run))
+
+
+def no_fsync() -> contextlib.AbstractContextManager[Any]:
+    """Files are not forced to the disk: no power fails between two lines of a test."""
+    return patch("os.fsync")
+
+
+@contextlib.contextmanager
+def commands_in_virtual_time() -> Iterator[None]:
+    """`frontier sweep`, run in this process (`here=True`), runs the simulators of its config in virtual time."""
+
+    def backend(config: Config, environ: Mapping[str, str], salt: int = 0) -> VirtualBackend:
+        return VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
+
+    with no_fsync(), patch("frontier.sweep.backend.HttpBackend", backend):
+        yield
 
 
 class Clock(VirtualBackend):
@@ -120,7 +136,7 @@ def conduct_by_the_clock(path: Path, text: str, backend: Clock, **how: Any) -> t
     def clock() -> float:
         return backend.now
 
-    with open_run(path, config, text) as run:
+    with no_fsync(), open_run(path, config, text) as run:
         plan, stop = make_plan(config), asyncio.Event()
         conductor = Conductor(config, plan, run, backend, told, stop, clock=clock, wall=clock, **how)
         return told, asyncio.run(conductor.conduct())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frontier.model import Decision
     from frontier.plan import Plan
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep import SweepEnd
+    from frontier.sweep.conductor import SweepEnd
 
 
 @click.command("sweep")
@@ -153,8 +153,8 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
     from frontier.client.event_loop import run as run_loop
     from frontier.plan import Progress
     from frontier.report.progress import make_progress
-    from frontier.sweep import Conductor
     from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.conductor import Conductor
 
     salt = time.time_ns()
     run.journal("session", salt=salt)

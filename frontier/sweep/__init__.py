@@ -1,5 +1,4 @@
-"""Sweeps: the conductor, the trials it runs, the servers they need, and the account of what is spent."""
+"""Sweeps: the conductor, the trials it runs, the servers they need, and the account of what is spent.
 
-from frontier.sweep.conductor import Conductor, SweepEnd
-
-__all__ = ["Conductor", "SweepEnd"]
+Nothing is imported here: the supervisor of a server is a process of its own and must start at once.
+"""

@@ -99,8 +99,7 @@ def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -
 @pytest.mark.parametrize(
     "number",
     [
-        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP)),
-        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)),
         signal.SIGKILL,
     ],
 )

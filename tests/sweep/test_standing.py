@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -37,15 +38,23 @@ def aged(path: Path, seconds: float) -> None:
         os.utime(file, (then, then))
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An old run that was begun first and measured last, another one, and a failed start that is newer than both."""
+    runs = tmp_path_factory.mktemp("standing") / "runs"
     for name, age in (("other", 500.0), ("good", 300.0)):
-        sweep_in_virtual_time(tmp_path / "runs" / name, TEXT)
-        aged(tmp_path / "runs" / name, age)
+        sweep_in_virtual_time(runs / name, TEXT)
+        aged(runs / name, age)
     begun = time.time() - 900
-    os.utime(tmp_path / "runs" / "good" / "manifest.json", (begun, begun))
-    emptied(tmp_path / "runs" / "failed")
+    os.utime(runs / "good" / "manifest.json", (begun, begun))
+    emptied(runs / "failed")
+    return runs
+
+
+@pytest.fixture
+def here(three_runs: Path, tmp_path: Path) -> Path:
+    """A directory with copies of these runs, as old as they are."""
+    shutil.copytree(three_runs, tmp_path / "runs")
     return tmp_path
 
 

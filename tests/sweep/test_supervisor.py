@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from frontier.sweep.supervisor import Log, plain
+from frontier.sweep.supervisor import Log, lines, plain
+from frontier.text import Secrets
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -156,17 +157,11 @@ def test_what_could_harm_a_terminal_goes() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 3_990, 3_996, 65_520, 131_060])
-def test_a_key_across_the_cut_of_a_long_line_is_not_kept(before: int, supervise: Start, tmp_path: Path) -> None:
-    for key in ("twelve-chars", "tok" + "0123456789abcdef" * 50):
-        (tmp_path / "said").write_text("." * before + key + "." * 70_000)
-        process = supervise("cat said; sleep 0.1", secrets=[key])
-        assert ["started", "ended"] == [told(process)["event"], told(process)["event"]]
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(60)
-        log = tmp_path / "a.log"
-        kept = log.read_text().replace("\n", "")
-        assert set(kept) == {".", "*"}
-        assert abs(len(kept) - before - 70_000) < 10
-        assert max(map(len, log.read_text().splitlines())) <= 4_000
-        log.unlink()
+@pytest.mark.parametrize("key", ["twelve-chars", "tok" + "0123456789abcdef" * 50], ids=["short", "long"])
+def test_a_key_across_the_cut_of_a_long_line_is_not_kept(before: int, key: str, tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("." * before + key + "." * 70_000)
+    with (tmp_path / "output").open("rb") as output:
+        kept = list(lines(output, Secrets.of([key])))
+    assert set("".join(kept)) == {".", "*"}
+    assert abs(len("".join(kept)) - before - 70_000) < 10
+    assert max(map(len, kept)) <= 4_000

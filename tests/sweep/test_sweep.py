@@ -14,8 +14,8 @@ from frontier.plan import make_plan
 from frontier.report.report import page_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import Facts, VirtualBackend
+from frontier.sweep.conductor import Conductor
 from tests.sweeps import (
     ENGINES,
     Clock,
