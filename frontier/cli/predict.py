@@ -108,7 +108,7 @@ def _of_run(
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = measured(find_run(source), settings)
-    found = of_run(run, asked, tuple(_shape(text) for text in shapes))
+    found = of_run(run.config, run.points(), asked, tuple(_shape(text) for text in shapes))
     if output is not None:
         _draw(run, found, output)
         say(f"wrote {output}")

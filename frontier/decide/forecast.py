@@ -31,10 +31,8 @@ from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, c
 from frontier.hardware.roofline import Carded, Light, Limits
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape, by_series
-from frontier.run import Run
-from frontier.simulator.pools import light_of
 from frontier.simulator.spec import EngineSpec, Speculation, spec_value
-from frontier.simulator.step_cost import kv_blocks
+from frontier.simulator.step_cost import kv_blocks, light_of
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.units import whole_number
 
@@ -103,8 +101,7 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     """Requests that fit at once, of so many."""
     context = shape.isl.mean + shape.osl.mean / 2
     room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
-    pools = spec.disaggregation.decode if spec.disaggregation is not None else 1
-    return min(concurrency, spec.max_num_seqs * pools, room * pools)
+    return min(concurrency, spec.max_num_seqs, room)
 
 
 def _banded(value: float, band: tuple[float, float], n: int) -> Estimate:
@@ -198,12 +195,14 @@ def _limits(light: Light | None, shape: Shape, concurrency: float) -> Limits | N
 # --- from what was measured
 
 
-def of_run(run: Run, concurrencies: Sequence[int] = (), shapes: Sequence[Shape] = ()) -> list[Forecast]:
+def of_run(
+    config: Config, points: Sequence[Point], concurrencies: Sequence[int] = (), shapes: Sequence[Shape] = ()
+) -> list[Forecast]:
     """Every (deployment, shape) of a run with enough points, fitted; `shapes` are predicted from the nearest of them.
 
     Concurrencies default to a ladder to twice the highest measured. UsageError when nothing can be fitted.
     """
-    fits = _fits(run)
+    fits, lights = _fits(points), {d.name: d.light() for d in config.deployments}
     if not fits:
         raise UsageError(
             f"no shape of this run has {LEAST} valid points of different concurrency to fit to",
@@ -211,26 +210,26 @@ def of_run(run: Run, concurrencies: Sequence[int] = (), shapes: Sequence[Shape] 
         )
     found = []
     for (deployment, shape), known in fits.items():
-        light = run.light(deployment)
+        light = lights.get(deployment)
         model = _calibrated(known, shape, light)
         asked = concurrencies or _ladder(known)
         basis = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
         found.append(_lit(deployment, shape, basis, [model.at(c) for c in asked], light, known))
     for deployment in dict.fromkeys(deployment for deployment, _ in fits):
-        found += [_elsewhere(run, fits, deployment, shape, concurrencies) for shape in shapes]
+        found += [_elsewhere(fits, deployment, lights.get(deployment), shape, concurrencies) for shape in shapes]
     return found
 
 
 Fits = dict[tuple[str, Shape], tuple[Known, ...]]
 
 
-def _fits(run: Run) -> Fits:
+def _fits(points: Sequence[Point]) -> Fits:
     """The settings that can be fitted, with their points: valid ones without a failed request, means in seconds."""
     found: Fits = {}
-    for setting, points in by_series(run.points()).items():
-        known = tuple(k for p in sorted(points, key=lambda p: p.concurrency) if (k := _known(p)) is not None)
+    for series, mine in by_series(points).items():
+        known = tuple(k for p in sorted(mine, key=lambda p: p.concurrency) if (k := _known(p)) is not None)
         if len({k.concurrency for k in known}) >= LEAST:
-            found[setting] = known
+            found[series] = known
     return found
 
 
@@ -257,14 +256,16 @@ def _ladder(known: Sequence[Known]) -> list[int]:
     return sorted(c for c in asked if all(abs(math.log2(c / k)) > 0.2 for k in near))
 
 
-def _elsewhere(run: Run, fits: Fits, deployment: str, shape: Shape, concurrencies: Sequence[int]) -> Forecast:
+def _elsewhere(
+    fits: Fits, deployment: str, light: Light | None, shape: Shape, concurrencies: Sequence[int]
+) -> Forecast:
     """Another shape, from the measured shape most like it."""
 
     def far(other: Shape) -> float:
         return abs(math.log(other.isl.mean / shape.isl.mean)) + abs(math.log(other.osl.mean / shape.osl.mean))
 
     here = min((of for name, of in fits if name == deployment), key=far)
-    known, light = fits[deployment, here], run.light(deployment)
+    known = fits[deployment, here]
     model = _calibrated(known, here, light)
     asked = concurrencies or [round(k.concurrency) for k in known]
     said = [model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked]

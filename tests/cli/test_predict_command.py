@@ -134,7 +134,8 @@ def test_a_run_predicted_far_beyond_is_held_at_the_speed_of_light_and_says_so(cw
 
 
 def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
-    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    run = load(cwd / "runs" / "night")
+    (forecast,) = of_run(run.config, run.points())
     asked = [p.concurrency for p in forecast.predictions]
     assert [3, 6, 8, 11, 23, 32, 45, 91, 128] == asked
     assert len(forecast.lights) == len(asked)
@@ -240,14 +241,15 @@ def test_a_server_whose_model_is_not_known_needs_its_sizes(cwd: Path) -> None:
 
 
 def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
-    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    run = load(cwd / "runs" / "night")
+    (forecast,) = of_run(run.config, run.points())
     assert all(math.isfinite(k.ttft) and math.isfinite(k.tpot) for k in forecast.measured)
     spoilt = SWEPT.replace("noise: 0.02", "noise: 0.02, drift: 3")  # steps grow threefold a minute: not stationary
     sweep_in_virtual_time(cwd / "drifting", spoilt)
     run = load(cwd / "drifting")
     valid = [p.concurrency for p in run.points() if p.valid]
     if len(valid) >= 3:
-        assert valid == [k.concurrency for k in of_run(run)[0].measured]
+        assert valid == [k.concurrency for k in of_run(run.config, run.points())[0].measured]
     else:
         assert "3 valid points" in frontier("predict", "drifting", cwd=cwd).err
 
