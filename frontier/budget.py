@@ -196,7 +196,7 @@ def turns_of(deployments: Iterable[DeploymentConfig], trials: Sequence[Trial]) -
 
 def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
     """Of how many equal parts the first of these groups may take one: every deployment that is left counts alike."""
-    return sum(len(group) for group in groups) / len(groups[0])
+    return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import Light, bounds, distance
+from frontier.hardware.roofline import bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
     Decision,
@@ -162,8 +162,8 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
 def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     """The line that says how the last session ended, and whether it is surely over.
 
-    A server that is stopped says so after the end. A trial that is lost or cut off is not yet the end, and only who
-    holds the lock then says whether the sweep lives; after the end it may be `verify` that holds it.
+    The line of a server that was stopped comes after the end. A trial that was lost or cut off is not yet the end: the
+    lock shows whether the sweep still lives. After the end it may be `verify` that holds the lock.
     """
     kept = [line for line in lines if line["event"] != "stopped"] or lines
     last = kept[-1] if kept else {"event": "created"}
@@ -253,10 +253,6 @@ class Run:
         """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
         return {d.name: d.gpus for d in self.config.deployments}
 
-    def light(self, deployment: str) -> Light | None:
-        """The roofline of a deployment; None when its hardware is not described."""
-        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
-
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""
         return self.config.limits
@@ -328,11 +324,11 @@ class Run:
         """
         changed = [_altered_flag(error) for trial, error in self.altered if _setting(trial) == _setting(point)]
         point = replace(point, flags=(*changed, *point.flags))
-        light = self.light(point.deployment)
-        if light is None:
+        roofline = next((d.light() for d in self.config.deployments if d.name == point.deployment), None)
+        if roofline is None:
             return point
-        flags = tuple(beyond_light(sample, bounds(light, point)))
-        return replace(point, flags=(*flags, *point.flags), light=distance(light, point))
+        flags = tuple(beyond_light(sample, bounds(roofline, point)))
+        return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -412,7 +408,7 @@ class Run:
         return least, float(metric(axes[1]).worst(promises or cost))
 
     def insights(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Insight, ...]:
-        """What is to be said of each series as a whole: its frontier with its uncertainty, and its capacity."""
+        """The summary of each series as a whole: its frontier with its uncertainty, and its capacity."""
         known = self.uncertainties(objectives)
         return tuple(
             insight(f, points, known[f.series].area, known[f.series].reference)

@@ -49,13 +49,7 @@ class Backend(Protocol):
         ...
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,
-        on_record: OnRecord,
-        on_tick: OnTick,
-        stop: asyncio.Event,
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers."""
         ...
@@ -80,14 +74,9 @@ class VirtualBackend:
         return Facts(deployment.name, "virtual", spec.model_name, "virtual")
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,  # noqa: ARG002  # virtual time needs no estimate, ticks or stop
-        on_record: OnRecord,
-        on_tick: OnTick,  # noqa: ARG002
-        stop: asyncio.Event,  # noqa: ARG002
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
+        del expected_e2e, on_tick, stop  # virtual time needs no estimate, shows no progress and is not stopped
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
             on_record(record)
@@ -158,13 +147,7 @@ class HttpBackend:
         return (again,) if count < sent else ()
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,
-        on_record: OnRecord,
-        on_tick: OnTick,
-        stop: asyncio.Event,
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         return await self._measure(partial(run_trial, expected_e2e=expected_e2e), trial, on_record, on_tick, stop)
 

@@ -190,7 +190,7 @@ class Conductor:
         return "done", put_off
 
     def _reason_to_skip(self, trial: Trial) -> str | None:
-        """Why, going by what was measured, the trial would tell nothing; None to run it."""
+        """Why the trial would show nothing new, going by what was measured; None to run it."""
         history = self._runner.history(trial.series)
         tiers = [limits for _, limits in self.config.tiers] or [()]
         reasons = [search.skip_reason(trial, history, limits) for limits in tiers]

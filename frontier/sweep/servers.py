@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -163,7 +164,7 @@ class StartedServer:
         return (parts.hostname, port) if parts.hostname in _OWN_HOSTS else None
 
     def _might_answer(self) -> bool:
-        """Something listens at its address; of another machine's only trying tells."""
+        """Whether something listens at its address; True for another machine's, where only trying shows it."""
         own = self._own_port()
         return own is None or _listens(*own)
 
@@ -286,13 +287,13 @@ class Servers:
     """The finished trials, growing with the sweep: another server's must not be mixed with them."""
 
     async def up(self, deployment: DeploymentConfig) -> bool:
-        """Have it ready to be measured, started by us where the config says how. False when it is given up.
+        """Have it ready to be measured, started by the sweep where the config says how. False when it is given up.
 
         A server of the user's that cannot be measured raises MeasurementError at once: the user is still there. One
         that the sweep starts may fail long after they left, and then the others are measured.
         """
         if deployment.start is None:
-            await unless_stopped(self.prepare(deployment), self.stop)
+            await self.prepare(deployment)
             return True
         try:
             await self._launch(deployment)
@@ -309,12 +310,8 @@ class Servers:
         )  # fmt: skip
         self.started[deployment.name] = server
         self.run.journal("starting", deployment=deployment.name)
-
-        async def ready() -> None:
-            await unless_stopped(self.prepare(deployment), self.stop)
-
         try:
-            await server.start(ready)
+            await server.start(partial(self.prepare, deployment))
         except BaseException:
             await self.down(deployment.name)
             raise
@@ -332,6 +329,10 @@ class Servers:
             await self.down(name)
 
     async def prepare(self, deployment: DeploymentConfig) -> None:
+        """`_prepare`, unless the user stops the sweep meanwhile."""
+        await unless_stopped(self._prepare(deployment), self.stop)
+
+    async def _prepare(self, deployment: DeploymentConfig) -> None:
         """Check that it can be measured. AnotherServerError when it is not the one the run was begun with."""
         facts = await self.backend.prepare(deployment)
         if self.done:
@@ -350,7 +351,7 @@ class Servers:
             if started is not None and (not started.alive or self.clock() - began > HUNG):
                 return await self.up(deployment)
             try:
-                await unless_stopped(self.prepare(deployment), self.stop)
+                await self.prepare(deployment)
             except AnotherServerError as error:
                 self.give_up(deployment.name, error)
                 return False

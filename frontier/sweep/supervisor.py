@@ -183,7 +183,9 @@ def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) 
             left = [pid for pid, state in _children() if state != "Z"]
             if not left and not _group_lives(child.pid):
                 return
-            for pid in set(left) - signalled:  # what left the group becomes ours when its parent ends
+            for pid in (
+                set(left) - signalled
+            ):  # a process that left the group becomes a child of this one when its parent ends
                 _kill_group(pid, number, alone=True)
                 signalled.add(pid)
             time.sleep(0.02)
@@ -205,7 +207,7 @@ def _group_lives(group: int) -> bool:
 
 
 def _adopt_orphans() -> None:
-    """On Linux what a command leaves behind becomes our child, so that it can be found and ended too."""
+    """On Linux what the command leaves behind becomes a child of this process, so that it is found and ended too."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 

@@ -152,12 +152,9 @@ class TrialRunner:
                 writer.add(record)
 
             async with self._halting() as halt:
+                e2e, on_tick = self._expected_e2e(trial), self.progress.tick
                 measurement = await self.backend.run(
-                    trial,
-                    expected_e2e=self._expected_e2e(trial),
-                    on_record=on_record,
-                    on_tick=self.progress.tick,
-                    stop=halt,
+                    trial, expected_e2e=e2e, on_record=on_record, on_tick=on_tick, stop=halt
                 )
             if measurement.ended in ("requests", "time"):
                 writer.commit(measurement, **self.ledger.facts())

@@ -10,12 +10,11 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from frontier import errors
-from frontier.config import Config, DeploymentConfig
+from frontier.config import Config
 from frontier.decide.verdict import judge
 from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
@@ -25,7 +24,7 @@ from frontier.stats import estimate, window
 from frontier.stats.load_flags import DRIFT
 from frontier.stats.window_data import Sample
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Facts, OnRecord, OnTick
+from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
 
 CAP = 8
@@ -36,16 +35,6 @@ LEAST_LOAD, MOST_LOAD = 0.01, 10.0
 """Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
-
-
-class OpenBackend(Protocol):
-    """What verifying needs of a backend; `backend.HttpBackend` is one."""
-
-    async def prepare(self, deployment: DeploymentConfig) -> Facts: ...
-    async def run_open(
-        self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
-    ) -> Measurement: ...
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +97,9 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
 
 
 async def verify(
-    run: Run,
-    wanted: Sequence[Check],
-    backend: OpenBackend,
-    store: RunDirectory,
-    *,
-    on_tick: OnTick,
+    run: Run, wanted: Sequence[Check], backend: HttpBackend, store: RunDirectory, *, on_tick: OnTick,
     stop: asyncio.Event,
-) -> list[Checked]:
+) -> list[Checked]:  # fmt: skip
     """Send the arrivals of each check and judge them. MeasurementError when a server cannot be measured or is another.
 
     Ends early, with what was finished, when `stop` is set.
