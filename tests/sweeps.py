@@ -71,13 +71,18 @@ def open_run(path: Path, config: Config, text: str) -> RunDirectory:
 
 
 def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, SweepEnd]:
-    """Run (or resume) a whole sweep of the embedded engine without waiting for it."""
+    """Run (or resume) a whole sweep of the simulator without waiting for it, and read it back."""
+    told, end = swept(path, text)
+    return load(path), told, end
+
+
+def swept(path: Path, text: str) -> tuple[Told, SweepEnd]:
+    """The same without reading it back."""
     if path.exists():
-        told, end = _sweep(path, text)
-    else:
-        made, told, end = _made(text)
-        shutil.copytree(made, path)
-    return load(path), deepcopy(told), end
+        return _sweep(path, text)
+    made, told, end = _made(text)
+    shutil.copytree(made, path)
+    return deepcopy(told), end
 
 
 @cache

@@ -62,7 +62,7 @@ def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
 def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
     from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=1000))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=600))
     assert "Run at concurrency 32" in run._repr_html_()
     assert str(tmp_path) not in run._repr_html_()
     decisions = run.solve()

@@ -183,9 +183,8 @@ def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) 
             left = [pid for pid, state in _children() if state != "Z"]
             if not left and not _group_lives(child.pid):
                 return
-            for pid in (
-                set(left) - signalled
-            ):  # a process that left the group becomes a child of this one when its parent ends
+            # A process that left the group becomes a child of this one when its parent ends.
+            for pid in set(left) - signalled:
                 _kill_group(pid, number, alone=True)
                 signalled.add(pid)
             time.sleep(0.02)
