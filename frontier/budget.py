@@ -176,7 +176,7 @@ def _size(trial: Trial) -> tuple[Series, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Deployments that are up at one time, as far as trials are left on them, and these trials in their order."""
+    """Deployments that are up at one time, and the trials that are left on them in their order."""
 
     deployments: Sequence[DeploymentConfig]
     trials: Sequence[Trial]
@@ -227,27 +227,32 @@ def fit_budget(
     fits: list[Trial] = []
     dropped: list[tuple[Trial, str]] = []
     used, once, refined, spare = spent, True, True, 0.0
+
+    def clock() -> float:
+        return now + used.seconds - spent.seconds
+
+    def all_fit(trials: Iterable[Trial]) -> bool:
+        nonlocal used
+        before = len(dropped)
+        for trial in trials:
+            need = times.need(trial, turn.rate)
+            if (reason := share.refuses(used, need, clock())) is None:
+                used += need
+                fits.append(trial)
+            else:
+                dropped.append((trial, reason))
+        return len(dropped) == before
+
     for i, turn in enumerate(turns):
-        share = caps.share(used, now + used.seconds - spent.seconds, parts_left([t.deployments for t in turns[i:]]))
-        for later in (False, True):
-            for trial in (trial for trial in turn.trials if (trial.repeat > 1) == later):
-                need = times.need(trial, turn.rate)
-                reason = share.refuses(used, need, now + used.seconds - spent.seconds)
-                if reason is None:
-                    used += need
-                    fits.append(trial)
-                else:
-                    dropped.append((trial, reason))
-                    once &= later
-            if later:
-                continue
-            clock = now + used.seconds - spent.seconds
-            room = max(0.0, share.seconds_left(used, clock) or 0.0)
-            spare += room
-            longest = refine_seconds * len(turn.deployments)
-            refined &= not longest or share.refuses(used, Amount(longest, dollars=longest * turn.rate), clock) is None
-            taken = longest if share.seconds_left(used, clock) is None else min(longest, room)
-            used += Amount(taken, dollars=taken * turn.rate)
+        share = caps.share(used, clock(), parts_left([later.deployments for later in turns[i:]]))
+        once &= all_fit(trial for trial in turn.trials if trial.repeat == 1)
+        room = share.seconds_left(used, clock())
+        spare += max(0.0, room or 0.0)
+        longest = refine_seconds * len(turn.deployments)
+        refined &= not longest or share.refuses(used, Amount(longest, dollars=longest * turn.rate), clock()) is None
+        taken = longest if room is None else min(longest, max(0.0, room))
+        used += Amount(taken, dollars=taken * turn.rate)
+        all_fit(trial for trial in turn.trials if trial.repeat > 1)
     bounded = any(times.seconds(trial) is None for turn in turns for trial in turn.trials)
     reasons = tuple(dict.fromkeys(reason for _, reason in dropped))
     whole = refined and not dropped

@@ -77,6 +77,12 @@ def test_imports_point_down_or_sideways_inside_a_room() -> None:
     assert [] == wrong
 
 
+def test_a_sweep_reports_its_progress_and_draws_nothing() -> None:
+    names = {name for module, path in modules().items() if room(module) == "sweep" for name in imported(path)}
+    assert names
+    assert set() == {name for name in names if name.split(".")[1] in ("plot", "report")}
+
+
 def test_no_module_imports_itself_through_a_circle() -> None:
     known = modules()
     graph = {m: {n for n in imported(p) if n in known and n != m} for m, p in known.items()}
