@@ -89,7 +89,8 @@ def swept(path: Path, text: str) -> tuple[Told, SweepEnd]:
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
     """The run of a config, made once: the engine's noise has a seed, so another would be the same."""
     path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
-    return path, *_sweep(path, text)
+    with no_fsync():
+        return path, *_sweep(path, text)
 
 
 _KEPT = tempfile.TemporaryDirectory()
@@ -103,7 +104,7 @@ def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
         backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
         return await Conductor(config, make_plan(config), run, backend, told, asyncio.Event()).conduct()
 
-    with no_fsync(), open_run(path, config, text) as run:
+    with open_run(path, config, text) as run:
         return told, asyncio.run(go(run))
 
 
