@@ -28,7 +28,7 @@ from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import bounds, distance
+from frontier.hardware.roofline import Light, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
     Decision,
@@ -253,6 +253,10 @@ class Run:
         """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
         return {d.name: d.gpus for d in self.config.deployments}
 
+    def light(self, deployment: str) -> Light | None:
+        """The roofline of a deployment; None when its hardware is not described."""
+        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
+
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""
         return self.config.limits
@@ -324,7 +328,7 @@ class Run:
         """
         changed = [_altered_flag(error) for trial, error in self.altered if _setting(trial) == _setting(point)]
         point = replace(point, flags=(*changed, *point.flags))
-        roofline = next((d.light() for d in self.config.deployments if d.name == point.deployment), None)
+        roofline = self.light(point.deployment)
         if roofline is None:
             return point
         flags = tuple(beyond_light(sample, bounds(roofline, point)))

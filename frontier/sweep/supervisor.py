@@ -170,9 +170,9 @@ def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) 
         stopping, _ = _start(job.stop, log, secrets)
         with contextlib.suppress(subprocess.TimeoutExpired):
             stopping.wait(job.within)
-        _kill_group(stopping.pid, signal.SIGKILL)
+        _signal(stopping.pid, signal.SIGKILL)
     for number, patience in ((signal.SIGTERM, job.within), (signal.SIGKILL, 5.0)):
-        _kill_group(child.pid, number)
+        _signal(child.pid, number)
         signalled = {child.pid}
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
@@ -181,23 +181,19 @@ def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) 
                 with contextlib.suppress(OSError):
                     os.waitpid(pid, os.WNOHANG)
             left = [pid for pid, state in _children() if state != "Z"]
-            if not left and not _group_lives(child.pid):
+            if not left and not _signal(child.pid, 0):
                 return
             # A process that left the group becomes a child of this one when its parent ends.
             for pid in set(left) - signalled:
-                _kill_group(pid, number, alone=True)
+                _signal(pid, number, alone=True)
                 signalled.add(pid)
             time.sleep(0.02)
 
 
-def _kill_group(pid: int, number: int, *, alone: bool = False) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number) if alone else os.killpg(pid, number)
-
-
-def _group_lives(group: int) -> bool:
+def _signal(pid: int, number: int, *, alone: bool = False) -> bool:
+    """Signal a process group, or a process alone. Whether it exists."""
     try:
-        os.killpg(group, 0)
+        os.kill(pid, number) if alone else os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:

@@ -62,11 +62,6 @@ class Checked:
     in_flight: float
     notes: tuple[str, ...] = ()
 
-    @property
-    def verdict(self) -> Verdict:
-        """Of the SLA under Poisson arrivals."""
-        return self.judgement.verdict
-
 
 def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
     """The operating points of a run, with what each is to be checked at: `load` times the rate it served.
@@ -195,4 +190,4 @@ def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judg
 
 def exit_code(done: Sequence[Checked]) -> ExitCode:
     """The worst of all: invalid 5, violates 3, marginal or unproven 4, meets 0."""
-    return errors.exit_code(checked.verdict for checked in done)
+    return errors.exit_code(checked.judgement.verdict for checked in done)
