@@ -46,24 +46,21 @@ class Backend(Protocol):
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         """Check that it can be measured. MeasurementError when not. Called again after the server was lost."""
-        ...
 
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers."""
-        ...
 
     def secrets(self) -> Secrets:
         """What no file and no message may hold."""
-        ...
+        return NO_SECRETS
 
     async def close(self) -> None:
         """Stop what was started."""
-        ...
 
 
-class VirtualBackend:
+class VirtualBackend(Backend):
     """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
 
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
@@ -82,12 +79,6 @@ class VirtualBackend:
             on_record(record)
         return measurement
 
-    def secrets(self) -> Secrets:
-        return NO_SECRETS
-
-    async def close(self) -> None:
-        pass
-
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""
@@ -102,7 +93,7 @@ def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     return secrets
 
 
-class HttpBackend:
+class HttpBackend(Backend):
     """Servers over HTTP, and the simulator behind HTTP in a process of its own.
 
     Keys are taken from `environ` by the names the config gives, and live in memory only. `salt` keeps the prompts of
