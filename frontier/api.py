@@ -12,7 +12,7 @@ from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_config
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import HttpBackend
+from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
 
 
@@ -29,9 +29,8 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     ) as directory:
 
         async def conduct() -> SweepEnd:
-            backend = HttpBackend(config, environ or {}, time.time_ns())
-            conductor = Conductor(config, make_plan(config), directory, backend, Progress(), asyncio.Event())
-            return await conductor.conduct()
+            server = backend.HttpBackend(config, environ or {}, time.time_ns())
+            return await Conductor(config, make_plan(config), directory, server, Progress(), asyncio.Event()).conduct()
 
         if run_loop(conduct()) == "server_lost":
             raise MeasurementError("the server was lost and did not come back", "call it again to go on")

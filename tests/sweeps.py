@@ -115,7 +115,7 @@ def no_fsync() -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def commands_in_virtual_time() -> Iterator[None]:
-    """`frontier sweep`, run in this process (`here=True`), runs the simulators of its config in virtual time."""
+    """`frontier sweep` in this process (`here=True`) and `run_sweep` run the simulators of a config in virtual time."""
 
     def backend(config: Config, environ: Mapping[str, str], salt: int = 0) -> VirtualBackend:
         return VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
