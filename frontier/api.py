@@ -1,13 +1,14 @@
-"""A sweep from a program or a notebook: `run_sweep`, the conductor without a terminal around it."""
+"""Making a run from a program or a notebook: `run_sweep` and `import_files`."""
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frontier.client.event_loop import run as run_loop
 from frontier.config import load_config
 from frontier.errors import MeasurementError
+from frontier.formats.importing import read_files, store
 from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_config
@@ -34,4 +35,21 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
 
         if run_loop(conduct()) == "server_lost":
             raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+    return load(run)
+
+
+def import_files(
+    files: Sequence[str | Path],
+    run: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # the option's name
+    deployment: str | None = None,
+    shape: str | None = None,
+) -> NotebookRun:
+    """Results of other tools as a run: the content of `files` tells their format, unless `format` names it.
+
+    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not give them.
+    UsageError when a file cannot be used, StoreError when `run` holds something else.
+    """
+    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
     return load(run)

@@ -49,7 +49,8 @@ from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
 from frontier.stats.sample_cache import load_sample
 from frontier.stats.window_data import Floats, Sample
-from frontier.store.run_dir import AlteredError, RunDirectory
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError
 from frontier.text import clean, redact
 
 if TYPE_CHECKING:

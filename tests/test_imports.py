@@ -23,7 +23,7 @@ FLOORS: list[set[str]] = [
     {"run"},
     {"plot"},
     {"report"},
-    {"sweep", "importing"},
+    {"sweep"},
     {"cli", "api"},
     {"__main__"},
 ]

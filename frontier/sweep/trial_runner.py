@@ -17,7 +17,6 @@ from frontier.stats.estimate import estimate
 from frontier.stats.flags import flags
 from frontier.stats.sample_cache import load_sample
 from frontier.stats.window_data import Sample
-from frontier.store.memory import require_spare
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -137,7 +136,6 @@ class TrialRunner:
         return "lost"
 
     async def _attempt(self, trial: Trial) -> Measurement:
-        require_spare()
         number = len(self.done) + 1
         self.progress.trial_started(trial, number, max(len(self.plan.trials), number))
         self.run.journal("trial_begun", trial=trial.key)
