@@ -22,7 +22,7 @@ from frontier.decide.confirmation import History, by_concurrency
 from frontier.decide.forecast import LEAST, Assumption, assumption, guess_e2e
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
-from frontier.hardware.roofline import Carded
+from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Phase, Series, Trial
 from frontier.plan import estimate, in_turn
 from frontier.stats.window_data import Sample
@@ -277,7 +277,7 @@ class TimeEstimator:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._assumed: dict[str, Assumption] = {}
-        self._light = {d.name: d.light() for d in config.deployments}
+        self._rooflines = {d.name: d.roofline() for d in config.deployments}
         self._fits: dict[tuple[Series, int], Calibrated | None] = {}
         for deployment in config.deployments:
             try:
@@ -332,9 +332,9 @@ class TimeEstimator:
         known = [point for c, samples in sorted(by_concurrency(history).items()) if (point := _mean(c, samples))]
         if len(known) < LEAST:
             return None
-        light, shape = self._light.get(series.deployment), series.shape
-        roofline = light.roofline if isinstance(light, Carded) else None
-        return calibrate(known, shape.isl.mean, shape.osl.mean, light=roofline)
+        roofline, shape = self._rooflines.get(series.deployment), series.shape
+        card = roofline if isinstance(roofline, ModelRoofline) else None
+        return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
 
 
 def _mean(concurrency: int, samples: Sequence[Sample]) -> Known | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frontier.config import Config, DeploymentConfig, digest
-from frontier.config.models import described
+from frontier.config.schema import described
 from frontier.decide.confirmation import LOOKS
 from frontier.errors import UsageError
 from frontier.model import Flag, Phase, Shape, Trial

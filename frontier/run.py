@@ -28,7 +28,7 @@ from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import Light, bounds, distance
+from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
     Decision,
@@ -254,9 +254,9 @@ class Run:
         """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
         return {d.name: d.gpus for d in self.config.deployments}
 
-    def light(self, deployment: str) -> Light | None:
+    def light(self, deployment: str) -> Roofline | None:
         """The roofline of a deployment; None when its hardware is not described."""
-        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
+        return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
 
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""

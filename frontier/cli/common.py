@@ -144,16 +144,6 @@ def unfinished_tree(found: "Run") -> dict[str, Any] | None:
     return None if found.standing is None else found.standing.tree()
 
 
-def picture_cache() -> Path | None:
-    """Where drawn pictures are kept: $FRONTIER_CACHE, else with the user's other caches. Empty, or no home: nowhere."""
-    named = os.environ.get("FRONTIER_CACHE")
-    if named is not None:
-        return Path(named) if named else None
-    with suppress(RuntimeError):
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frontier" / "pictures"
-    return None
-
-
 def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Shell completion: run directories under runs/."""
     names = [str(p.parent) for p in RUNS.glob("*/manifest.json")]

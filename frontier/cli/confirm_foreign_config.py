@@ -7,7 +7,7 @@ import click
 
 from frontier.cli.common import say
 from frontier.config import Config, load_config
-from frontier.config.yamltext import MAX_BYTES
+from frontier.config.yaml_source import MAX_BYTES
 from frontier.errors import UsageError
 from frontier.store.files import read_config
 

@@ -14,7 +14,7 @@ from frontier.errors import ExitCode
 if TYPE_CHECKING:
     from frontier.budget import Amount, BudgetFit
     from frontier.config import Config
-    from frontier.config.models import BudgetConfig
+    from frontier.config.schema import BudgetConfig
     from frontier.model import Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger

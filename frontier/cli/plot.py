@@ -66,7 +66,8 @@ def command(
     """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
 
     Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
-    run, as png and svg. A picture drawn before is copied: they are kept in $FRONTIER_CACHE, or with your other caches.
+    run, as png and svg. The axis across is the latency that binds the decision, unless the config or --objectives
+    names the axes. Several figures of one kind are named by their shape: latency-1024x256.png.
 
     RUN defaults to the run under runs/ whose last trial was finished last.
 

@@ -119,11 +119,9 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """Write the frontier on means, with its SLA and operating point, and the predictions, of means too, dashed."""
     from dataclasses import replace
 
-    from frontier.cli.common import picture_cache
     from frontier.cli.reporting import page_report
     from frontier.metrics import metric
-    from frontier.plot.figure_cache import save
-    from frontier.plot.picture import small_multiples
+    from frontier.plot.picture import save, small_multiples
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
@@ -131,7 +129,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     report = page_report(run, run.limits(), axes)
     said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
-    save(small_multiples(views, footer=report.provenance), file, cache=picture_cache())
+    save(small_multiples(views, footer=report.provenance), file)
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
         say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")

@@ -5,19 +5,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from frontier.cli.common import answer, answer_json, in_colour, looked_at, picture_cache, say, unfinished_tree, width
+from frontier.cli.common import answer, answer_json, in_colour, looked_at, say, unfinished_tree, width
 from frontier.cli.dry_run import larger_budget
 from frontier.decide.compare import Comparison
 from frontier.decide.operating_point import exit_code
 from frontier.decide.wording import Provenance, limits_text
 from frontier.errors import ExitCode, UsageError
-from frontier.model import Decision, Limit
-from frontier.plot.figure_cache import save
+from frontier.model import Decision, Limit, Series
+from frontier.plot.data import FORMATS
 from frontier.plot.multi_run import overlay, together
-from frontier.plot.picture import small_multiples
-from frontier.plot.picture_model import FORMATS
-from frontier.plot.roofline_lines import lights
-from frontier.plot.selection import check_axes, check_panels, grouped, samples_of, sheets
+from frontier.plot.picture import save, small_multiples
+from frontier.plot.roofline_lines import rooflines
+from frontier.plot.selection import (
+    check_axes,
+    check_panels,
+    default_axes,
+    detail_figures,
+    file_names,
+    grouped,
+    samples_of,
+)
 from frontier.report.answers import answers_json, answers_text
 from frontier.report.report import (
     CHECKS,
@@ -106,21 +113,23 @@ def page_report(
     found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
 ) -> Report:
     """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    points = found.points(limits, names=objectives or found.config.objectives)
+    decisions = found.solve(limits) if limits else ()
+    axes = objectives or default_axes(found.config, decisions)
+    points = found.points(limits, names=axes)
     check_axes(points, objectives or (), str(found.path))
-    uncertainties = found.uncertainties(objectives)
-    frontiers = found.frontiers(points, objectives, uncertainties)
+    uncertainties = found.uncertainties(axes)
+    frontiers = found.frontiers(points, axes, uncertainties)
     return Report(
         points=points,
         frontiers=frontiers,
-        decisions=found.solve(limits) if limits else (),
+        decisions=decisions,
         limits=limits,
         provenance=provenance(found),
         gpus=gpus(found),
         config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
         commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
         not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
-        lights=lights(found.config, points, frontiers),
+        lights=rooflines(found.config, points, frontiers),
         bands={series: known.band_steps for series, known in uncertainties.items()},
         skipped=found.skipped,
         samples=samples_of(found),
@@ -196,7 +205,7 @@ def draw(
     report = page_report(found, limits, objectives)
     drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
-        save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
+        save(drawn, file, width=pixels, theme=theme)
     return wanted
 
 
@@ -206,8 +215,9 @@ def draw_together(
 ) -> list[Path]:  # fmt: skip
     """Write the frontiers of several runs, or of a run's deployments, in one panel per shape."""
     check_formats(files)
-    axes = objectives or found[0].config.objectives
-    reports = [page_report(run, limits, axes) for run in found]
+    first = page_report(found[0], limits, objectives)
+    axes = next((frontier.objectives for frontier in first.frontiers), objectives)
+    reports = [first, *(page_report(run, limits, axes) for run in found[1:])]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
     drawn = together(
         groups, footer=reports[0].provenance if len(found) == 1 else None, more=_other_limits(found, limits)
@@ -215,7 +225,7 @@ def draw_together(
     run = RunDirectory.read(found[0].path)
     wanted = list(files) or [run.derived_file("together.png"), run.derived_file("together.svg")]
     for file in wanted:
-        save(drawn, file, width=pixels, theme=theme, cache=picture_cache())
+        save(drawn, file, width=pixels, theme=theme)
     return wanted
 
 
@@ -232,20 +242,21 @@ def draw_comparisons(
     runs: tuple[Run, Run], comparisons: Sequence[Comparison], names: tuple[str, str] | None, files: Sequence[Path],
     limits: Sequence[Limit],
 ) -> list[Path]:  # fmt: skip
-    """Write each comparison as a picture with its verdict as the title: several get a number before the suffix."""
+    """Write each comparison as a picture with its verdict as the title: several are named by deployment and shape."""
     check_formats(files)
     axes = comparisons[0].objectives
     views = [
         {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
         for run in runs
     ]
+    series = [Series(found.a, found.shape) for found in comparisons]
     written = []
-    for i, found in enumerate(comparisons, 1):
+    for i, found in enumerate(comparisons):
         pair = views[0][found.a, found.shape], views[1][found.b, found.shape]
         drawn = overlay(*pair, found, names=names, more=_other_limits(runs, limits))
         for file in files:
-            path = file if len(comparisons) == 1 else file.with_stem(f"{file.stem}-{i}")
-            save(drawn, path, cache=picture_cache())
+            path = file_names(file, series)[i]
+            save(drawn, path)
             written.append(path)
     return written
 
@@ -261,17 +272,15 @@ def draw_companion(
     found: Run, name: str, at: int | None, files: Sequence[Path], limits: Sequence[Limit], pixels: int | None,
     theme: Literal["light", "dark"],
 ) -> list[Path]:  # fmt: skip
-    """Write the companion figure of each (deployment, shape): several get a number before the suffix."""
-    from frontier.plot.sheet import save_sheet
-
+    """Write the detail figure of each series: several are named by deployment and shape before the suffix."""
     check_formats(files)
-    drawn = sheets(found, page_report(found, limits).views(), name, at)
+    drawn = detail_figures(found, page_report(found, limits).views(), name, at)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file(f"{name}.png"), run.derived_file(f"{name}.svg")]
+    series = [view.frontier.series for view, _ in drawn]
     written = []
     for file in wanted:
-        for i, sheet in enumerate(drawn, 1):
-            path = file if len(drawn) == 1 else file.with_stem(f"{file.stem}-{i}")
-            save_sheet(sheet, path, width=pixels, theme=theme)
+        for (_, figure), path in zip(drawn, file_names(file, series), strict=True):
+            save(figure, path, width=pixels, theme=theme)
             written.append(path)
     return written

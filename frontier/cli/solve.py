@@ -24,7 +24,7 @@ from frontier.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from frontier.config.slatext import Tiers
+    from frontier.config.sla import Tiers
     from frontier.run import Run
 
 

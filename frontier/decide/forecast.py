@@ -20,7 +20,6 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,11 +27,11 @@ from frontier.config import Config, DeploymentConfig
 from frontier.decide.wording import limit_text
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, calibrate
-from frontier.hardware.roofline import Carded, Light, Limits
+from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape, by_series
-from frontier.simulator.spec import EngineSpec, Speculation, spec_value
-from frontier.simulator.step_cost import kv_blocks, light_of
+from frontier.simulator.spec import EngineSpec, Speculation
+from frontier.simulator.step_cost import kv_blocks, roofline_of
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.units import whole_number
 
@@ -134,12 +133,12 @@ def of_config(
 
 def assumption(
     deployment: DeploymentConfig, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
-) -> tuple[Assumption, Light | None]:
+) -> tuple[Assumption, Roofline | None]:
     """The engine that stands for a deployment, and its speed of light. UsageError when too little is described."""
-    light = deployment.light()
+    light = deployment.roofline()
     if deployment.is_simulator:
         return Assumption(deployment.engine_spec(), known=True), light
-    if not isinstance(light, Carded):
+    if not isinstance(light, ModelRoofline):
         raise UsageError(
             f"{deployment.name}: a prediction without a measurement needs the model's sizes and the GPU",
             "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
@@ -149,11 +148,13 @@ def assumption(
 
 
 def assumed_engine(
-    light: Carded, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD, speculation: Speculation | None = None
+    roofline: ModelRoofline,
+    efficiency: float = EFFICIENCY,
+    overhead: float = OVERHEAD,
+    speculation: Speculation | None = None,
 ) -> EngineSpec:
     """An engine on this model and GPU at an efficiency. UsageError when the weights do not fit."""
-    of = light.roofline
-    most = light.max_num_seqs or RUNNING
+    of, most = roofline, roofline.max_num_seqs or RUNNING
     spec = EngineSpec(
         model_name=of.model.name, model=of.model, hardware=of.gpu, tp=of.tp, precision=of.precision,
         kv_precision=of.kv_precision, efficiency=efficiency, overhead=overhead, max_num_seqs=most,
@@ -172,7 +173,7 @@ def unmeasured(
     shape: Shape,
     concurrencies: Sequence[int],
     assumed: Assumption,
-    light: Light | None,
+    light: Roofline | None,
     variant: str = "",
 ) -> Forecast:
     """Expectation by expectation. UsageError when a request does not fit."""
@@ -185,7 +186,7 @@ def unmeasured(
     return Forecast(deployment, shape, basis, found, (), lights, variant)
 
 
-def _limits(light: Light | None, shape: Shape, concurrency: float) -> Limits | None:
+def _limits(light: Roofline | None, shape: Shape, concurrency: float) -> Limits | None:
     try:
         return None if light is None else light.limits(shape, max(1, round(concurrency)))
     except ValueError:
@@ -202,7 +203,7 @@ def of_run(
 
     Concurrencies default to a ladder to twice the highest measured. UsageError when nothing can be fitted.
     """
-    fits, lights = _fits(points), {d.name: d.light() for d in config.deployments}
+    fits, lights = _fits(points), {d.name: d.roofline() for d in config.deployments}
     if not fits:
         raise UsageError(
             f"no shape of this run has {LEAST} valid points of different concurrency to fit to",
@@ -242,9 +243,9 @@ def _known(point: Point) -> Known | None:
     return Known(point.concurrency, ttft.value, tpot.value)
 
 
-def _calibrated(known: Sequence[Known], shape: Shape, light: Light | None) -> Calibrated:
-    roofline = light.roofline if isinstance(light, Carded) else None
-    return calibrate(known, shape.isl.mean, shape.osl.mean, light=roofline)
+def _calibrated(known: Sequence[Known], shape: Shape, light: Roofline | None) -> Calibrated:
+    roofline = light if isinstance(light, ModelRoofline) else None
+    return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=roofline)
 
 
 def _ladder(known: Sequence[Known]) -> list[int]:
@@ -257,7 +258,7 @@ def _ladder(known: Sequence[Known]) -> list[int]:
 
 
 def _elsewhere(
-    fits: Fits, deployment: str, light: Light | None, shape: Shape, concurrencies: Sequence[int]
+    fits: Fits, deployment: str, light: Roofline | None, shape: Shape, concurrencies: Sequence[int]
 ) -> Forecast:
     """Another shape, from the measured shape most like it."""
 
@@ -269,12 +270,12 @@ def _elsewhere(
     model = _calibrated(known, here, light)
     asked = concurrencies or [round(k.concurrency) for k in known]
     said = [model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked]
-    basis = f"carried over from {here.label}" + ("" if isinstance(light, Carded) else ", without a roofline")
+    basis = f"carried over from {here.label}" + ("" if isinstance(light, ModelRoofline) else ", without a roofline")
     return _lit(deployment, shape, basis, said, light)
 
 
 def _lit(
-    deployment: str, shape: Shape, basis: str, said: Sequence[Prediction], light: Light | None,
+    deployment: str, shape: Shape, basis: str, said: Sequence[Prediction], light: Roofline | None,
     measured: tuple[Known, ...] = (),
 ) -> Forecast:  # fmt: skip
     """A forecast beside the speed of light, none of it faster; `basis` says from where on it had to be slowed."""
@@ -310,7 +311,7 @@ def _slower(latency: Estimate, seconds: float) -> Estimate:
 WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 
 
-def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Light | None, Shape]:
+def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Roofline | None, Shape]:
     """The engine, its speed of light and the shape with something changed: 'hardware=b200,tp=4,isl=8192'.
 
     UsageError names the part that cannot be.
@@ -333,16 +334,14 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     if "model" in given:
         given.setdefault("precision", "")
     try:
-        changes: dict[str, Any] = {key: spec_value(key, value) if value else None for key, value in given.items()}
-        spec = dataclasses.replace(spec, **changes)
-        spec.check()
+        spec = EngineSpec.from_mapping(spec.to_mapping() | {key: value or None for key, value in given.items()})
     except ValueError as error:
         what, _, hint = str(error).partition("; ")
         raise UsageError(f"--what-if: {what}", hint or "see  frontier predict --help") from None
     if lengths:
         isl, osl = lengths.get("isl", round(shape.isl.mean)), lengths.get("osl", round(shape.osl.mean))
         shape = dataclasses.replace(Shape.of(isl, osl), prefix=shape.prefix)
-    return dataclasses.replace(assumed, spec=spec), light_of(spec), shape
+    return dataclasses.replace(assumed, spec=spec), roofline_of(spec), shape
 
 
 def _tokens(key: str, value: str) -> int:

@@ -15,7 +15,7 @@ from frontier.run import Run
 from frontier.run import load as load_run
 
 if TYPE_CHECKING:
-    from frontier.plot.picture_model import Picture, Theme
+    from frontier.plot.data import Picture, Theme
 
 WIDE = 110
 PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
@@ -59,7 +59,7 @@ class NotebookPicture:
 
     def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
         """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for slides."""
-        from frontier.plot.figure_cache import save
+        from frontier.plot.picture import save
 
         save(self.picture, Path(path), width=width, theme=theme)
 
@@ -84,17 +84,17 @@ class NotebookRun(Run):
         """
         from frontier.plot.data import View
         from frontier.plot.picture import small_multiples
-        from frontier.plot.roofline_lines import lights
+        from frontier.plot.roofline_lines import rooflines
 
         wanted = self.limits() if limits is None else tuple(limits)
         points = self.points(wanted, names=objectives or self.config.objectives)
         decisions = {d.series: d for d in (self.solve(wanted) if wanted else ())}
         known = self.uncertainties(objectives)
         frontiers = self.frontiers(points, objectives, known)
-        rooflines = lights(self.config, points, frontiers)
+        lines = rooflines(self.config, points, frontiers)
         views = [
             View(
-                points, f, decisions.get(f.series), wanted, rooflines.get(f.series), self.gpus.get(f.deployment),
+                points, f, decisions.get(f.series), wanted, lines.get(f.series), self.gpus.get(f.deployment),
                 band=known[f.series].band_steps if f.series in known else (),
             )
             for f in frontiers
@@ -103,7 +103,8 @@ class NotebookRun(Run):
 
     def _repr_html_(self) -> str:
         """What the run found in a sentence, and its points."""
-        from frontier.plot.data import View, headline
+        from frontier.plot.data import View
+        from frontier.plot.labels import headline
         from frontier.report.tables import points_table
 
         points, limits, gpus = self.points(), self.limits(), self.gpus

@@ -1,7 +1,6 @@
 """Plot, report and completion as commands: what they write, what they refuse, and what they do not import."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -44,33 +43,6 @@ def test_every_figure_is_written(cwd: Path, figure: str) -> None:
     said = frontier("plot", "--figure", figure, "-o", f"{figure}.svg", cwd=cwd)
     assert (0, f"wrote {figure}.svg") == (said.code, said.err.splitlines()[-1])
     assert "chat" in "".join(ET.parse(cwd / f"{figure}.svg").getroot().itertext())
-
-
-def test_a_second_look_copies_the_picture_and_another_question_draws_it_anew(cwd: Path, tmp_path: Path) -> None:
-    kept = {"FRONTIER_CACHE": str(tmp_path / "kept")}
-
-    def drawn(*options: str, **environ: str) -> bytes:
-        assert 0 == frontier("plot", "runs/night", *options, "-o", str(tmp_path / "out.svg"), cwd=cwd, **environ).code
-        return (tmp_path / "out.svg").read_bytes()
-
-    first = drawn(**kept)
-    assert 1 == len(list((tmp_path / "kept").iterdir()))
-    assert first == drawn(**kept) == drawn()
-    assert 1 == len(list((tmp_path / "kept").iterdir()))
-    assert first != drawn("--sla", "p99_ttft<=70ms", **kept) == drawn("--sla", "p99_ttft<=70ms")
-    assert 2 == len(list((tmp_path / "kept").iterdir()))
-
-
-def test_a_picture_that_is_kept_needs_no_matplotlib(cwd: Path, tmp_path: Path) -> None:
-    environ = {"FRONTIER_CACHE": str(tmp_path)}
-    code = "import sys; from frontier.cli.main import run; run(['plot', 'runs/night', '-o', sys.argv[1]]);"
-    code += " print(*(m for m in sys.modules if m.startswith('matplotlib')))"
-    assert 0 == frontier("plot", "runs/night", "-o", str(tmp_path / "out.svg"), cwd=cwd, **environ).code
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "again.svg")],
-        cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert ("", True) == (told.stdout.strip(), (tmp_path / "again.svg").exists())
 
 
 def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
@@ -194,8 +166,7 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
     assert (4, "wrote both.svg") == (said.code, said.err.splitlines()[-1])
     drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
     assert "after against before is not resolved: 1× [" in drawn
-    assert "● before: Run at concurrency" in drawn
-    assert "■ after: Run at concurrency" in drawn
+    assert {"● before", "■ after"} <= set(map(str.strip, drawn.splitlines()))
     assert "not resolved" == json.loads(said.out)["verdict"]
     said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
     assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)
