@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
-    from frontier.report.compare_runs import compare_runs
+    from frontier.report.comparison import compare_runs
     from frontier.report.notebook import load
     from frontier.run import Run
 
@@ -56,7 +56,7 @@ _HOMES = {
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),
     "frontier.run": ("Run",),
-    "frontier.report.compare_runs": ("compare_runs",),
+    "frontier.report.comparison": ("compare_runs",),
     "frontier.report.notebook": ("load",),
     "frontier.api": ("import_files", "run_sweep"),
 }

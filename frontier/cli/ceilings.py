@@ -44,7 +44,8 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.hardware.ceilings import measure
-    from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
+    from frontier.report.json_out import ceilings_json
+    from frontier.report.tables import ceilings_table, ceilings_yaml
     from frontier.store.files import write_output
 
     found = measure(_machine(device), seconds)

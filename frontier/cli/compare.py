@@ -71,8 +71,7 @@ def command(
     from frontier.decide.compare import exit_code
     from frontier.errors import UsageError
     from frontier.plot.selection import narrowed
-    from frontier.report.compare_runs import compare_runs, two_deployments
-    from frontier.report.comparison import comparison_table, comparisons_json
+    from frontier.report.comparison import compare_runs, comparison_table, comparisons_json, two_deployments
     from frontier.units import parse_share
 
     try:

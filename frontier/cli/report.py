@@ -48,9 +48,9 @@ def command(
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
     from frontier.cli.common import read_objectives
-    from frontier.cli.reporting import page_report
     from frontier.config import parse_sla
     from frontier.plot.selection import check_panels, narrowed
+    from frontier.report.report import report_of
     from frontier.store.files import write_output
     from frontier.units import format_bytes
 
@@ -60,7 +60,7 @@ def command(
     given = (("--deployment", deployments), ("--shape", shapes), ("--set", settings), ("--objectives", [objectives]),
              ("--sla", [sla]), ("-o", [output]))  # fmt: skip
     options = [word for name, values in given for value in values if value is not None for word in (name, str(value))]
-    made = page_report(found, limits, read_objectives(objectives), options)
+    made = report_of(found, limits, read_objectives(objectives), options)
     if output is None or str(output) == "-":
         from frontier.report.markdown import report_markdown
 
@@ -77,7 +77,7 @@ def command(
     elif output.suffix == ".json":
         import orjson
 
-        from frontier.report.json_out import report_json
+        from frontier.report.report import report_json
 
         data = orjson.dumps(report_json(made), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
     else:

@@ -9,32 +9,15 @@ from frontier.cli.common import answer, answer_json, in_colour, looked_at, say, 
 from frontier.cli.dry_run import larger_budget
 from frontier.decide.compare import Comparison
 from frontier.decide.operating_point import exit_code
-from frontier.decide.wording import Provenance, limits_text
+from frontier.decide.wording import limits_text
 from frontier.errors import ExitCode, UsageError
 from frontier.model import Decision, Limit, Series
 from frontier.plot.data import FORMATS
 from frontier.plot.multi_run import overlay, together
 from frontier.plot.picture import save, small_multiples
-from frontier.plot.roofline_lines import rooflines
-from frontier.plot.selection import (
-    check_axes,
-    check_panels,
-    default_axes,
-    detail_figures,
-    file_names,
-    grouped,
-    samples_of,
-)
-from frontier.report.answers import answers_json, answers_text
-from frontier.report.report import (
-    CHECKS,
-    IMPORTED_CHECKS,
-    IMPORTED_NOT_SAID,
-    IMPORTED_REQUEST_CHECKS,
-    NOT_SAID,
-    Report,
-    skipped_lines,
-)
+from frontier.plot.selection import check_panels, detail_figures, file_names, grouped
+from frontier.report.answer import answers_json, answers_text
+from frontier.report.report import report_of, skipped_lines
 from frontier.report.tables import points_table
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
@@ -109,85 +92,9 @@ def len_trials(found: Run) -> int:
     return sum(len(history) for history in found.histories.values())
 
 
-def page_report(
-    found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
-) -> Report:
-    """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    decisions = found.solve(limits) if limits else ()
-    axes = objectives or default_axes(found.config, decisions)
-    points = found.points(limits, names=axes)
-    check_axes(points, objectives or (), str(found.path))
-    uncertainties = found.uncertainties(axes)
-    frontiers = found.frontiers(points, axes, uncertainties)
-    return Report(
-        points=points,
-        frontiers=frontiers,
-        decisions=decisions,
-        limits=limits,
-        provenance=provenance(found),
-        gpus=gpus(found),
-        config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
-        commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
-        not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
-        lights=rooflines(found.config, points, frontiers),
-        bands={series: known.band_steps for series, known in uncertainties.items()},
-        skipped=found.skipped,
-        samples=samples_of(found),
-        checks=_checks(found),
-        unfinished=found.unfinished,
-        standing=unfinished_tree(found),
-    )
-
-
-def _checks(found: Run) -> str:
-    if not found.is_imported:
-        return CHECKS
-    return IMPORTED_REQUEST_CHECKS if found.histories else IMPORTED_CHECKS
-
-
-def _made_by(found: Run) -> str:
-    """The command that made the run."""
-    if not found.is_imported:
-        return f"frontier sweep {found.manifest.get('config_file', 'sweep.yaml')}"
-    files = [shlex.quote(str(source["file"])) for source in found.manifest["imported"]["sources"]]
-    more = f" ... ({len(files)} files)" if len(files) > 3 else ""
-    return f"frontier import {' '.join(files[:3])}{more} -o {found.path}"
-
-
 def gpus(found: Run) -> dict[str, int | None]:
     """What each deployment's rates are divided by."""
     return {d.name: d.gpus for d in found.config.deployments}
-
-
-def provenance(found: Run) -> Provenance:
-    """What the foot of a picture says of where its numbers come from."""
-    if found.is_imported:
-        return _imported_provenance(found)
-    servers = [line for line in RunDirectory.read(found.path).journal_lines() if line["event"] == "server"]
-    models = {d.model for d in found.config.deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    return Provenance(
-        run=found.path.name,
-        model=", ".join(sorted(models)) or None,
-        server=str(servers[-1]["identity"]) if servers else None,
-        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
-        remark=(found.standing.brief if found.standing else "") or None,
-    )
-
-
-def _imported_provenance(found: Run) -> Provenance:
-    """Of an import: which tools wrote the files. Their loads are not known to have been closed loops."""
-    imported = found.manifest["imported"]
-    shown = {p.deployment for p in found.imported} | {deployment for deployment, _ in found.histories}
-    formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
-    return Provenance(
-        run=found.path.name,
-        model=", ".join(dict.fromkeys(d.model for d in found.config.deployments if d.model and d.name in shown))
-        or None,
-        loop=None,
-        tool=f"frontier {found.manifest.get('frontier', '')}".strip(),
-        remark=f"imported from {formats}",
-        notes=tuple(map(str, imported["notes"])),
-    )
 
 
 def draw(
@@ -202,7 +109,7 @@ def draw(
     check_formats(files)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file("frontier.png"), run.derived_file("frontier.svg")]
-    report = page_report(found, limits, objectives)
+    report = report_of(found, limits, objectives)
     drawn = small_multiples(report.views(), footer=report.provenance)
     for file in wanted:
         save(drawn, file, width=pixels, theme=theme)
@@ -215,9 +122,9 @@ def draw_together(
 ) -> list[Path]:  # fmt: skip
     """Write the frontiers of several runs, or of a run's deployments, in one panel per shape."""
     check_formats(files)
-    first = page_report(found[0], limits, objectives)
+    first = report_of(found[0], limits, objectives)
     axes = next((frontier.objectives for frontier in first.frontiers), objectives)
-    reports = [first, *(page_report(run, limits, axes) for run in found[1:])]
+    reports = [first, *(report_of(run, limits, axes) for run in found[1:])]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(found, reports, strict=True)])
     drawn = together(
         groups, footer=reports[0].provenance if len(found) == 1 else None, more=_other_limits(found, limits)
@@ -246,7 +153,7 @@ def draw_comparisons(
     check_formats(files)
     axes = comparisons[0].objectives
     views = [
-        {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
+        {(view.frontier.deployment, view.frontier.shape): view for view in report_of(run, limits, axes).views()}
         for run in runs
     ]
     series = [Series(found.a, found.shape) for found in comparisons]
@@ -274,7 +181,7 @@ def draw_companion(
 ) -> list[Path]:  # fmt: skip
     """Write the detail figure of each series: several are named by deployment and shape before the suffix."""
     check_formats(files)
-    drawn = detail_figures(found, page_report(found, limits).views(), name, at)
+    drawn = detail_figures(found, report_of(found, limits).views(), name, at)
     run = RunDirectory.read(found.path)
     wanted = list(files) or [run.derived_file(f"{name}.png"), run.derived_file(f"{name}.svg")]
     series = [view.frontier.series for view, _ in drawn]

@@ -66,7 +66,7 @@ def command(
     """
     from frontier.decide.sla_result import exit_code
     from frontier.plot.selection import narrowed
-    from frontier.report.answers import answers_json, answers_text
+    from frontier.report.answer import answers_json, answers_text
 
     path = find_run(run)
     found = looked_at(path, settings) if as_json else measured(path, settings, told=True)

@@ -56,8 +56,7 @@ def command(run: Path | None, sla: str | None, load: str, requests: int | None, 
     from frontier.cli.confirm_foreign_config import consent_to_reach
     from frontier.config import parse_sla
     from frontier.decide import operating_point as solver
-    from frontier.report.tables import decision_table
-    from frontier.report.verified import verified_json, verified_text
+    from frontier.report.answer import decision_table, verified_json, verified_text
     from frontier.sweep.verify import checks, exit_code
 
     found = measured(find_run(run))

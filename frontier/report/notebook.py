@@ -38,7 +38,7 @@ class Decisions(tuple[Decision, ...]):
         return tuple(self), self.gpus
 
     def _repr_html_(self) -> str:
-        from frontier.report.tables import decision_table
+        from frontier.report.answer import decision_table
 
         return PRE.format(escape(decision_table(self, gpus=self.gpus, width=WIDE)))
 

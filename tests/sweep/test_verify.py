@@ -15,7 +15,7 @@ from frontier.client.loop import Progress as Tick
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
-from frontier.report.verified import verified_json, verified_text
+from frontier.report.answer import verified_json, verified_text
 from frontier.run import Run
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
