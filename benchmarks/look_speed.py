@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from frontier.config import load_config
-from frontier.plan import make_plan
+from frontier.plan import Progress, make_plan
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, Quiet
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 GOAL = 1.0
 CONFIG = """\
@@ -46,7 +46,7 @@ def sweep(path: Path) -> None:
 
     async def go(run: RunDirectory) -> None:
         backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
-        await Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event()).conduct()
+        await Conductor(config, make_plan(config), run, backend, Progress(), asyncio.Event()).conduct()
 
     with RunDirectory.open_for_sweep(
         path, identity=config.identity(), canonical=config.canonical(), config_text=CONFIG, facts={}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.time_left import cases, judged
-from frontier.budget import Amount, Pace, Timing
+from frontier.budget import Amount, TimeEstimator, TrialTimes
 from frontier.config import load_config
 from frontier.decide.prediction import Assumption, grid_advice, rough_e2e
 from frontier.model import Shape
@@ -31,25 +31,25 @@ def test_a_setting_that_was_measured_takes_as_long_again() -> None:
     trials = make_plan(config).trials
     again = [t for t in trials if (t.shape, t.concurrency) == (trials[0].shape, trials[0].concurrency)]
     assert len(again) == 2
-    pace = Pace(((again[0], Amount(77.0, 200)),))
-    assert 77.0 == Timing(config).seconds(again[1], pace, {})
+    pace = TrialTimes(((again[0], Amount(77.0, 200)),))
+    assert 77.0 == TimeEstimator(config).seconds(again[1], pace, {})
 
 
 def test_nothing_is_said_where_nothing_is_described_and_nothing_measured() -> None:
     config = load_config(BARE, "s")
-    assert Timing(config).left(make_plan(config).trials, Pace()) is None
-    assert Timing(config).left((), Pace()) == 0.0
+    assert TimeEstimator(config).left(make_plan(config).trials, TrialTimes()) is None
+    assert TimeEstimator(config).left((), TrialTimes()) == 0.0
 
 
 def test_described_hardware_speaks_from_the_start_and_is_corrected_by_what_is_found() -> None:
     config = load_config(BARE + "hardware: h100\n", "s")
     trials = make_plan(config).trials
-    timing = Timing(config)
+    timing = TimeEstimator(config)
     first, other = trials[0], next(t for t in trials if t.shape == trials[0].shape and t.concurrency == 64)
-    guess, guessed = (timing.seconds(t, Pace(), {}) for t in (first, other))
+    guess, guessed = (timing.seconds(t, TrialTimes(), {}) for t in (first, other))
     assert guess is not None
     assert guessed is not None
-    slower = Pace(((first, Amount(1.5 * guess, first.requests)),))
+    slower = TrialTimes(((first, Amount(1.5 * guess, first.requests)),))
     assert timing.seconds(other, slower, {}) == pytest.approx(1.5 * guessed)
 
 

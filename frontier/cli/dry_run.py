@@ -12,15 +12,12 @@ from frontier.cli.common import answer, answer_json, answer_prose, in_colour, wi
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.budget import Amount, Forecast
-    from frontier.config import Config, DeploymentConfig
+    from frontier.budget import Amount, BudgetFit
+    from frontier.config import Config
     from frontier.config.schema import BudgetConfig
     from frontier.model import Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger
-
-    Turn = tuple[Sequence[DeploymentConfig], list[Trial]]
-
 
 ENOUGH = 1.25
 """A larger budget has this many times what the rest is expected to take: warm-ups send more than was planned."""
@@ -28,14 +25,14 @@ ENOUGH = 1.25
 
 def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
-    from frontier.budget import Timing
+    from frontier.budget import TimeEstimator
     from frontier.decide.prediction import grid_advice
     from frontier.report.tables import plan_table
     from frontier.units import format_elapsed
 
     ledger, todo = remaining(config, plan, run)
-    expected = Timing(config).left(todo, ledger.pace)
-    forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
+    expected = TimeEstimator(config).left(todo, ledger.times)
+    forecast = _fit(config, plan, ledger, todo, 0.0) if config.budget.limited else None
     if as_json:
         tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": len(plan.trials) - len(todo),
                                 "expected_seconds": expected, "advice": grid_advice(config)}  # fmt: skip
@@ -44,7 +41,7 @@ def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> 
         return ExitCode.YES
     answer(plan_table(config, plan, width=width(), colour=in_colour()))
     if expected is not None:
-        by = "what was measured" if ledger.pace.seen else "the engine model, nothing being measured yet"
+        by = "what was measured" if ledger.times.taken else "the engine model, nothing being measured yet"
         without = ", without the refinement" if plan.refine else ""
         answer_prose(f"about {format_elapsed(expected)} expected{without}, by {by}")
     for advice in grid_advice(config):
@@ -63,7 +60,7 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     from frontier.sweep.ledger import Ledger
 
     ledger = Ledger(config.budget, lambda: 0.0, time.time)
-    ledger.charge(sum(d.price or 0.0 for d in config.deployments))
+    ledger.begin_turn(config.deployments)
     if run is None:
         return ledger, plan.trials
     there = RunDirectory.read(run)
@@ -72,28 +69,15 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     return ledger, [t for t in plan.trials if t.key not in finished or finished[t.key].fingerprint != t.fingerprint]
 
 
-def _turns(config: "Config", plan: "Plan", todo: "Sequence[Trial]") -> "list[Turn]":
-    """The deployments that are up at one time with what is left to measure on them."""
-    from frontier.plan import in_turn
+def _fit(
+    config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]", refine_seconds: float
+) -> "BudgetFit":
+    """What of these fits when the refinement takes so many seconds."""
+    from frontier.budget import fit_budget, turns_of
 
-    turns = ((group, [t for t in todo if t.deployment in {d.name for d in group}]) for group in in_turn(config, plan))
-    return [(group, trials) for group, trials in turns if trials]
-
-
-def _forecast(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> "Forecast":
-    """What of these fits: deployments that are started in turn share what is left, as they will when it is run."""
-    from frontier.budget import Forecast, forecast
-
-    now, spent = time.time(), ledger.spent()
-    found, at = Forecast((), (), (), bounded=False, spent=spent), now
-    turns = _turns(config, plan, todo)
-    for i, (group, trials) in enumerate(turns):
-        parts = sum(len(later) for later, _ in turns[i:]) / len(group)
-        rate = sum(d.price or 0.0 for d in group) / 3600
-        caps = ledger.whole.share(found.spent, at, parts)
-        found += forecast(trials, caps, ledger.pace, now=at, spent=found.spent, rate=rate)
-        at = now + found.spent.seconds - spent.seconds
-    return found
+    turns = turns_of((d for d in config.deployments if d.name in plan.deployments), todo)
+    each = refine_seconds / len(plan.deployments)
+    return fit_budget(turns, ledger.whole, ledger.times, now=time.time(), spent=ledger.spent(), refine_seconds=each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,34 +92,15 @@ class Worst:
 
 
 def _worst(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> Worst:
-    from frontier.budget import Amount, forecast
-
-    now, spent, turns = time.time(), ledger.spent(), _turns(config, plan, todo)
-    # How many requests and tokens the refinement takes is not known before.
-    once, every, left = True, not plan.refine or {"requests", "tokens"}.isdisjoint(ledger.whole.words), 0.0
-    used, begun = spent, spent.seconds
-    for i, (group, trials) in enumerate(turns):
-        rate = sum(d.price or 0.0 for d in group) / 3600
-        parts = sum(len(later) for later, _ in turns[i:]) / len(group)
-        caps = ledger.whole.share(used, now + used.seconds - begun, parts)
-        longest = plan.refine_longest * len(group) / len(plan.deployments)
-        first, later = ([t for t in trials if (t.repeat == 1) == one] for one in (True, False))
-        found = forecast(first, caps, ledger.pace, now=now + used.seconds - begun, spent=used, rate=rate)
-        once, used = once and not found.dropped, found.spent
-        room = caps.seconds_left(used, now + used.seconds - begun)
-        left += max(0.0, room or 0.0)
-        every = (
-            every and caps.refuses(used, Amount(longest, dollars=longest * rate), now + used.seconds - begun) is None
-        )
-        taken = longest if room is None else min(longest, max(0.0, room))
-        used += Amount(taken, dollars=taken * rate)
-        found = forecast(later, caps, ledger.pace, now=now + used.seconds - begun, spent=used, rate=rate)
-        every, used = every and not found.dropped, found.spent
-    timed = not {"time", "until"}.isdisjoint(ledger.whole.words)
-    return Worst(once, once and every, left if timed else None)
+    """With the refinement at its longest. How many requests and tokens it takes is not known before."""
+    words = ledger.whole.words
+    fit = _fit(config, plan, ledger, todo, plan.refine_longest)
+    known = not plan.refine or {"requests", "tokens"}.isdisjoint(words)
+    timed = not {"time", "until"}.isdisjoint(words)
+    return Worst(fit.once, known and fit.whole, fit.spare if timed else None)
 
 
-def _tree(ledger: "Ledger", forecast: "Forecast", worst: Worst) -> dict[str, Any]:
+def _tree(ledger: "Ledger", forecast: "BudgetFit", worst: Worst) -> dict[str, Any]:
     return {
         "limits": dict(ledger.whole.words),
         "spent": ledger.spent().tree(),
@@ -148,7 +113,7 @@ def _tree(ledger: "Ledger", forecast: "Forecast", worst: Worst) -> dict[str, Any
 
 
 def _lines(
-    config: "Config", plan: "Plan", ledger: "Ledger", forecast: "Forecast", worst: Worst, todo: "Sequence[Trial]"
+    config: "Config", plan: "Plan", ledger: "Ledger", forecast: "BudgetFit", worst: Worst, todo: "Sequence[Trial]"
 ) -> list[str]:
     from frontier.budget import described_trials
     from frontier.units import format_elapsed
@@ -215,7 +180,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     dropped = [key for one in lines[began:] if one["event"] == "dropped" for key in one["trials"]]
     ledger, todo = remaining(config, make_plan(config), run)
     rate = sum(d.price or 0.0 for d in config.deployments) / 3600
-    needed = [ledger.pace.need(trial, rate) for trial in todo if trial.key in dropped]
+    needed = [ledger.times.need(trial, rate) for trial in todo if trial.key in dropped]
     # Trials of the refinement are sized by what was found, which is not known here: each is counted with its longest.
     unknown = config.max_time * max(0, len(dropped) - len(needed))
     total = sum(needed, Amount(unknown, dollars=unknown * rate))

@@ -20,11 +20,11 @@ def farewell(
     if config.on_finish is None:
         return
     from frontier.sweep.backend import secrets_of
-    from frontier.sweep.notify import say_farewell
+    from frontier.sweep.notify import notify
 
     secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
     facts = _facts(path, end, code, decisions, reason)
-    wrong = say_farewell(config.on_finish, facts, os.environ, secrets, secrets_of(config, os.environ))
+    wrong = notify(config.on_finish, facts, os.environ, secrets, secrets_of(config, os.environ))
     if wrong is not None:
         say(f"warning: {wrong}")
 

@@ -140,8 +140,8 @@ def _measure(text: str, path: Path) -> "Run":
     from frontier.report.progress import make_progress
     from frontier.run import load
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep import Conductor, SweepEnd
     from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.conductor import Conductor, SweepEnd
 
     config = load_config(text, "quick")
     run = RunDirectory.open_for_sweep(

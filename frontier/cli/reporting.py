@@ -23,7 +23,7 @@ from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.sweep import SweepEnd
+    from frontier.sweep.conductor import SweepEnd
 
 
 def conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> tuple[int, Sequence[Decision]]:

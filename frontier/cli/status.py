@@ -66,7 +66,7 @@ def stand(path: Path) -> dict[str, Any]:
     `seconds_left` is None while it is not known of every trial that is left; the refinement, which nobody can foresee,
     is not in it. `skipped` are those given up in the session that runs, or ran last.
     """
-    from frontier.budget import Pace
+    from frontier.budget import TrialTimes
     from frontier.config import load_config
     from frontier.run import standing
     from frontier.store.run_dir import RunDirectory
@@ -84,9 +84,9 @@ def stand(path: Path) -> dict[str, Any]:
     running = _running(session) if held else None
     seconds: float | None = 0.0
     if now.left:
-        from frontier.budget import Timing  # the engine model that it asks takes a while to load
+        from frontier.budget import TimeEstimator  # the engine model that it asks takes a while to load
 
-        seconds = Timing(config).left(now.left, Pace.of(lines, finished))
+        seconds = TimeEstimator(config).left(now.left, TrialTimes.of(lines, finished))
     if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
         seconds = max(0.0, seconds - running["since"])
     return {

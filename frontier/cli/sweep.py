@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frontier.model import Decision
     from frontier.plan import Plan
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep import SweepEnd
+    from frontier.sweep.conductor import SweepEnd
 
 
 @click.command("sweep")
@@ -71,8 +71,8 @@ def command(
 
 def _require_time(asked: "Asked", plan: "Plan") -> None:
     """UsageError when the time by which all must be done is past, and something is left to do."""
-    from frontier.budget import deadline
     from frontier.cli.dry_run import remaining
+    from frontier.sweep.ledger import deadline
 
     until = asked.config.budget.until
     if (
@@ -151,9 +151,10 @@ def _provenance(config_file: Path) -> dict[str, str]:
 def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None) -> "SweepEnd":
     """Run the conductor under signal handling: the first Ctrl-C stops cleanly, the second leaves at once."""
     from frontier.client.event_loop import run as run_loop
-    from frontier.report.progress import Progress, make_progress
-    from frontier.sweep import Conductor
+    from frontier.plan import Progress
+    from frontier.report.progress import make_progress
     from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.conductor import Conductor
 
     salt = time.time_ns()
     run.journal("session", salt=salt)

@@ -48,12 +48,17 @@ def in_order(history: History, *phases: Phase) -> list[tuple[Trial, Sample]]:
     return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
 
 
+def by_concurrency(history: History) -> dict[int, list[Sample]]:
+    """The samples of each concurrency, in the history's order."""
+    groups: dict[int, list[Sample]] = {}
+    for trial, sample in history:
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return groups
+
+
 def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, Sample]:
     """Per concurrency the data of these phases, joined."""
-    groups: dict[int, list[Sample]] = {}
-    for trial, sample in in_order(history, *phases):
-        groups.setdefault(trial.concurrency, []).append(sample)
-    return {c: join(tuple(parts)) for c, parts in groups.items()}
+    return {c: join(tuple(parts)) for c, parts in by_concurrency(in_order(history, *phases)).items()}
 
 
 @functools.lru_cache(maxsize=64)

@@ -49,7 +49,7 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
 
 
 def _all_series(run: Run) -> list[Series]:
-    return list(dict.fromkeys([*(Series(*key) for key in run.histories), *(p.series for p in run.imported)]))
+    return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
 
 
 def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
@@ -120,7 +120,7 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
 
 def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, Sample]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
-    return {at: run.samples(at) for at in run.histories}
+    return {series: run.samples(series) for series in run.histories}
 
 
 def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
@@ -207,7 +207,7 @@ WHY_NOT = {
 
 def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
-    history = run.histories.get((view.frontier.deployment, view.frontier.shape), [])
+    history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
     if at is not None and at not in measured:
         raise UsageError(

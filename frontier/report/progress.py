@@ -9,7 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -18,50 +18,15 @@ from rich.text import Text
 from frontier.decide.wording import clean, count, flag_words, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Flag, Trial
+from frontier.plan import Progress
 from frontier.units import format_elapsed, format_number, format_seconds
+
+if TYPE_CHECKING:
+    from frontier.client.loop import TrialProgress
 
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _DRAW_EVERY = 0.4
-
-
-class Tick(Protocol):
-    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds.
-
-    `rate` is in output tokens per second and, as the percentiles in seconds, of the window so far; None: not known yet.
-    """
-
-    @property
-    def stage(self) -> str: ...
-    @property
-    def elapsed(self) -> float: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def window_sent(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def rate(self) -> float | None: ...
-    @property
-    def p50_ttft(self) -> float | None: ...
-    @property
-    def p99_ttft(self) -> float | None: ...
-
-
-class Progress(Protocol):
-    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none, and
-    what is wrong with the trial; `expect` how many seconds the rest of the grid will take from now on, None while
-    it is not known.
-    """
-
-    def plan(self, total: int, done: int) -> None: ...
-    def expect(self, seconds: float | None) -> None: ...
-    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
-    def tick(self, tick: Tick) -> None: ...
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
 
 
 def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
@@ -146,7 +111,7 @@ class _Count:
         return f"[{self.number:>{wide}}/{self.total}]"
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """One line per event, each with the wall-clock time: for logs, nohup and CI."""
 
     def __init__(
@@ -178,7 +143,7 @@ class PlainProgress:
         """Nothing is written until it has ended."""
         self._count.started(number, total)
 
-    def tick(self, tick: Tick) -> None:
+    def tick(self, tick: "TrialProgress") -> None:
         """Nothing: a log is not a screen."""
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
@@ -203,7 +168,7 @@ Parts = list[tuple[str, str]]
 _BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
     far, the time, and where there is room for it the frontier so far of the shape that is being measured.
 
@@ -214,7 +179,7 @@ class LiveProgress:
         self._console, self._clock = console, clock
         self._count = _Count(clock)
         self._trial: Trial | None = None
-        self._tick: Tick | None = None
+        self._tick: TrialProgress | None = None
         self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
         self._plot: list[str] = []
         self._drawn = 0.0
@@ -237,7 +202,7 @@ class LiveProgress:
         self._plot = self._frontier_so_far(trial)
         self._draw(always=True)
 
-    def tick(self, tick: Tick) -> None:
+    def tick(self, tick: "TrialProgress") -> None:
         """Redraw, at most about twice a second."""
         self._tick = tick
         self._draw()
@@ -351,7 +316,7 @@ def _whole_parts(text: str, room: int) -> str:
     return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
 
 
-def _so_far_text(tick: Tick) -> str:
+def _so_far_text(tick: "TrialProgress") -> str:
     """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
     figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
     text = figures_text(figures)

@@ -5,7 +5,7 @@ reproduce it, what it does not cover. All text is plain and cleaned here; page, 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from frontier.decide.capacity import arrival_rate
@@ -190,12 +190,8 @@ def report_of(
     axes = objectives or default_axes(run.config, decisions)
     points = run.points(limits, names=axes)
     check_axes(points, objectives or (), str(run.path))
-    uncertain = run.doubts(axes)
-    frontiers = tuple(
-        replace(f, probability=uncertain[f.series].probability) if f.series in uncertain else f
-        for f in run.frontiers(points, axes)
-    )
-    bands = {at: list(zip(d.band.x, d.band.low, d.band.high, strict=True)) for at, d in uncertain.items()}
+    uncertainties = run.uncertainties(axes)
+    frontiers = run.frontiers(points, axes, uncertainties)
     checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
         points=points,
@@ -208,7 +204,7 @@ def report_of(
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=IMPORTED_NOT_SAID if run.is_imported else NOT_SAID,
         lights=rooflines(run.config, points, frontiers),
-        bands=bands,
+        bands={series: known.band_steps for series, known in uncertainties.items()},
         skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,

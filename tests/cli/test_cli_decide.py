@@ -212,13 +212,13 @@ def test_show_says_how_sure_the_frontier_is_and_where_capacity_ends(cwd: Path) -
 def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cwd: Path) -> None:
     run, busy = load(cwd / "runs" / "fast"), ClientHealth(loop_lag_p99=1.0)
     ((at, history),) = run.histories.items()
-    whole = load(cwd / "runs" / "fast").doubts()[at]
+    whole = load(cwd / "runs" / "fast").uncertainties()[at]
     assert 32 in whole.probability
     history[:] = [
         (trial, dataclasses.replace(sample, health=(busy,)) if trial.concurrency == 32 else sample)
         for trial, sample in history
     ]
-    doubt = run.doubts()[at]
+    doubt = run.uncertainties()[at]
     assert set(doubt.probability) == {1, 4, 8, 16}
     best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
     assert np.nanmax(doubt.band.high) <= best * 1.01 < np.nanmax(whole.band.high)

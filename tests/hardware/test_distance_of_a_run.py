@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.run import load
+from frontier import load
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
 
@@ -57,8 +57,8 @@ def test_show_report_and_picture_say_how_far_from_light_the_run_is(runs: Path) -
     assert "| roofline bound by |" in report
     assert frontier("plot", "runs/own", "-o", "far.svg", cwd=runs).code == 0
     picture = (runs / "far.svg").read_text()
-    assert "speed of light" in picture
-    assert "speed of light" in load(runs / "runs" / "own").picture()._repr_svg_()
+    assert "roofline" in picture
+    assert "roofline" in load(runs / "runs" / "own").picture()._repr_svg_()
     assert "Llama-3.1-8B" in picture
 
 

@@ -23,8 +23,8 @@ from frontier.client.loop import TrialProgress
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.run import load
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import HttpBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.commands import frontier, start
 from tests.sweeps import Told, open_run
 
@@ -196,6 +196,7 @@ def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     """A server that accepts and says nothing: the check before the first trial waits for it."""
