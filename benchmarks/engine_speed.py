@@ -9,7 +9,7 @@ import sys
 import time
 
 from frontier.model import Shape
-from frontier.simulator.spec import Disaggregation, EngineSpec, Speculation
+from frontier.simulator.spec import EngineSpec, Speculation
 from frontier.simulator.virtual import closed_loop, closed_loop_arrays
 
 TARGET = 1_000_000
@@ -35,15 +35,11 @@ def main() -> None:
         ratio = rates[0] / TARGET
         worst = min(worst, ratio)
         print(f"{isl:>6}/{osl:<4}{concurrency:>4} {rates[0]:>14,.0f} {rates[1]:>14,.0f} {ratio:>7.2f}")
-    for option in (
-        EngineSpec(noise=0.05, kv_tokens=2_000_000, speculation=Speculation(4)),
-        EngineSpec(noise=0.05, kv_tokens=2_000_000, disaggregation=Disaggregation(kv_per_token=131_072.0)),
-    ):
-        begin = time.process_time()
-        closed_loop_arrays(option, Shape.of(1024, 256), 64, requests=requests)
-        rate = (requests + 3 * 64) * 256 / (time.process_time() - begin)
-        name = "speculating" if option.speculation is not None else "disaggregated"
-        print(f"  1024/256   64 {rate:>14,.0f}  {name}")
+    begin = time.process_time()
+    speculating = EngineSpec(noise=0.05, kv_tokens=2_000_000, speculation=Speculation(4))
+    closed_loop_arrays(speculating, Shape.of(1024, 256), 64, requests=requests)
+    rate = (requests + 3 * 64) * 256 / (time.process_time() - begin)
+    print(f"  1024/256   64 {rate:>14,.0f}  speculating")
     settings = [(shape, c) for shape in NIGHT for c in CONCURRENCIES]
     begin = time.process_time()
     runs = [closed_loop_arrays(spec, shape, c, requests=requests) for shape, c in settings]

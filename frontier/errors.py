@@ -1,17 +1,18 @@
-"""Errors a user can cause or meet, and the exit code each one ends in.
+"""Exceptions that users may see, and exit codes: of each exception, and of verdicts.
 
-Every one says what happened, where, and the way out; the command line prints them without a traceback.
-Anything else that escapes is a bug of ours and ends in exit code 1.
+Each message says what happened, where, and what to do; the command line prints it without a traceback. Any other
+exception that reaches the command line is an internal error and exits with 1.
 """
 
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What a script reads: 0 yes, 3 no, 4 not proven, 5 measurement failed, 2 mis-asked, 130 interrupted."""
+    """Exit codes of every command: 0 yes, 1 internal error, 2 usage error, 3 no, 4 not proven, 5 failed, 130 Ctrl-C."""
 
     YES = 0
     INTERNAL_ERROR = 1
@@ -22,8 +23,34 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+_CODE_OF_VERDICT = {
+    "invalid": ExitCode.FAILED,
+    "violates": ExitCode.NO,
+    "worse": ExitCode.NO,
+    "marginal": ExitCode.NOT_PROVEN,
+    "unproven": ExitCode.NOT_PROVEN,
+    "not resolved": ExitCode.NOT_PROVEN,
+    "meets": ExitCode.YES,
+    "better": ExitCode.YES,
+    "no worse": ExitCode.YES,
+}
+_WORST_FIRST = (ExitCode.FAILED, ExitCode.NO, ExitCode.NOT_PROVEN, ExitCode.YES)
+
+
+def exit_code(verdicts: Iterable[str]) -> ExitCode:
+    """The exit code of several verdicts, the worst deciding: FAILED, NO, NOT_PROVEN, YES. FAILED without any.
+
+    The verdicts are those of an SLA (`model.Verdict`) or of a comparison ("better", "no worse", "not resolved",
+    "worse", "invalid"). KeyError for another word.
+
+    >>> exit_code(["meets", "unproven"]).name, exit_code(["better", "worse"]).name, exit_code([]).name
+    ('NOT_PROVEN', 'NO', 'FAILED')
+    """
+    return min((_CODE_OF_VERDICT[verdict] for verdict in verdicts), key=_WORST_FIRST.index, default=ExitCode.FAILED)
+
+
 class FrontierError(Exception):
-    """Base of every error meant for the user: `what` happened, and optionally the `hint`."""
+    """Base of every error meant for the user: `what` happened, and optionally the `hint` (what to do)."""
 
     exit_code: ExitCode = ExitCode.FAILED
 
@@ -37,20 +64,20 @@ class FrontierError(Exception):
 
 
 def install_command(*libraries: str) -> str:
-    """The command that installs libraries beside this program, however this was installed."""
+    """The pip command that installs libraries into the environment this program runs in."""
     return shlex.join([sys.executable, "-m", "pip", "install", *libraries])
 
 
 class UsageError(FrontierError):
-    """The request itself is wrong: a bad option, a missing run, a config mistake."""
+    """Usage error: a bad option, a missing run, a mistake in a config."""
 
     exit_code = ExitCode.USAGE
 
 
 class MeasurementError(FrontierError):
-    """Nothing can be measured: the endpoint is down, refuses, or does not stream.
+    """Nothing can be measured: the endpoint is down, refuses requests, or does not stream.
 
-    `retry_after` is how many seconds the server asked to be left alone, where it did.
+    `retry_after` is the server's Retry-After in seconds, where it sent one.
     """
 
     exit_code = ExitCode.FAILED
@@ -61,34 +88,34 @@ class MeasurementError(FrontierError):
 
 
 class MemoryShortError(MeasurementError):
-    """This machine, or what a limit leaves this process of it, has not the memory for the work."""
+    """Not enough memory for the work, on this machine or within this process's limit."""
 
 
 class AnotherServerError(MeasurementError):
-    """The server that answers is not the one the run was begun with: their figures are not mixed."""
+    """The server that answers is not the one the run was started with; their numbers are not mixed."""
 
 
 class StoreError(FrontierError):
-    """The run directory cannot be used: another sweep's, locked, not writable, damaged."""
+    """The run directory cannot be used: it belongs to another sweep, is locked, not writable, or damaged."""
 
     exit_code = ExitCode.USAGE
 
 
 class WriteError(StoreError):
-    """What is measured can no longer be written down: the disk is full, read-only, or the run directory is gone."""
+    """Results can no longer be written: the disk is full or read-only, or the run directory is gone."""
 
     exit_code = ExitCode.FAILED
 
 
 MOST_COMPLAINTS = 50
-"""Complaints printed at once; the rest is counted."""
+"""Most complaints that are printed; the rest is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing wrong with a config: where (1-based line and column, when known), what, and the way out.
+    """One mistake in a config: what, where (1-based line and column, when known), and the way out.
 
-    `where` names the place when it is not in the file, as '--set requests=many'.
+    `where` names the place when it is not in the file, such as '--set requests=many'.
     """
 
     what: str
@@ -100,7 +127,7 @@ class Complaint:
 
 
 class ConfigError(UsageError):
-    """Everything that is wrong with one config file, all at once."""
+    """All mistakes of one config file, reported together."""
 
     def __init__(self, file: str, complaints: tuple[Complaint, ...]) -> None:
         self.file = file

@@ -1,24 +1,25 @@
-"""The metrics a point has: their names, units, which way is better, and how a name is read.
+"""Metrics: their names, units, directions (lower or higher is better), and the parsing of a metric's name.
 
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
 `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
-The rest are rates (`output_throughput`), shares (`error_rate`), and what they come to with a price (`cost`) or a power
-(`energy`, `tokens_per_joule`).
+The rest are rates (`output_throughput`), shares (`error_rate`), and what follows from a throughput and a price (`cost`)
+or a power (`energy`, `tokens_per_joule`).
 """
 
-import difflib
+import functools
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Protocol
 
-from frontier.model import Shape
-from frontier.units import format_number, format_seconds, format_share
+from frontier.text import did_you_mean
+from frontier.units import format_number, format_seconds, format_share, seconds_axis, seconds_unit, trimmed
 
 
 class Unit(StrEnum):
-    """What a metric's number counts."""
+    """The unit of a metric's number."""
 
     SECONDS = "s"
     TOKENS_PER_SECOND = "tok/s"
@@ -51,7 +52,7 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
 }
 ENERGY = ("energy", "tokens_per_joule")
-"""What needs a power, measured or stated."""
+"""The metrics that need a power, measured or stated."""
 _STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
 
 DEFAULT_METRICS = (
@@ -75,11 +76,42 @@ class Metric:
 
     @property
     def is_mean(self) -> bool:
-        """A mean of a per-request quantity (never to be shown as a percentile)."""
+        """Whether it is the mean of a per-request quantity (never to be shown as a percentile)."""
         return self.quantity is not None and self.p is None
 
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a higher value is the better one."""
+        return self.better == "higher"
+
+    @property
+    def sign(self) -> float:
+        """1.0 when higher is better, else -1.0: `sign * value` is the larger, the better the value."""
+        return 1.0 if self.better == "higher" else -1.0
+
+    @property
+    def worst_possible(self) -> float:
+        """The value than which none is worse: inf when lower is better, else -inf."""
+        return -self.sign * math.inf
+
+    def improves(self, a: float, b: float) -> bool:
+        """Whether `a` is strictly better than `b`; False when either is nan."""
+        return a > b if self.better == "higher" else a < b
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best of the values. ValueError without any."""
+        return max(values) if self.better == "higher" else min(values)
+
+    def worst(self, values: Iterable[float]) -> float:
+        """The worst of the values. ValueError without any."""
+        return min(values) if self.better == "higher" else max(values)
+
+    def worsening(self, before: float, after: float) -> float:
+        """The factor by which a positive value got worse: 2.0 for a latency that doubled or a rate that halved."""
+        return before / after if self.better == "higher" else after / before
+
     def format(self, value: float | None) -> str:
-        """The value with its unit, as a person reads it."""
+        """The value with its unit and three digits: '396 ms', '1.50 s', '2,850 tok/s', '0.2%'."""
         if self.unit is Unit.SECONDS:
             return format_seconds(value)
         if self.unit is Unit.SHARE:
@@ -88,13 +120,29 @@ class Metric:
             return f"${format_number(value)}/Mtok"
         return f"{format_number(value)} {self.unit.value}"
 
+    def format_trimmed(self, value: float) -> str:
+        """The value with its unit and no trailing zeros, as limits are written: '500 ms', '1.5 s', '1%'."""
+        if self.unit is Unit.SECONDS:
+            number, _, suffix = format_seconds(value).partition(" ")
+            return f"{trimmed(number)} {suffix}"
+        if self.unit is Unit.SHARE:
+            return f"{trimmed(format_share(value)[:-1])}%"
+        if self.unit is Unit.DOLLARS_PER_MILLION_TOKENS:
+            return f"${trimmed(format_number(value))}/Mtok"
+        return f"{trimmed(format_number(value))} {self.unit.value}"
+
 
 def metric(name: str) -> Metric:
-    """The metric called `name`. ValueError with a did-you-mean when there is none.
+    """The metric called `name`, remembered. ValueError with a did-you-mean when there is none.
 
     >>> metric("p99_ttft").p
     0.99
     """
+    return _metric(name)
+
+
+@functools.lru_cache(maxsize=1024)
+def _metric(name: str) -> Metric:
     if name in _PLAIN:
         unit, better, label = _PLAIN[name]
         return Metric(name, unit, better, label)
@@ -111,9 +159,22 @@ def metric(name: str) -> Metric:
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
 
 
-def undefined(name: str, shape: Shape) -> bool:
-    """No request of this shape has such a value: what is between tokens, where every answer has one.
+class _Lengths(Protocol):
+    @property
+    def high(self) -> int: ...
 
+
+class _Shape(Protocol):
+    """What `undefined` reads of a `model.Shape`, which is defined above this module."""
+
+    @property
+    def osl(self) -> _Lengths: ...
+
+
+def undefined(name: str, shape: _Shape) -> bool:
+    """Whether no request of this shape can have the metric: times between tokens, where each answer is one token.
+
+    >>> from frontier.model import Shape
     >>> undefined("p99_tpot", Shape.of(1024, 1)), undefined("p99_ttft", Shape.of(1024, 1))
     (True, False)
     """
@@ -134,7 +195,7 @@ _WHOLE_NAMES = {
     **dict.fromkeys(("requests_per_second", "rps", "qps", "request_rate"), "request_throughput"),
     **dict.fromkeys(("errors", "failures", "failure_rate"), "error_rate"), "price": "cost", "power": "energy",
 }  # fmt: skip
-"""What other tools call them."""
+"""Names that other tools give to these metrics."""
 
 
 def _percentiles(quantity: str) -> str:
@@ -144,7 +205,7 @@ def _percentiles(quantity: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """What is meant by a name that is no metric's: a statistic written otherwise, one that there is not, or a slip."""
+    """The hint for an unknown name: the metric it is another spelling of, the closest one, or those that exist."""
     plain = name.lower()
     if plain in _WHOLE_NAMES:
         return f"did you mean {_WHOLE_NAMES[plain]!r}?"
@@ -165,19 +226,36 @@ def _hint(name: str) -> str:
     turned = re.sub(rf"^({_QUANTITY})_(mean|p\d+(?:\.\d+)?)$", r"\2_\1", plain)
     if turned in _PLAIN or _STATISTIC.fullmatch(turned):
         return f"did you mean {turned!r}?"
-    close_ones = difflib.get_close_matches(plain, [*_PLAIN, *DEFAULT_METRICS], n=1, cutoff=0.6)
-    if close_ones:
-        return f"did you mean {close_ones[0]!r}?"
-    return "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
+    likely = did_you_mean(plain, [*_PLAIN, *DEFAULT_METRICS])
+    return likely or "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
 
 
 RATES = (Unit.TOKENS_PER_SECOND, Unit.REQUESTS_PER_SECOND)
-"""The units of what more GPUs do more of."""
+"""The units of metrics that grow with the number of GPUs."""
 
 
 def per_gpu(name: str, gpus: int | None) -> float:
-    """What a metric is divided by: the number of GPUs for rates, when it was given."""
+    """The divisor of a metric shown per GPU: the number of GPUs for rates, when it was given, else 1."""
     return float(gpus) if gpus and metric(name).unit in RATES else 1.0
+
+
+def display(name: str, values: Iterable[float], gpus: int | None = None) -> tuple[float, str]:
+    """The factor from the metric's own unit to an axis or a column over these values, and the unit's name.
+
+    Times are in ms, or in s by the rule of `units.seconds_axis`; shares in %; rates per GPU when `gpus` is given.
+
+    >>> display("p99_ttft", [0.2, 3.0]), display("error_rate", [0.01]), display("output_throughput", [9.0], 4)
+    ((1000.0, 'ms'), (100.0, '%'), (0.25, 'tok/s'))
+    """
+    unit = metric(name).unit
+    if unit is Unit.SECONDS:
+        return seconds_axis(values)
+    return (100.0, "%") if unit is Unit.SHARE else (1 / per_gpu(name, gpus), unit.value)
+
+
+def display_one(name: str, value: float, gpus: int | None = None) -> tuple[float, str]:
+    """As `display`, for one value in a text: times in the unit in which `Metric.format` writes them."""
+    return seconds_unit(value) if metric(name).unit is Unit.SECONDS else display(name, (), gpus)
 
 
 WINDOW_IN_E2E = 20
@@ -185,11 +263,11 @@ WINDOW_IN_E2E = 20
 
 
 def claim_floor(p: float, concurrency: int = 0) -> int:
-    """Fewest requests before a claim about percentile `p` is made at all, however clean they look.
+    """The fewest requests with which a claim about percentile `p` is made, whatever their values.
 
-    p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Clustered stalls make a run that saw no cluster look perfect, which
-    the order-statistic minimum alone (`fewest_to_bound`) cannot know. For a tail (above p95) also WINDOW_IN_E2E
-    requests per slot of the concurrency, so that each of twenty time blocks outlasts a request.
+    p50: 30, p95: 200, p99: 1000, p99.9: 10,000. Stalls come in clusters; a run that saw no cluster looks perfect, which
+    the order-statistic minimum alone (`fewest_to_bound`) cannot detect. A tail (above p95) also needs WINDOW_IN_E2E
+    requests per unit of concurrency, so that each of twenty time blocks is longer than a request.
     """
     least = 10_000
     for most, floor in ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000)):
@@ -200,7 +278,7 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
 
 
 def fewest_to_bound(p: float, confidence: float = 0.95) -> int:
-    """Fewest independent requests whose largest value bounds percentile `p` from above: 59 for p95, 299 for p99.
+    """The fewest independent requests whose largest value bounds percentile `p` from above: 59 for p95, 299 for p99.
 
     The largest of n exceeds the percentile with chance 1 - p^n (order statistics).
     """
@@ -208,6 +286,6 @@ def fewest_to_bound(p: float, confidence: float = 0.95) -> int:
 
 
 def names() -> list[str]:
-    """The names a person is likely to type, for completion; others, as p99.9_ttft, exist too."""
+    """Metric names for shell completion: the usual ones; others, such as p99.9_ttft, exist too."""
     more = (f"{s}_interactivity" for s in ("p90", "p95", "p99"))
     return sorted({*_PLAIN, *DEFAULT_METRICS, *more})

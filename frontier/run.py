@@ -301,7 +301,7 @@ class Run:
         price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
         if price is None or rate is None or not rate.value > 0:
             return point
-        cost = Estimate.unknown_doubt(price * 1e6 / 3600 / rate.value, rate.n)
+        cost = Estimate.without_interval(price * 1e6 / 3600 / rate.value, rate.n)
         return replace(point, metrics={**point.metrics, "cost": cost})
 
     def _lit(self, point: Point, sample: Sample) -> Point:

@@ -1,14 +1,21 @@
-"""Cleaning of text from outside, to be shown or to be stored: bounded, and without control or format characters.
+"""Sanitising of untrusted text, did-you-mean suggestions, and redaction of secrets.
 
-Redaction of secrets: values known to be secret, parts and encodings of them, and what looks like a token.
+Untrusted is every text that a server, a file or another tool wrote. Which function a caller needs:
 
-A key in a config would end in the run directory, in a bug report and in a terminal's history. So a config that holds
-one is refused, and no message repeats it. A server may say back what it was sent, whole or in part, as it is or encoded
-in JSON, URLs, HTML, base64 or hexadecimal. So its words pass `Secrets.said` before anything is done with them: first
-they are redacted, then cleaned, and cut last. A cut before would hide the key's end from the search, and not its rest.
+- shown in one line (table, picture, page, message): `clean`, or `clean_name` for a name of which both ends matter;
+- shown in several lines (a whole message on a terminal): `without_controls`, which keeps line ends and tabs;
+- one cell of a CSV or a spreadsheet, spaces as they are: `one_cell`;
+- written into a run: `stored`, or `stored_tree` for data that becomes JSON.
+
+None of them removes secrets; `redact` and `Secrets` do, on the text as it came. A key in a config would end in the run
+directory, in a bug report and in a terminal's history, so a config that holds one is refused, and no message repeats
+it. A server may send back what it was sent, whole or in part, as it is or encoded in JSON, URLs, HTML, base64 or
+hexadecimal. So its words pass `Secrets.said` before anything is done with them: redacted first, then cleaned, and cut
+last. A cut before would hide the key's end from the search, and not its rest.
 """
 
 import base64
+import difflib
 import hashlib
 import html
 import re
@@ -19,42 +26,110 @@ from functools import lru_cache
 from typing import Any
 
 LONGEST = 160
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def clean(text: str, longest: int = LONGEST) -> str:
-    """Outside text made harmless to a terminal, XML and a layout: no control or format characters, one line, cut.
+    """Untrusted text for one line of a terminal, XML or a layout: no control or format characters, cut at its end.
 
-    Escape sequences, bidirectional overrides, surrogates and unassigned code points all are category C and go.
+    Escape sequences, bidirectional overrides, surrogates and unassigned code points are all of category C and go.
     """
     return shortened(one_line(text), longest)
 
 
+def clean_name(text: str, longest: int = 40) -> str:
+    """An untrusted name for one line; a long one is cut in its middle, as variants differ at either end."""
+    return middle_cut(clean(text), longest)
+
+
 def one_line(text: str) -> str:
-    """`text` without control and format characters, on one line."""
+    """`text` without control and format characters, all white space joined to single spaces."""
     if not (text.isascii() and text.isprintable()):
         text = "".join(" " if ch.isspace() else ch for ch in text if ch.isspace() or unicodedata.category(ch)[0] != "C")
     return " ".join(text.split())
 
 
+def without_controls(text: str) -> str:
+    """`text` without control and format characters, but with its line ends and tabs: for messages of several lines.
+
+    >>> without_controls("two\\nlines\\x1b[31m")
+    'two\\nlines[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(ch for ch in text if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
+
+
+def one_cell(text: str) -> str:
+    """`text` with each control character, which could end a cell or a line, replaced by a space; else unchanged."""
+    return _CONTROL.sub(" ", text)
+
+
 def shortened(text: str, longest: int) -> str:
-    """At most `longest` characters; a cut is marked."""
+    """At most `longest` characters of `text`; a cut at its end is marked by an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def middle_cut(text: str, longest: int) -> str:
+    """At most `longest` characters of `text`, the middle left out.
+
+    >>> middle_cut("llama-3.1-70b-instruct-fp8", 13)
+    'llama-…ct-fp8'
+    """
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
+
+
+def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Up to `most` known words that are spelled most like `word`, whatever the case; never `word` itself.
+
+    >>> closest("Concurency", ["shapes", "concurrency"])
+    ['concurrency']
+    """
+    by_lower: dict[str, str] = {}
+    for name in known:
+        if name != word:
+            by_lower.setdefault(name.lower(), name)
+    matches = difflib.get_close_matches(word[:80].lower(), by_lower, n=most, cutoff=cutoff)
+    return [by_lower[match] for match in matches]
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The question "did you mean 'x'?" for a mistyped word, or None when no known word is close.
+
+    >>> did_you_mean("shpes", ["shapes", "sla"])
+    "did you mean 'shapes'?"
+    """
+    matches = closest(word, known, cutoff=cutoff)
+    return f"did you mean {matches[0]!r}?" if matches else None
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """The hint of an error about an unknown word: `did_you_mean`, or when nothing is close all known words.
+
+    >>> suggestion("zzz", ["shapes", "sla"])
+    'known: shapes, sla'
+    """
+    words = list(known)
+    return did_you_mean(str(word), words) or "known: " + ", ".join(words)
+
+
 STORED = 2_000
-"""Characters of one text that are kept in a run."""
+"""Most characters of one text that are kept in a run."""
 _MOST_ITEMS, _DEEPEST = 100_000, 20
 
 
 def stored(text: str, longest: int = STORED) -> str:
-    """Text as it may be kept: without control and format characters but line ends and tabs, at most `longest` long.
+    """Untrusted text for a file of a run: as `without_controls`, at most `longest` characters.
 
-    What is cut ends in how long it was and a hash of it, so that two long names that differ stay two names. Text that
-    was stored is stored again as it is.
+    A cut text ends in its full length and a hash, so that two long names that differ stay two names. Stored text is
+    stored again unchanged.
     """
     if len(text) <= longest and text.isprintable():
         return text
-    kept = "".join(ch for ch in text[: 2 * longest] if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
+    kept = without_controls(text[: 2 * longest])
     if len(text) <= 2 * longest and len(kept) <= longest:
         return kept
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -63,7 +138,7 @@ def stored(text: str, longest: int = STORED) -> str:
 
 
 def stored_tree(tree: Any, depth: int = 0) -> Any:
-    """A tree for JSON with every text in it, keys too, as `stored` has it; ValueError for one that no run has."""
+    """Data for JSON with `stored` applied to every text in it, keys too; ValueError when it is nested too deep."""
     if isinstance(tree, str):
         return stored(tree)
     if depth > _DEEPEST:

@@ -1,20 +1,21 @@
-"""Units at the edge: text with a unit to a number in SI inside, and back to text a person reads.
+"""Units: parsing of text such as '500ms' or '80GiB' to SI numbers, and formatting of SI numbers for people.
 
-Inside the package time is seconds, sizes are bytes, rates are per second and shares are 0..1.
+Inside the package time is in seconds, sizes in bytes, rates per second and shares are 0..1.
 """
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 MOST = 1e18
-"""No number of a server, a file or another tool is above this: bytes, tokens and seconds all stay far below, and what
-is computed of such numbers neither overflows nor leaves 64 bits."""
+"""The largest number accepted from a server, a file or another tool. Real bytes, tokens and seconds stay far below it,
+and arithmetic on such numbers neither overflows nor leaves 64 bits."""
 LEAST = 1e-18
-"""What is nearer to zero is zero: nothing is known so finely, and dividing by it would overflow."""
+"""A number nearer to zero counts as zero: nothing is measured so finely, and dividing by it would overflow."""
 MOST_COUNT = 10**12
 LONGEST = 1e8
-"""Seconds, three years: no trial lasts longer."""
+"""The longest duration of a trial in seconds: three years."""
 _DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _SIZES = {
     "B": 1.0, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
@@ -25,7 +26,7 @@ _PART = re.compile(rf"\s*{_NUMBER}\s*([A-Za-zµ]+)")
 
 
 def usable(value: Any) -> float | None:
-    """A number that came from outside, as it may be used: finite and of a sane size. None for anything else.
+    """A number from outside as a float when it is finite and of a sane size; None for anything else.
 
     >>> usable(12), usable(1e300), usable(10**400), usable("12"), usable(5e-324)
     (12.0, None, None, None, 0.0)
@@ -36,13 +37,13 @@ def usable(value: Any) -> float | None:
 
 
 def usable_count(value: Any) -> int | None:
-    """A whole number of 0 or more that came from outside and can be a count of tokens or requests; else None."""
+    """A whole number from outside when it can be a count of tokens or requests (0 to MOST_COUNT); else None."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return value if whole and 0 <= value <= MOST_COUNT else None
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:
-    """The number that a text of digits spells, in least..most; None for anything else, thousands of digits too."""
+    """The number in least..most that a text of digits spells; None for anything else, also for very long digits."""
     spelled = text.isdecimal() and len(text) <= 18
     return value if spelled and least <= (value := int(text)) <= most else None
 
@@ -93,18 +94,39 @@ def parse_share(text: str) -> float:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """'396 ms', '2.33 s', '812 µs': three digits in the unit a person would say; '∞' and '–' for inf and None."""
+    """'396 ms', '2.33 s', '812 µs': three digits in the unit of `seconds_unit`; '∞' and '–' for inf and None."""
     if seconds is None or not math.isfinite(seconds):
         return _three(seconds)
-    if seconds != 0 and abs(seconds) < 1e-3:
-        return f"{_three(seconds * 1e6)} µs"
-    if abs(seconds) < 0.9995:
-        return f"{_three(seconds * 1e3)} ms"
-    return f"{_three(seconds)} s"
+    factor, unit = seconds_unit(seconds)
+    return f"{_three(seconds * factor)} {unit}"
+
+
+def seconds_unit(seconds: float) -> tuple[float, str]:
+    """The factor and the unit in which one duration reads best: µs below a millisecond, ms below a second, else s.
+
+    >>> seconds_unit(0.396), seconds_unit(2.3), seconds_unit(0.00081), seconds_unit(0)
+    ((1000.0, 'ms'), (1.0, 's'), (1000000.0, 'µs'), (1000.0, 'ms'))
+    """
+    if not abs(seconds) < 0.9995:
+        return 1.0, "s"
+    return (1e6, "µs") if 0 < abs(seconds) < 1e-3 else (1e3, "ms")
+
+
+def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
+    """The factor and the unit of one axis or column for many durations: ms, or s from 1 s on or when one is above 60 s.
+
+    Only finite values above zero count; ms without any.
+
+    >>> seconds_axis([0.2, 3.0]), seconds_axis([1.5, 3.0]), seconds_axis([0.2, 90.0])
+    ((1000.0, 'ms'), (1.0, 's'), (1.0, 's'))
+    """
+    usable_values = [v for v in values if math.isfinite(v) and v > 0]
+    in_seconds = bool(usable_values) and (min(usable_values) >= 1.0 or max(usable_values) > 60.0)
+    return (1.0, "s") if in_seconds else (1e3, "ms")
 
 
 def _three(x: float | None) -> str:
-    """Three significant digits, thousands separated; an exponent only where a person could not count the digits."""
+    """Three significant digits, thousands separated; an exponent only for very small and very large numbers."""
     if x is None or math.isnan(x):
         return "–"
     rounded = float(f"{x:.3g}")
@@ -123,11 +145,16 @@ def format_number(x: float | None) -> str:
     return _three(x)
 
 
+def trimmed(number: str) -> str:
+    """A formatted number without trailing zeros after its point: '1.5' of '1.50', '1' of '1.00'."""
+    return number.rstrip("0").rstrip(".") if "." in number else number
+
+
 _LONG = 3600 * 10_000.0
 
 
 def format_elapsed(seconds: float) -> str:
-    """A stretch of a person's time: '45 s', '9 min 12 s', '7 h 40 min'."""
+    """An elapsed time in at most two units: '45 s', '9 min 12 s', '7 h 40 min'."""
     if not math.isfinite(seconds):
         return _three(seconds)
     if abs(seconds) >= _LONG:
@@ -141,7 +168,7 @@ def format_elapsed(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """'214 kB', '1.03 GB': decimal units."""
+    """A size in decimal units: '214 kB', '1.03 GB'."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(size) >= scale:
             return f"{_three(size / scale)} {unit}"
@@ -149,7 +176,7 @@ def format_bytes(size: float) -> str:
 
 
 def roughly(number: int) -> str:
-    """Rounded up to two digits: all that a forecast has.
+    """A predicted count, rounded up to two significant digits.
 
     >>> roughly(2177)
     '2,200'

@@ -1,8 +1,9 @@
+import math
 import re
 
 import pytest
 
-from frontier.metrics import DEFAULT_METRICS, Unit, claim_floor, metric
+from frontier.metrics import DEFAULT_METRICS, Unit, claim_floor, display, display_one, metric
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,41 @@ def test_a_name_written_otherwise_leads_to_the_metric(name: str, hint: str) -> N
     assert hint in str(caught.value)
     for offered in re.findall(r"\b(?:p[\d.]+|mean)_[a-z0-9]+", str(caught.value).partition("; ")[2]):
         assert offered == metric(offered).name
+
+
+@pytest.mark.parametrize(
+    ("name", "better", "worse"), [("p99_ttft", 0.2, 0.4), ("output_throughput", 40.0, 20.0), ("cost", 1.0, 2.0)]
+)
+def test_a_metric_knows_which_of_two_values_is_better(name: str, better: float, worse: float) -> None:
+    found = metric(name)
+    assert found.improves(better, worse)
+    assert not found.improves(worse, better)
+    assert not found.improves(better, better)
+    assert not found.improves(better, math.nan)
+    assert (found.best([worse, better]), found.worst([better, worse])) == (better, worse)
+    assert found.sign * better > found.sign * worse
+    assert found.improves(better, found.worst_possible)
+    assert found.worsening(better, worse) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("p99_ttft", 0.5, "500 ms"), ("p99_ttft", 1.5, "1.5 s"), ("error_rate", 0.01, "1%"), ("cost", 0.5, "$0.5/Mtok"),
+        ("output_throughput", 2850.0, "2,850 tok/s"),
+    ],
+)  # fmt: skip
+def test_a_limit_is_written_without_trailing_zeros(name: str, value: float, text: str) -> None:
+    assert metric(name).format_trimmed(value) == text
+
+
+def test_a_scale_serves_all_values_of_an_axis_or_one_value_of_a_text() -> None:
+    assert display("p99_ttft", [0.5, math.inf, 0.0, 30.0]) == (1e3, "ms")
+    assert display("p99_ttft", [1.0, 2.0]) == (1.0, "s")
+    assert display("p99_ttft", [0.5, 61.0]) == (1.0, "s")
+    assert display("p99_ttft", []) == (1e3, "ms")
+    assert display("p99_interactivity", [5.0]) == (1.0, "tok/s/user")
+    assert display("request_throughput", [5.0], 8) == (1 / 8, "req/s")
+    assert display_one("p99_ttft", 0.0005) == (1e6, "µs")
+    assert display_one("p99_ttft", math.inf) == (1.0, "s")
+    assert display_one("error_rate", 0.5) == (100.0, "%")

@@ -81,3 +81,14 @@ def test_any_text_parses_or_raises_value_error(text: str) -> None:
         except ValueError:
             continue
         assert value >= 0
+
+
+@given(st.floats(min_value=1e-9, max_value=1e7))
+def test_the_unit_of_a_duration_is_the_one_it_is_written_in(seconds: float) -> None:
+    factor, unit = units.seconds_unit(seconds)
+    assert units.format_seconds(seconds) == f"{units.format_number(seconds * factor)} {unit}"
+
+
+@pytest.mark.parametrize(("number", "text"), [("1.50", "1.5"), ("1.00", "1"), ("500", "500"), ("1,200", "1,200")])
+def test_trailing_zeros_go_only_after_a_point(number: str, text: str) -> None:
+    assert units.trimmed(number) == text

@@ -28,8 +28,8 @@ from frontier.config.uses import ASK, PLAIN, PROXY, SEND_NAMED, VARIABLE
 from frontier.config.values import SIMULATOR
 from frontier.errors import UsageError
 from frontier.hardware.roofline import Light
-from frontier.simulator.pools import light_of
 from frontier.simulator.spec import EngineSpec
+from frontier.simulator.step_cost import light_of
 from frontier.text import is_secret_name, secret_texts
 
 _PATIENCE = Timeouts()

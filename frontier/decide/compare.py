@@ -216,7 +216,7 @@ def _ratio(a: _Side, b: _Side, sign: float, worst: float) -> Estimate:
     (area_a, draws_a), (area_b, draws_b) = a.area(floor, worst), b.area(floor, worst)
     value = area_b / area_a if area_a > 0 else (math.inf if area_b > 0 else math.nan)
     if draws_a is None or draws_b is None:
-        return Estimate.unknown_doubt(value, 0)
+        return Estimate.without_interval(value, 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return uncertainty.from_draws(value, draws_b / draws_a)
 
@@ -232,7 +232,7 @@ def _gain(a: _Side, b: _Side, at: float, shown: float) -> Gain:
     if math.isnan(value):
         return Gain(shown, low, high, None)
     if a.drawn is None or b.drawn is None:
-        return Gain(shown, low, high, Estimate.unknown_doubt(value, 0))
+        return Gain(shown, low, high, Estimate.without_interval(value, 0))
     draws = [
         _line(gain_b, price_b, at) / _line(gain_a, price_a, at)
         for gain_a, price_a, gain_b, price_b in zip(*a.drawn, *b.drawn, strict=True)
@@ -337,7 +337,7 @@ def compare_all(
                 seed=seed,
             )
         except ValueError as error:
-            unknown = Estimate.unknown_doubt(math.nan, 0)
+            unknown = Estimate.without_interval(math.nan, 0)
             why = f"{error}."
             one = Comparison(
                 shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid",

@@ -32,9 +32,8 @@ from frontier.hardware.roofline import Carded, Light, Limits
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape
 from frontier.run import Run, by_setting
-from frontier.simulator.pools import light_of
 from frontier.simulator.spec import EngineSpec, Speculation, spec_value
-from frontier.simulator.step_cost import kv_blocks
+from frontier.simulator.step_cost import kv_blocks, light_of
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.units import whole_number
 
@@ -103,8 +102,7 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     """Requests that fit at once, of so many."""
     context = shape.isl.mean + shape.osl.mean / 2
     room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
-    pools = spec.disaggregation.decode if spec.disaggregation is not None else 1
-    return min(concurrency, spec.max_num_seqs * pools, room * pools)
+    return min(concurrency, spec.max_num_seqs, room)
 
 
 def _banded(value: float, band: tuple[float, float], n: int) -> Estimate:

@@ -304,7 +304,7 @@ def hypervolumes(drawn: Replicates, reference: tuple[float, float]) -> Floats:
 def from_draws(value: float, draws: Floats) -> Estimate:
     """An estimate from bootstrap draws, by their percentiles; unbounded when some draw has no value."""
     if not len(draws) or not np.isfinite(draws).all():
-        return Estimate.unknown_doubt(value, len(draws))
+        return Estimate.without_interval(value, len(draws))
     low, lower, upper, high = (float(q) for q in np.quantile(draws, (0.025, 0.05, 0.95, 0.975)))
     return Estimate(value, low, high, len(draws), lower, upper)
 

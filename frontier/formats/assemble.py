@@ -56,7 +56,7 @@ def point_of(deployment: str, shape: Shape, concurrency: int, results: Sequence[
         notes[f"of the successes alone: {successes}"] = None
     return Point(
         deployment, shape, concurrency,
-        {name: Estimate.unknown_doubt(value, n) for name, value in values.items()},
+        {name: Estimate.without_interval(value, n) for name, value in values.items()},
         n, tuple(sorted((*flags, *_little(values, concurrency, results)), key=lambda f: not f.fatal)),
         repeats=len(results), notes=tuple(notes),
     )  # fmt: skip

@@ -1,11 +1,4 @@
-"""What makes the steps of a simulated engine longer than they cost: noise, drift and pauses.
-
-The KV memory: how many blocks are free, and which blocks of which prompts are still in the prefix cache.
-
-Blocks are counted, not placed. A cached block nobody uses counts as free until its room is needed; then the least
-recently used goes first, as in vLLM's block pool.
-
-Continuous batching, iteration by iteration: which request does what in which step, and how long the step takes.
+"""The simulated engine: continuous batching, iteration by iteration, with KV memory, prefix cache and disturbances.
 
 After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what is left of the
 step's token budget reads prompts in chunks; a prompt's last chunk yields the first token; KV is given out in blocks,
@@ -13,8 +6,8 @@ and when they run out the latest arrival is preempted, loses its KV and recomput
 prompt's blocks are reserved whole at admission (vLLM: chunk by chunk, or whole with its reserve option), and blocks
 enter the prefix cache when the prompt is done.
 
-Time is whatever the caller passes: the same scheduler runs in virtual time and behind the HTTP server. Between two
-events nothing is counted per request, so a step in which everybody only decodes costs the same at any batch size.
+The caller passes the time, so the same scheduler runs in virtual time and behind the HTTP server. Between two events
+nothing is counted per request, so a step in which all requests only decode costs the same at any batch size.
 """
 
 import math
@@ -30,7 +23,7 @@ from frontier.simulator.step_cost import kv_blocks, max_len, price_of
 
 
 class Disturbance:
-    """Factors and pauses of successive steps, all from the spec's seed."""
+    """What makes steps longer than they cost: noise, drift and pauses of successive steps, from the spec's seed."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self._rng = np.random.default_rng(spec.seed)
@@ -66,8 +59,12 @@ class Disturbance:
         return duration
 
 
-class KvPool:
-    """`blocks` of KV. `free` are not in use by any request, those of the prefix cache that are merely kept included."""
+class KvMemory:
+    """KV memory: how many of its `blocks` are free, and which blocks of which prompts are in the prefix cache.
+
+    Blocks are counted, not placed. A cached block that no request uses counts as free until its room is needed; then
+    the least recently used goes first, as in vLLM's block pool.
+    """
 
     def __init__(self, blocks: int, prefix_cache: bool = False) -> None:
         self.blocks = blocks
@@ -173,14 +170,6 @@ class Drafted:
     tokens: int
     accepted: list[int]
 
-    @classmethod
-    def sum(cls, parts: Sequence["Drafted"]) -> "Drafted | None":
-        """All of them together; None without any."""
-        if not parts:
-            return None
-        positions = zip(*(part.accepted for part in parts), strict=True)
-        return cls(sum(p.drafts for p in parts), sum(p.tokens for p in parts), [sum(at) for at in positions])
-
 
 class Request:
     """A request inside. `made` tokens were generated before its current stay, which began to decode at step `joined`
@@ -206,11 +195,10 @@ class Scheduler:
     def __init__(self, spec: EngineSpec) -> None:
         spec.check()
         self.spec = spec
-        self.kv = KvPool(kv_blocks(spec), spec.prefix_cache)
+        self.kv = KvMemory(kv_blocks(spec), spec.prefix_cache)
         self.max_len = max_len(spec)
         self.disturbance = Disturbance(spec)
         self.drafted: Drafted | None = None
-        self.pinned = 0  # blocks kept for requests that are not here, or not yet
         self.preemptions = self.prompt_tokens = self.generated_tokens = 0
         self.cache_queries = self.cache_hits = 0
         self._price = price_of(spec)
@@ -299,9 +287,7 @@ class Scheduler:
             budget = self.spec.max_batched_tokens - self._budgeted()
             prefilled, pairs, ended = self._prefill(budget, admit=not preempted)
         tokens = tuple(self._decoding)
-        if not (tokens or prefilled):
-            assert self.pinned, "a request that fits alone is always served when it is alone"
-            return None
+        assert tokens or prefilled, "a request that fits alone is always served when it is alone"
         running, kv_used = len(self._decoding) + len(self._prefilling) + len(ended), self.kv.used
         duration = self._cost(prefilled, pairs, len(ended))
         if not self.disturbance.quiet:

@@ -1,13 +1,8 @@
-"""The simulator's tokenizer: deterministic, with no vocabulary. A word costs one token per eight characters begun.
+"""What the simulator's server reads and writes: request bodies, the tokenizer, OpenAI answers, /metrics text.
 
-It is not any model's tokenizer, and is not meant to be: a client has to find out from the server's `usage` how many
-tokens its words are, as with a real server.
-
-The bytes of an answer in OpenAI's shape as vLLM sends it, with everything encoded before the first token.
-
-Reading a request's body: what is asked of the simulator, or the error it deserves.
-
-What `/metrics` says: Prometheus text in vLLM's names.
+The tokenizer is deterministic and has no vocabulary: a word costs one token per eight characters begun. It is no
+model's, on purpose: a client has to learn from the server's `usage` how many tokens its words are, as with a real
+server. All of an answer is encoded before its first token is due.
 """
 
 import random
@@ -183,8 +178,8 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request wants. `output` tokens will be made, after which it ends for the reason `finish`."""
+class GenerationRequest:
+    """What a request asks for. `output` tokens will be made, after which it ends for the reason `finish`."""
 
     pieces: Pieces
     output: int
@@ -235,7 +230,7 @@ def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
     raise _bad("prompt: one text, or one list of token ids, is needed", "prompt")
 
 
-def read_ask(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> Asked:
+def read_request(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> GenerationRequest:
     """The request in `raw`. RefusedError with the status a vLLM server would send."""
     body = read_json(raw)
     check_model(body, spec)
@@ -256,7 +251,7 @@ def read_ask(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> Aske
             output, finish = natural, "stop"
     options = body.get("stream_options") or {}
     usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    return Asked(pieces, output, finish, bool(body.get("stream")), usage)
+    return GenerationRequest(pieces, output, finish, bool(body.get("stream")), usage)
 
 
 def _count(value: Any, name: str, low: int = 1) -> int:
@@ -267,7 +262,7 @@ def _count(value: Any, name: str, low: int = 1) -> int:
 
 def metrics_text(engine: Engine, model: str) -> bytes:
     """The state of the engine. The counters of speculative decoding are there when it speculates."""
-    s = engine.state
+    s = engine.scheduler
     label = model.replace("\\", "\\\\").replace('"', '\\"')
     labels = f'engine="0",model_name="{label}"'
     values = [

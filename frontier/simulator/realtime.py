@@ -1,30 +1,22 @@
-"""A timer for the event loop that rings within some tens of microseconds of the asked moment.
-
-Event loops round their timers to a millisecond, which is a sixth of an engine step. On Linux a timerfd, watched like
-a socket, has no such grain; elsewhere the loop's own timer is used.
-
-The scheduler in real time: steps begin and end on an absolute schedule, and tokens leave when their step ends.
+"""The simulated engine in real time: steps begin and end on an absolute schedule, tokens leave when their step ends.
 
 A step that is served late does not push the next one: the next step still begins where this one ended, and admits only
-what had arrived by then. So what a client sees is the virtual engine's answer to its sends, plus the send lateness.
+what had arrived by then. So a client sees the virtual engine's answer to its sends, plus the send lateness.
 """
 
 import asyncio
 import contextlib
 import ctypes
-import math
 import os
 import sys
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import Any, Protocol
 
-from frontier.simulator.engine import Scheduler, Step
-from frontier.simulator.pools import Disaggregated
+from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.speculative import make_scheduler
 
@@ -36,8 +28,12 @@ class _Timespec(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_long) for name in ("interval_s", "interval_ns", "s", "ns"))
 
 
-class Alarm:
-    """Calls `ring` once at a moment of `time.perf_counter`. One moment is pending at most; the last one set counts."""
+class PreciseTimer:
+    """Calls `ring` once at a moment of `time.perf_counter`, within some tens of microseconds.
+
+    One moment is pending at most; the last one set counts. Event loops round their timers to a millisecond, which is a
+    sixth of an engine step. A timerfd of Linux is finer; elsewhere the timer of the event loop is used.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop, self._ring = loop, ring
@@ -123,15 +119,10 @@ class Job:
 
 
 class Engine:
-    """The live engine of one server. Made inside a running event loop; `close` it there.
-
-    `state` is what there is to know of it: the scheduler of its one instance here.
-    """
-
-    state: Scheduler | Disaggregated
+    """The live engine of one server. Made inside a running event loop; `close` it there."""
 
     def __init__(self, spec: EngineSpec) -> None:
-        self.state = self.scheduler = make_scheduler(spec)
+        self.scheduler = make_scheduler(spec)
         self.zero = time.perf_counter()
         self.epoch = time.time() - self.zero
         self.finished: deque[Job] = deque(maxlen=RING)
@@ -141,18 +132,18 @@ class Engine:
         self._arriving: deque[Job] = deque()
         self._step: Step | None = None
         self._next = 0
-        self._alarm = Alarm(asyncio.get_running_loop(), self._ring)
+        self._timer = PreciseTimer(asyncio.get_running_loop(), self._ring)
 
     @property
     def waiting(self) -> int:
         """Requests received but not running."""
-        return self.state.waiting + len(self._arriving)
+        return self.scheduler.waiting + len(self._arriving)
 
     def check(self, job: Job) -> None:
         """ValueError when the request can never fit."""
-        if job.prompt + job.output > self.state.max_len:
+        if job.prompt + job.output > self.scheduler.max_len:
             raise ValueError(
-                f"This model's maximum context length is {self.state.max_len} tokens. However, you requested "
+                f"This model's maximum context length is {self.scheduler.max_len} tokens. However, you requested "
                 f"{job.prompt + job.output} tokens ({job.prompt} in the prompt, {job.output} in the completion)."
             )
 
@@ -162,25 +153,21 @@ class Engine:
         self._jobs[job.name] = job
         self._arriving.append(job)
         if self._step is None and len(self._arriving) == 1:
-            self._alarm.set(job.receipt + self._ingest)
+            self._timer.set(job.receipt + self._ingest)
 
     def cancel(self, job: Job) -> None:
         """The client is gone: free what the request holds."""
         if self._jobs.pop(job.name, None) is None:
             return
-        if not self._dropped(job) and job in self._arriving:
+        if not self.scheduler.cancel(job.name) and job in self._arriving:
             self._arriving.remove(job)
         self.finished.append(job)
         if not job.done.done():
             job.done.cancel()
 
-    def _dropped(self, job: Job) -> bool:
-        """It was in the engine, and is no more."""
-        return self.scheduler.cancel(job.name)
-
     def close(self) -> None:
         """Stop stepping."""
-        self._alarm.close()
+        self._timer.close()
 
     def _ring(self) -> None:
         """A step ended, or a request reached an idle engine."""
@@ -203,13 +190,13 @@ class Engine:
                 self.scheduler.submit(job.name, job.prompt, job.output, job.hashes)
             self._step = self.scheduler.step(at - self.zero)
             if self._step is not None:
-                self._alarm.set(self.zero + self._step.start + self._step.duration)
+                self._timer.set(self.zero + self._step.start + self._step.duration)
                 return
             if not arriving:
                 return
             at = arriving[0].receipt + ingest
             if at > time.perf_counter():
-                self._alarm.set(at)
+                self._timer.set(at)
                 return
 
     def _emit(self, step: Step, end: float) -> None:
@@ -235,52 +222,3 @@ class Engine:
                 self.finished.append(job)
                 if not job.done.done():
                     job.done.set_result(None)
-
-
-class PooledEngine(Engine):
-    """The live engine of a server whose spec is disaggregated: its `state` has the instances of both pools."""
-
-    def __init__(self, spec: EngineSpec) -> None:
-        super().__init__(replace(spec, disaggregation=None))
-        self.state = self.pools = Disaggregated(spec)
-
-    def submit(self, job: Job) -> None:
-        job.name, self._next = self._next, self._next + 1
-        self._jobs[job.name] = job
-        self._arriving.append(job)
-        self._set_alarm()
-
-    def _dropped(self, job: Job) -> bool:
-        found = self.pools.cancel(job.name, time.perf_counter() - self.zero)
-        self._set_alarm()
-        return found
-
-    def _set_alarm(self) -> None:
-        due = self._due
-        if due < math.inf:
-            self._alarm.set(due)
-
-    @property
-    def _due(self) -> float:
-        """When the next request arrives or the next thing happens, whichever is first."""
-        arrival = self._arriving[0].receipt + self._ingest if self._arriving else math.inf
-        return min(arrival, self.pools.next_event + self.zero)
-
-    def _ring(self) -> None:
-        """Do all that is due, then let the tokens leave."""
-        steps = []
-        while self._due <= time.perf_counter():
-            event = self.pools.next_event + self.zero
-            if self._arriving and (at := self._arriving[0].receipt + self._ingest) <= event:
-                job = self._arriving.popleft()
-                self.pools.submit(job.name, job.prompt, job.output, job.hashes, at - self.zero)
-            elif (step := self.pools.advance()) is not None:
-                steps.append(step)
-        self._set_alarm()
-        for step in steps:
-            self._emit(step, self.zero + step.start + step.duration)
-
-
-def make_engine(spec: EngineSpec) -> Engine:
-    """The live engine of `spec`."""
-    return Engine(spec) if spec.disaggregation is None else PooledEngine(spec)

@@ -1,9 +1,8 @@
-"""The engine behind HTTP: an OpenAI-compatible server with vLLM's manners, a known schedule and no GPU.
+"""The simulated engine behind HTTP: an OpenAI-compatible server that behaves like vLLM, with a known schedule, no GPU.
 
-It exists so that everything that measures can be tested against a truth. `GET /truth` tells, per request, when each
-token was due and when it really left. As a child process
-(`python -m frontier.simulator.server --spec JSON --port 0`) it
-prints one JSON line when ready and ends when its standard input closes, so that it cannot outlive its parent.
+Everything that measures can be tested against it: `GET /truth` returns, per request, when each token was due and when
+it really left. As a child process (`python -m frontier.simulator.server --spec JSON --port 0`) it prints one JSON line
+when ready and ends when its standard input closes, so that it cannot outlive its parent.
 """
 
 import argparse
@@ -28,7 +27,7 @@ from aiohttp import web
 from frontier._version import __version__
 from frontier.simulator.messages import (
     Api,
-    Asked,
+    GenerationRequest,
     Head,
     RefusedError,
     block_hashes,
@@ -39,19 +38,18 @@ from frontier.simulator.messages import (
     metrics_text,
     opening,
     pieces_of,
-    read_ask,
     read_json,
+    read_request,
     token_frame,
     token_frames,
     token_ids,
     usage_of,
     whole,
 )
-from frontier.simulator.process import SimulatorProcess
-from frontier.simulator.realtime import Engine, Job, make_engine
+from frontier.simulator.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
-__all__ = ["SimulatorProcess", "make_app", "run_server"]
+__all__ = ["make_app", "run_server"]
 
 ENGINE: web.AppKey[Engine] = web.AppKey("engine", Engine)
 _LARGEST_BODY = 64 * 2**20
@@ -63,7 +61,7 @@ class _Stream:
 
     __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
-    def __init__(self, transport: asyncio.Transport, head: Head, asked: Asked, cut: int | None) -> None:
+    def __init__(self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, cut: int | None) -> None:
         self.transport, self.head, self.asked, self.cut = transport, head, asked, cut
         self.frames = token_frames(head)
         self.job: Job | None = None
@@ -136,7 +134,7 @@ class _Server:
         )
 
     async def engine_context(self, app: web.Application) -> Any:
-        app[ENGINE] = make_engine(self.spec)
+        app[ENGINE] = Engine(self.spec)
         yield
         app[ENGINE].close()
 
@@ -166,7 +164,7 @@ class _Server:
     async def generate(self, request: web.Request, api: Api) -> web.StreamResponse:
         """Serve one generation, streamed or whole."""
         receipt = time.perf_counter()
-        asked = read_ask(await request.read(), api, self.spec, self.rng)
+        asked = read_request(await request.read(), api, self.spec, self.rng)
         faults = self.spec.faults
         if faults.error_rate and self.rng.random() < faults.error_rate:
             raise RefusedError(500, "the simulator was told to fail", "InternalServerError")
@@ -215,7 +213,7 @@ class _Server:
         name = self.spec.model_name
         card = {
             "id": name, "object": "model", "created": self.started, "owned_by": "frontier", "root": name,
-            "parent": None, "max_model_len": self.engine.state.max_len,
+            "parent": None, "max_model_len": self.engine.scheduler.max_len,
         }  # fmt: skip
         return _json(orjson.dumps({"object": "list", "data": [card]}))
 
@@ -227,7 +225,7 @@ class _Server:
             orjson.dumps(
                 {
                     "count": len(pieces),
-                    "max_model_len": self.engine.state.max_len,
+                    "max_model_len": self.engine.scheduler.max_len,
                     "tokens": token_ids(pieces),
                     "token_strs": None,
                 }

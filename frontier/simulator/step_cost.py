@@ -1,10 +1,10 @@
-"""What one engine step costs, from an EngineSpec: a pure function of what the step does."""
+"""Step cost: the seconds of one engine step as a pure function of its work, from an EngineSpec."""
 
 import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from frontier.hardware.roofline import Roofline
+from frontier.hardware.roofline import Carded, Light, Roofline
 from frontier.simulator.spec import EngineSpec
 
 DEFAULT_KV_TOKENS = 400_000
@@ -110,12 +110,9 @@ def roofline_of(spec: EngineSpec) -> Roofline:
     return Roofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts)
 
 
-def transfer_of(spec: EngineSpec) -> tuple[float, float]:
-    """Seconds per prompt token, and per request, in which KV moves from a prefill to a decode instance."""
-    pools = spec.disaggregation
-    assert pools is not None
-    size = roofline_of(spec).kv_bytes if pools.kv_per_token is None else pools.kv_per_token
-    return size / pools.link * spec.time_scale, pools.latency * spec.time_scale
+def light_of(spec: EngineSpec) -> Light:
+    """The roofline bound of a simulated engine. ValueError when it prices its steps by durations of its own."""
+    return Carded(roofline_of(spec), spec.max_num_seqs)
 
 
 def kv_blocks(spec: EngineSpec) -> int:

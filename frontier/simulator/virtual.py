@@ -1,10 +1,9 @@
-"""What a run of the virtual engine was: who got which token in which step; as records, and as arrays.
+"""The simulated engine in virtual time: a closed loop of N streams, run in a fraction of the time it would take.
 
-The engine in virtual time: a closed loop of N streams simulated in a fraction of the time it would take.
-
-Records mean what the HTTP client's mean: staggered first sends, warm-up that hands over without draining, latency of
-the requests sent in the window, the load held until the last of them has ended. As nothing is measured, the truth of a
-setting can be had to any precision; that is what the statistics are calibrated against.
+The result is the same records that the HTTP client writes (first sends staggered, warm-up that hands over without
+draining, latency of the requests sent in the window, the load held until the last of them has ended), or the window's
+figures as arrays. Nothing is measured, so the true value of a metric can be computed to any precision; the statistics
+are calibrated against it.
 """
 
 import dataclasses
@@ -21,10 +20,9 @@ import numpy.typing as npt
 from frontier.metrics import Unit, metric
 from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
-from frontier.simulator.pools import Disaggregated
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.speculative import make_scheduler
-from frontier.simulator.step_cost import price_of, transfer_of
+from frontier.simulator.step_cost import price_of
 
 Floats = npt.NDArray[np.float64]
 _CHARS_PER_TOKEN = 5
@@ -223,8 +221,7 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     """A first guess at a request's end-to-end latency at this concurrency, without queueing, in seconds."""
     price = price_of(spec)
     isl, osl = round(shape.isl.mean), shape.osl.mean
-    pools = spec.disaggregation
-    running = min(math.ceil(concurrency / pools.decode) if pools else concurrency, spec.max_num_seqs)
+    running = min(concurrency, spec.max_num_seqs)
     context = round(running * (isl + osl / 2))
     step = price.decode(running, context)
     if (speculation := spec.speculation) is not None:
@@ -232,9 +229,6 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
         verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
         step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
-    if pools is not None:  # nobody reads prompts where others decode
-        per_token, latency = transfer_of(spec)
-        return price.mixed(0, 0, own, own * own / 2, 1) * isl / own + isl * per_token + latency + step * osl
     reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
 
@@ -243,7 +237,6 @@ class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
     def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
-        self.pools = None if spec.disaggregation is None else Disaggregated(spec)
         self.scheduler = make_scheduler(spec)
         self.shape, self.streams = shape, streams
         self.rng = random.Random(seed)
@@ -269,16 +262,12 @@ class _Loop:
             hashes: Sequence[tuple[str, int]] = ()
             if self.shared:
                 hashes = self.shared[: int(self.prefix * prompt) // self.block]
-            if self.pools is None:
-                self.scheduler.submit(request.index, prompt, output, hashes)
-            else:
-                self.pools.submit(request.index, prompt, output, hashes, now)
+            self.scheduler.submit(request.index, prompt, output, hashes)
 
     def advance(self, now: float) -> Step | None:
         """One step from `now` on; None when the engine is idle until the next arrival."""
-        if self.pools is None:
-            self.admit(now)
-        step = self.scheduler.step(now) if self.pools is None else self._next_of(self.pools)
+        self.admit(now)
+        step = self.scheduler.step(now)
         if step is None:
             return None
         self.ends.append(step.end)
@@ -292,15 +281,6 @@ class _Loop:
             self.completed += 1
             heapq.heappush(self.arrivals, (step.end, self.completed + self.streams, request.stream))
         return step
-
-    def _next_of(self, pools: Disaggregated) -> Step:
-        """The next step of the decode pool that gives tokens, with all that happens before it."""
-        while True:
-            due = self.arrivals[0][0] + self.ingest if self.arrivals else math.inf
-            if due <= pools.next_event:
-                self.admit(due)
-            elif (step := pools.advance()) is not None:
-                return step
 
     def _span(self, step: Step) -> None:
         """One token for everybody in the batch: only who came and who went is noted."""
@@ -330,7 +310,7 @@ class _Loop:
 class _Gauges:
     """What a scrape of the server's metrics over the window would have said."""
 
-    def __init__(self, scheduler: Scheduler | Disaggregated) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.running = self.waiting = self.kv = self.time = 0.0
         self.before = self.counters()
@@ -390,7 +370,7 @@ def _simulate(
     start = end = math.inf
     unseen = set(range(concurrency))
     sent = done = 0
-    gauges, server = _Gauges(loop.pools or loop.scheduler), {}
+    gauges, server = _Gauges(loop.scheduler), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
@@ -410,7 +390,7 @@ def _simulate(
             warm = not unseen and loop.completed >= enough and now >= warmup
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
-                gauges = _Gauges(loop.pools or loop.scheduler)
+                gauges = _Gauges(loop.scheduler)
         if end == math.inf and start < math.inf:
             sent += len(step.finished)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)

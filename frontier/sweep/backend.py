@@ -19,7 +19,7 @@ from frontier.client.target import Proxies, read_key_file
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.model import Measurement, Record, Trial
-from frontier.simulator.server import SimulatorProcess
+from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.text import NO_SECRETS, Secrets, environment_secrets

@@ -204,7 +204,7 @@ def test_every_behaviour_of_the_server_is_tried() -> None:
     from tests.client.hostile import BEHAVIOURS
 
     tried = {*GOOD, *(name for name, _, _ in FAILURES), *OTHERS}
-    assert {name for name, run in BEHAVIOURS.items() if run.__module__ == "hostile"} == tried - {"no_such_thing"}
+    assert {name for name, run in BEHAVIOURS.items() if run.__module__ == "tests.client.hostile"} == tried - {"no_such_thing"}
 
 
 def test_the_role_chunk_does_not_start_the_clock_and_usage_does_not_stop_it(server: Hostile) -> None:

@@ -56,8 +56,8 @@ def verdict(ttft, limits=(TTFT,), **how):
         ("unproven", estimate(0.4, 0.35, 0.45, n=999)),  # under the floor no bound counts, whoever computed it
         ("meets", estimate(0.4, 0.35, 0.45, n=1000)),
         ("violates", estimate(0.9, 0.8, INF, n=299, need=1000)),
-        ("unproven", Estimate.unknown_doubt(0.4, 5000)),
-        ("unproven", Estimate.unknown_doubt(0.6, 5000)),
+        ("unproven", Estimate.without_interval(0.4, 5000)),
+        ("unproven", Estimate.without_interval(0.6, 5000)),
         ("unproven", estimate(NAN, NAN, NAN)),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_latency_limit_has_one_verdict_for_each_kind_of_evidence(expected, ttf
         ("meets", estimate(12, 10, 14)),
         ("marginal", estimate(12, 9.9, 14)),
         ("violates", estimate(8, 7, 9.9)),
-        ("unproven", Estimate.unknown_doubt(12, 1000)),
+        ("unproven", Estimate.without_interval(12, 1000)),
         ("marginal", estimate(9, 8, 10)),
     ],
 )
@@ -124,8 +124,8 @@ def test_the_binding_metric_is_the_deciding_one_with_least_headroom():
 
 
 def test_values_alone_decide_imported_points_only_when_asked():
-    assert Verdict.MEETS == verdict(Estimate.unknown_doubt(0.5, 0), point_estimates=True)
-    assert Verdict.VIOLATES == verdict(Estimate.unknown_doubt(0.51, 0), point_estimates=True)
+    assert Verdict.MEETS == verdict(Estimate.without_interval(0.5, 0), point_estimates=True)
+    assert Verdict.VIOLATES == verdict(Estimate.without_interval(0.51, 0), point_estimates=True)
     assert Verdict.UNPROVEN == verdict(estimate(NAN, NAN, NAN), point_estimates=True)
 
 

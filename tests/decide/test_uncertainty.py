@@ -184,7 +184,7 @@ def test_the_hypervolume_interval_holds_its_value_and_narrows_with_more_requests
 
 
 def test_an_interval_from_draws_without_a_value_is_unbounded():
-    assert Estimate.unknown_doubt(1.0, 2) == uncertainty.from_draws(1.0, np.array([1.0, math.inf]))
+    assert Estimate.without_interval(1.0, 2) == uncertainty.from_draws(1.0, np.array([1.0, math.inf]))
 
 
 @pytest.mark.parametrize("p", [0.01, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0])

@@ -211,7 +211,7 @@ def test_intervals_of_a_table_are_not_believed() -> None:
     assert read is not None
     assert any("cannot prove" in note for note in read.notes)
     (point,) = assemble([read]).points
-    assert Estimate.unknown_doubt(0.12, 2000) == point.metrics["p99_ttft"]
+    assert Estimate.without_interval(0.12, 2000) == point.metrics["p99_ttft"]
 
 
 def test_a_row_that_calls_itself_invalid_stays_so() -> None:

@@ -157,7 +157,7 @@ def test_many_long_names_are_counted_in_the_title_and_named_below() -> None:
 
 def test_without_intervals_no_bars_are_promised() -> None:
     points = [
-        dataclasses.replace(p, metrics={n: Estimate.unknown_doubt(e.value, 0) for n, e in p.metrics.items()})
+        dataclasses.replace(p, metrics={n: Estimate.without_interval(e.value, 0) for n, e in p.metrics.items()})
         for p in toy_points()
     ]
     one = View(points, toy_frontier(points))
@@ -292,7 +292,7 @@ def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_inven
     def bare(peak: float) -> View:
         of = view(peak, "x")
         assert of.decision is not None
-        known = {name: Estimate.unknown_doubt(e.value, e.n) for name, e in of.decision.metrics.items()}
+        known = {name: Estimate.without_interval(e.value, e.n) for name, e in of.decision.metrics.items()}
         return dataclasses.replace(of, decision=dataclasses.replace(of.decision, metrics=known))
 
     assert titled(bare(3300), bare(900)).endswith("at concurrency 64, but intervals are not known")

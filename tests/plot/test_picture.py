@@ -163,7 +163,7 @@ def test_infinite_ends_become_short_arrows_and_unknown_intervals_none() -> None:
         points[1], metrics={**points[1].metrics, "p99_ttft": Estimate(value, value * 0.9, math.inf, 300)}
     )
     points[2] = dataclasses.replace(
-        points[2], metrics={**points[2].metrics, "p99_ttft": Estimate.unknown_doubt(0.4, 300)}
+        points[2], metrics={**points[2].metrics, "p99_ttft": Estimate.without_interval(0.4, 300)}
     )
     panel = only(picture(points, toy_frontier(points)))
     bars = {mark.concurrency: mark.x_bar for mark in panel.marks}

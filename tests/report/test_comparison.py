@@ -36,7 +36,7 @@ def test_the_sentence_is_the_verdict_with_its_interval() -> None:
 
     assert wanted == comparison_sentence(found())
     assert "B against A is not resolved: 1.01× (doubt not known)" in comparison_sentence(
-        found("not resolved", Estimate.unknown_doubt(1.01, 9), ("default", "default"))
+        found("not resolved", Estimate.without_interval(1.01, 9), ("default", "default"))
     )
 
 

@@ -41,7 +41,7 @@ def test_infinite_and_unknown_numbers_become_null() -> None:
     points = toy_points((8,))
     metrics = {
         "p99_ttft": Estimate(math.inf, 1.0, math.inf, 300),
-        "p50_ttft": Estimate.unknown_doubt(0.1, 300),
+        "p50_ttft": Estimate.without_interval(0.1, 300),
         "p99_tpot": Estimate(math.nan, -math.inf, math.inf, 0),
     }
     decision = toy_decision(points, rejected=RejectedStep(16, math.inf, "p99_ttft", math.nan), metrics=metrics)

@@ -129,7 +129,7 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
          "too few requests for a claim, however good these are; about 1,300 requests would decide"),
         (Estimate(0.2, 0.19, math.inf, 601), "unproven: 601 of about 1,300 requests",
          "too few requests to bound it; about 1,300 requests would decide"),
-        (Estimate.unknown_doubt(0.2, 0), "unproven: interval not known", "nothing is claimed of it"),
+        (Estimate.without_interval(0.2, 0), "unproven: interval not known", "nothing is claimed of it"),
     ],
 )  # fmt: skip
 def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, verdict: str, why: str) -> None:

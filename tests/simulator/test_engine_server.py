@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.errors import MeasurementError
 from frontier.model import Shape
-from frontier.simulator.server import SimulatorProcess
+from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 
@@ -200,32 +200,6 @@ def test_several_tokens_leave_in_one_event_under_speculative_decoding():
     by_position = [said["vllm:spec_decode_num_accepted_tokens_per_pos_total", str(i)] for i in range(3)]
     assert sum(by_position) == said["vllm:spec_decode_num_accepted_tokens_total", None]
     assert 59 <= drafts + sum(by_position) <= 59 + 3
-
-
-@pytest.mark.slow
-def test_disaggregated_pools_serve_over_http_as_in_virtual_time():
-    spec = EngineSpec.from_mapping(
-        {
-            "step_base": 15e-3, "per_decode": 2e-4, "per_prefill_token": 4e-5, "per_context_token": 0, "ingest": 1e-3,
-            "disaggregation": {"prefill": 1, "decode": 2, "link": 1e9, "latency": 5e-3, "kv_per_token": 1e5},
-        }
-    )  # fmt: skip
-    body = {"prompt": [1] * 300, "max_tokens": 24, "stream": True}
-    with SimulatorProcess(spec) as live:
-        seen = asyncio.run(raw_client.closed_loop(port(live), 4, 4, body, spread=0.45))
-        truth = json.loads(call(live, "GET", "/truth")[2])["requests"]
-        text = call(live, "GET", "/metrics")[2].decode()
-    virtual = closed_loop_arrays(spec, Shape.of(300, 24), 4, requests=200)
-    assert 16 == len(seen) == len(truth)
-    assert all(24 == len(r["actual"]) and r["finished"] for r in truth)
-    due = np.median([r["scheduled"][0] - r["receipt"] for r in truth])
-    assert due == pytest.approx(np.median(virtual.ttft), rel=0.12)
-    step = np.median([(r["scheduled"][-1] - r["scheduled"][0]) / 23 for r in truth])
-    assert step == pytest.approx(np.median(virtual.tpot), rel=0.05)
-    samples = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
-    assert 16 * 300 == samples["vllm:prompt_tokens_total"]
-    assert 16 * 24 == samples["vllm:generation_tokens_total"]
-    assert 0 == samples["vllm:num_requests_waiting"] == samples["vllm:kv_cache_usage_perc"]
 
 
 def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():

@@ -19,7 +19,7 @@ def test_a_dollar_an_hour_at_a_million_tokens_an_hour_is_a_dollar_per_million():
 
 
 def test_a_bound_that_is_not_known_stays_not_known():
-    e = cost_energy.per_million_tokens(Estimate.unknown_doubt(1000, 0), 3.6)
+    e = cost_energy.per_million_tokens(Estimate.without_interval(1000, 0), 3.6)
     assert (1.0, -math.inf, math.inf) == (e.value, e.low, e.high)
     nothing = cost_energy.per_million_tokens(Estimate(0.0, 0.0, 0.0, 20), 1.0)
     assert math.inf == nothing.value

@@ -72,7 +72,7 @@ def test_the_readings_count_only_where_they_are_the_deployments_own():
 
 def test_an_aggregate_without_an_interval_has_none_here_either():
     point = cost_energy.with_energy(
-        Point("d", SHAPE, 1, {"output_throughput": Estimate.unknown_doubt(1000, 5)}, 5), Power(700.0, "stated")
+        Point("d", SHAPE, 1, {"output_throughput": Estimate.without_interval(1000, 5)}, 5), Power(700.0, "stated")
     )
     joules = point.metrics["energy"]
     assert (0.7, -math.inf, math.inf) == (joules.value, joules.low, joules.high)

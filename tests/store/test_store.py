@@ -112,8 +112,8 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
         import resource, sys
         from pathlib import Path
         from frontier.errors import WriteError
-        from frontier.folder import Folder
-        from frontier.journal import Journal
+        from frontier.store.files import Folder
+        from frontier.store.journal import Journal
         journal = Journal(Folder(Path(sys.argv[1]).parent))
         journal.append("first")
         room = Path(sys.argv[1]).stat().st_size + 20

@@ -88,7 +88,7 @@ def test_nothing_is_left_of_a_command_whatever_it_started(how: str, warden: Star
 def test_a_signal_while_the_command_is_being_started_does_not_lose_it(tmp_path: Path) -> None:
     script = """if True:
         import os, signal
-        from frontier import warden
+        from frontier.sweep import supervisor as warden
         start = warden._start
         def signalled(*given):
             child = start(*given)

@@ -1,0 +1,65 @@
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontier import errors, metrics, model, text, units
+
+
+@pytest.mark.parametrize("module", [errors, metrics, model, text, units])
+def test_the_examples_in_docstrings_are_true(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=300))
+def test_every_cleaning_removes_terminal_escapes_and_direction_overrides(outside: str) -> None:
+    hostile = f"\x1b[31m{outside}\u202e\x00"
+    for clean in (text.clean, text.clean_name, text.one_line, text.without_controls, text.stored):
+        assert not set(clean(hostile)) & set("\x1b\u202e\x00\r")
+
+
+@given(st.text(max_size=300), st.integers(min_value=3, max_value=60))
+def test_shown_text_is_one_line_and_bounded(outside: str, longest: int) -> None:
+    for clean in (text.clean, text.clean_name):
+        assert len(clean(outside, longest)) <= longest
+        assert "\n" not in clean(outside, longest)
+
+
+def test_several_lines_and_a_cell_keep_what_they_need() -> None:
+    assert text.without_controls("a\tb\nc\r\x1b") == "a\tb\nc"
+    assert text.one_cell("a\tb\nc  d") == "a b c  d"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("shpes", "did you mean 'shapes'?"), ("SLA", "did you mean 'sla'?"), ("zzzz", None), ("sla", None), ("", None)],
+)
+def test_a_suggestion_ignores_case_and_never_repeats_the_word(word: str, hint: str | None) -> None:
+    assert text.did_you_mean(word, ("shapes", "sla")) == hint
+    assert text.suggestion(word, ("shapes", "sla")) == hint or hint is None
+
+
+def test_closest_words_come_in_their_own_spelling_best_first() -> None:
+    assert text.closest("fp8-a", ["FP8-B", "fp8-ab", "other"], most=2, cutoff=0.4) == ["fp8-ab", "FP8-B"]
+    assert text.suggestion(7, ["a", "b"]) == "known: a, b"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([], 5), (["meets"], 0), (["meets", "marginal"], 4), (["unproven", "violates"], 3),
+        (["violates", "invalid"], 5), (["better", "no worse"], 0), (["better", "not resolved"], 4),
+        (["worse", "not resolved"], 3),
+        ([model.Verdict.MEETS, model.Verdict.UNPROVEN], 4),
+    ],
+)  # fmt: skip
+def test_the_worst_verdict_decides_the_exit_code(verdicts: list[str], code: int) -> None:
+    assert errors.exit_code(verdicts) == code
+
+
+def test_every_sla_verdict_has_an_exit_code_and_words() -> None:
+    for verdict in model.Verdict:
+        assert errors.exit_code([verdict]) in errors.ExitCode
+        assert verdict.headline
+        assert verdict.words.startswith(verdict.value)
