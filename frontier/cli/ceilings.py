@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, layout, say, subcommand
+from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, layout, subcommand, write_file
 from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
@@ -42,12 +42,10 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
     """
     from frontier.hardware.ceilings import measure
     from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
-    from frontier.store.files import write_output
 
     ceilings = measure(_machine(device), seconds)
     if output is not None:
-        write_output(output, ceilings_yaml(ceilings).encode())
-        say(f"wrote {output}")
+        write_file(output, ceilings_yaml(ceilings).encode())
     if as_json:
         answer_json(ceilings_json(ceilings))
     else:

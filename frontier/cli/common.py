@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from frontier.errors import MeasurementError
     from frontier.model import Limit
     from frontier.run import Run
+
+T = TypeVar("T")
 
 RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
@@ -75,9 +77,35 @@ def answer_prose(text: str) -> None:
 
 def answer_json(tree: Any) -> None:
     """Write the answer as one JSON object to standard output."""
+    click.echo(json_bytes(tree).decode())
+
+
+def json_bytes(tree: Any) -> bytes:
+    """An indented JSON text."""
     import orjson
 
-    click.echo(orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
+    return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def write_file(path: Path, data: bytes, *, quiet: bool = False) -> None:
+    """Write a file of -o whole, and say so. UsageError when it cannot be written there."""
+    from frontier.store.files import write_output
+    from frontier.units import format_bytes
+
+    try:
+        write_output(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
+    if not quiet:
+        say(f"wrote {path} ({format_bytes(len(data))})")
+
+
+def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
+    """The value of an option, as `parse` reads it. UsageError for its ValueError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
 
 
 class Layout(TypedDict):
@@ -216,7 +244,8 @@ class _Subcommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
-            if (row := parameter.get_help_record(ctx)) is not None:
+            row = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if row is not None:
                 groups.setdefault(getattr(parameter, "group", "Options"), []).append(row)
         for heading, rows in groups.items():
             with formatter.section(heading):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.errors import UsageError
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -45,7 +44,6 @@ def command(
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
-      frontier compare runs/bf16 runs/fp8 -o verdict.svg
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.decide.compare import exit_code
@@ -53,10 +51,7 @@ def command(
     from frontier.report.comparison import comparison_table, comparisons_json
     from frontier.units import parse_share
 
-    try:
-        share = None if within is None else parse_share(within)
-    except ValueError as error:
-        raise UsageError(f"--within: {error}", "write a share, as 5%") from error
+    share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
     comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share)

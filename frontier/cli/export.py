@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import RunOptions, answer, run_options, say, subcommand
+from frontier.cli.common import RunOptions, answer, run_options, say, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
 
     \b
     Examples:
-      frontier export --csv > points.csv
       frontier export --csv --set 'price=$12/h' > cost.csv
       frontier export runs/llama8b --prometheus -o /var/lib/prom/frontier.prom
       frontier export --llm-d -o reports/
@@ -59,7 +58,7 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     if output is None:
         answer(data.decode().rstrip("\n"))
     else:
-        _write(output, data)
+        write_file(output, data)
     return ExitCode.YES
 
 
@@ -92,18 +91,6 @@ def _llmd(run: "Run", points: "Sequence[Point]", output: Path | None) -> int:
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
     for file, report in reports:
-        _write(output / file, yaml_text([report]).encode(), quiet=True)
+        write_file(output / file, yaml_text([report]).encode(), quiet=True)
     say(f"wrote {len(reports)} reports to {output}/")
     return ExitCode.YES
-
-
-def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
-    from frontier.store.files import write_output
-    from frontier.units import format_bytes
-
-    try:
-        write_output(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
-    if not quiet:
-        say(f"wrote {path} ({format_bytes(len(data))})")

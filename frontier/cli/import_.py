@@ -6,29 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RUNS, answer, answer_json, json_option, say, subcommand
+from frontier.cli.common import RUNS, answer, answer_json, json_option, say
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from frontier.importing import Read
 
 
-@subcommand("import")
+@click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", type=RUN_PATH, help="The run directory.")
-@click.option("--format", "name", metavar="NAME", help="The files' format, when their content does not tell.")
-@click.option("--deployment", metavar="NAME", help="The name of the deployment they measured.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The run directory.")
+@click.option("--format", "name", metavar="NAME", help="What the files are, when their content does not tell.")
+@click.option("--deployment", metavar="NAME", help="What to call the deployment they are of.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not say.")
 @json_option
 def command(
-    files: tuple[str, ...], output: Path | None, name: str | None, deployment: str | None, shape: str | None,
+    files: tuple[str, ...],
+    output: Path | None,
+    name: str | None,
+    deployment: str | None,
+    shape: str | None,
     as_json: bool,
-) -> int:  # fmt: skip
-    """Make a run from results of other tools, to be shown, plotted, compared and solved like any other.
+) -> int:
+    """Make a run of what other tools measured, to be shown, plotted, compared and solved like any other.
 
-    Reads results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench, inference-perf, InferenceX, and
-    CSV tables. Where a file holds every request with its times, all statistics apply; files with aggregates only have
-    no confidence intervals, and solve decides on them only with --point-estimates.
+    Read are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench, inference-perf, InferenceX,
+    and CSV tables. Where a file holds every request with its times, all statistics apply; of aggregates no doubt is
+    known, and solve decides on them only with --point-estimates.
 
     \b
     Examples:

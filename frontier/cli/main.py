@@ -56,15 +56,15 @@ The throughput-latency frontier of an LLM deployment, and the concurrency proven
 
 \b
 Start with three commands:
-  frontier init http://localhost:8000/v1 > sweep.yaml   a commented config
-  frontier sweep sweep.yaml                run it; the same command resumes it
-  frontier solve --sla 'p99_ttft<=500ms'   another SLA on the newest run
+  frontier init http://localhost:8000/v1 > sweep.yaml    a commented config
+  frontier sweep sweep.yaml              run it; the same command resumes it
+  frontier solve --sla 'p99_ttft<=1s'    another SLA on the run just made
 
 \b
 Examples:
-  frontier quick                           a first look at a server, in a minute
-  frontier sweep sweep.yaml --dry-run      the plan and its time, nothing else
-  frontier report -o review.html           the newest run as a page
+  frontier quick                         a first look at a server, in a minute
+  frontier sweep sweep.yaml --dry-run    the plan and its time, nothing else
+  frontier report -o review.html         the newest run as a page
 """
 
 EPILOG = """\b

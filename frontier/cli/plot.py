@@ -34,8 +34,13 @@ Theme = Literal["light", "dark"]
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
 @click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
-@click.option("--x", shell_complete=common.complete_metrics, help="Only the x axis, as p50_interactivity or p99_e2e.")
-@click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
+@click.option(
+    "--x",
+    metavar="METRIC",
+    shell_complete=common.complete_metrics,
+    help="Only the x axis, as p50_interactivity or p99_e2e.",
+)
+@click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
 @click.option("--dark", is_flag=True, help="A dark background.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings")
 def command(
@@ -49,19 +54,14 @@ def command(
 
     \b
     Examples:
-      frontier plot -o review.svg
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
-      frontier plot --x p50_interactivity --set gpus=8 -o users.png
       frontier plot --objectives cost,p99_ttft --set 'price=$12/h' -o cost.png
-      frontier plot --objectives energy,p99_e2e --set hardware.power=700W
       frontier plot runs/bf16 runs/fp8 -o both.svg
-      frontier plot runs/imported --deployment fp8 --overlay -o fp8.svg
-      frontier plot --figure tails -o tails.pdf
       frontier plot --figure timeline --at 64 -o timeline.svg
 
     Axes are any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
-    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy a power,
-    measured by nvidia-smi beside the server or stated. --set gives what the config does not say.
+    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy needs a power,
+    measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
     from frontier.plot.selection import check_panels, check_together
 

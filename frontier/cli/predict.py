@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontier.hardware.predict import Forecast, Prediction
-    from frontier.model import Estimate, Shape
+    from frontier.model import Estimate
     from frontier.run import Run
 
 
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     help="The same with another hardware, tp, model, precision, kv_precision, max_num_seqs, isl or osl; repeatable. "
     "Needs a CONFIG.",
 )  # fmt: skip
-@click.option("--efficiency", default="60%", show_default=True, help="Share of the roofline assumed, with a CONFIG.")
+@click.option(
+    "--efficiency",
+    metavar="SHARE",
+    default="60%",
+    show_default=True,
+    help="Share of the roofline assumed, with a CONFIG.",
+)
 @click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
 @click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
 @click.option(
@@ -76,12 +82,9 @@ def _of_config(
     from frontier.decide.forecast import of_config
     from frontier.store.files import read_config
 
-    try:
-        share = parse_share(efficiency)
-        if not 0 < share <= 1:
-            raise ValueError("not above 0 and at most 100%")
-    except ValueError as error:
-        raise UsageError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
+    share = common.parsed("--efficiency", efficiency, parse_share)
+    if share == 0:
+        raise UsageError(f"--efficiency {efficiency!r} is not above 0", "write a share, as 60%")
     config = load_config(read_config(source), str(source), [Setting.of(setting) for setting in settings])
     if concurrencies:
         config = config.model_copy(update={"concurrency": concurrencies})
@@ -94,12 +97,13 @@ def _of_run(
 ) -> "list[Forecast]":  # fmt: skip
     from frontier.cli.plot import check_formats
     from frontier.decide.forecast import of_run
+    from frontier.model import Shape
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = common.read_run(common.find_run(source), settings)
-    forecasts = of_run(run, concurrencies, tuple(_shape(text) for text in shapes))
+    forecasts = of_run(run, concurrencies, tuple(common.parsed("--shape", text, Shape.parse) for text in shapes))
     if output is not None:
         _draw(run, forecasts, output)
         common.say(f"wrote {output}")
@@ -152,13 +156,3 @@ def _concurrencies(text: str | None) -> tuple[int, ...]:
     if None in numbers:
         raise UsageError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
     return tuple(sorted({c for c in numbers if c is not None}))
-
-
-def _shape(text: str) -> "Shape":
-    from frontier.model import Shape
-
-    isl, slash, osl = text.partition("/")
-    tokens = [whole_number(part, 1, 10_000_000) for part in (isl, osl)]
-    if not slash or tokens[0] is None or tokens[1] is None:
-        raise UsageError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
-    return Shape.of(tokens[0], tokens[1])

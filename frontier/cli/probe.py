@@ -40,8 +40,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     """
     from frontier.client.event_loop import run
     from frontier.client.probe import probe
+    from frontier.units import parse_duration
 
-    patience = seconds(wait)
+    patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
     for name, target in _targets(url, model, api_key_env).items():
         checks = [
@@ -132,13 +133,3 @@ def read_key(name: str | None) -> str | None:
     if not os.environ.get(named, "").strip():
         raise UsageError("the environment variable that --api-key-env names is not set, or empty", hint)
     return from_environment(named, os.environ)
-
-
-def seconds(text: str | None) -> float:
-    """The seconds of a duration option, 0 when it was not given."""
-    from frontier.units import parse_duration
-
-    try:
-        return 0.0 if text is None else parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--wait {error}") from error

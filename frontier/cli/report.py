@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import FILE_PATH, RunOptions, answer, run_options, say, subcommand
+from frontier.cli.common import FILE_PATH, RunOptions, answer, json_bytes, run_options, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ def command(options: RunOptions, output: Path | None) -> int:
     from frontier.cli.reporting import page_report
     from frontier.plot.selection import check_panels
     from frontier.report.markdown import report_markdown
-    from frontier.store.files import write_output
-    from frontier.units import format_bytes
 
     run = options.read()
     check_panels(run)
@@ -42,9 +40,7 @@ def command(options: RunOptions, output: Path | None) -> int:
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES
-    data = _page(report, output)
-    write_output(output, data)
-    say(f"wrote {output} ({format_bytes(len(data))}, self-contained)")
+    write_file(output, _page(report, output))
     return ExitCode.YES
 
 
@@ -59,9 +55,7 @@ def _page(report: "Report", output: Path) -> bytes:
 
         return report_markdown(report).encode()
     if output.suffix == ".json":
-        import orjson
-
         from frontier.report.json_out import report_json
 
-        return orjson.dumps(report_json(report), option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+        return json_bytes(report_json(report))
     raise UsageError(f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json")

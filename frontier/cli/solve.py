@@ -37,7 +37,6 @@ def command(
 
     \b
     Examples:
-      frontier solve
       frontier solve runs/llama8b --sla 'p99_ttft<=500ms, p99_tpot<=30ms'
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W

@@ -52,11 +52,9 @@ def command(
 
     \b
     Examples:
-      frontier sweep configs/quickstart.yaml
       frontier sweep sweep.yaml --dry-run
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml --set requests=600 --set sla.p99_ttft=400ms
-      frontier sweep sweep.yaml --add-concurrency 48,96
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request

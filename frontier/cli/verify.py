@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 @subcommand("verify")
-@click.option("--load", default="100%", show_default=True, help="Share of the rate that the operating point served.")
+@click.option(
+    "--load",
+    metavar="SHARE",
+    default="100%",
+    show_default=True,
+    help="Share of the rate that the operating point served.",
+)
 @click.option(
     "--requests", type=click.IntRange(1, 10_000_000), metavar="N",
     help="How many to send; default: as many as the claim rests on.",

@@ -116,16 +116,6 @@ def test_init_prints_a_config_that_a_dry_run_accepts(cwd: Path) -> None:
     assert sorted(p.name for p in (cwd / "runs").iterdir()) == ["night"]
 
 
-def test_help_starts_with_what_it_does_and_every_command_has_examples(cwd: Path) -> None:
-    from frontier.cli.main import SECTIONS
-
-    assert "Exit codes" in frontier("--help", cwd=cwd).out
-    for name in (n for commands in SECTIONS.values() for n in commands):
-        said = frontier(name, "--help", cwd=cwd)
-        assert said.code == 0
-        assert "Examples:" in said.out
-
-
 def test_probe_lists_what_a_server_does(tmp_path: Path) -> None:
     from frontier.simulator.process import SimulatorProcess
     from frontier.simulator.spec import EngineSpec

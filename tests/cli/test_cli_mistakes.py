@@ -130,7 +130,7 @@ def test_every_config_mistake_is_said_at_once_with_its_place(tmp_path: Path) -> 
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: simulator\nconcurency: [1, 2]\nshapes: [256/32]\nsla: {p99_ttft: 500}\nrequests: 1e3\n"
     )
-    said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
     assert "Traceback" not in said.err
     for place in ("sweep.yaml:2:1", "sweep.yaml:4:17", "sweep.yaml:5:11"):
@@ -141,7 +141,7 @@ def test_every_config_mistake_is_said_at_once_with_its_place(tmp_path: Path) -> 
 
 
 def test_a_config_that_is_not_there_is_said_with_how_to_make_one(tmp_path: Path) -> None:
-    said = frontier("sweep", "nothing.yaml", cwd=tmp_path)
+    said = frontier("sweep", "nothing.yaml", cwd=tmp_path, here=True)
     assert (said.code, said.out) == (2, "")
     assert "there is no config nothing.yaml" in said.err
     assert "frontier init" in said.err
@@ -179,7 +179,7 @@ def test_no_permission_to_write_is_said_with_a_way_out(tmp_path: Path) -> None:
     locked = Path("/proc/frontier") if os.geteuid() == 0 else tmp_path / "locked" / "run"
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)
-    said = frontier("sweep", "sweep.yaml", "-o", locked, cwd=tmp_path)
+    said = frontier("sweep", "sweep.yaml", "-o", locked, cwd=tmp_path, here=True)
     assert said.code == 2
     assert "-o DIR" in said.err
     assert "Traceback" not in said.err
