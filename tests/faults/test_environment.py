@@ -143,7 +143,7 @@ def test_what_an_encoding_does_not_have_is_written_in_plain_letters(encoding: st
     text = done.stdout.decode(encoding.partition(":")[0])
     assert (0, b"") == (done.returncode, done.stderr)
     assert "Exit codes: 0 yes " in text
-    assert "?" not in text
+    assert "?" not in text.replace("than A's?", "")
 
 
 def test_signs_keep_their_meaning_in_plain_letters() -> None:
@@ -205,7 +205,7 @@ def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path:
 @pytest.mark.fault(ODD)
 def test_help_survives_where_docstrings_do_not(tmp_path: Path) -> None:
     wanted = run("show", "--help", cwd=tmp_path)
-    assert "The points of RUN as a table" in wanted[1]
+    assert "What does each measured setting do" in wanted[1]
     assert wanted == run("show", "--help", cwd=tmp_path, PYTHONOPTIMIZE="2")
 
 
