@@ -23,7 +23,6 @@ from frontier.config import load_config
 from frontier.metrics import metric
 from tests import servers
 from tests.commands import Said, frontier
-from tests.faults.test_fuzz import small_run
 from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 CONFIG = """\
@@ -36,6 +35,14 @@ repeats: 1
 refine: 0
 max_time: 2s
 """
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The parent of one finished run, `run`, to be read only."""
+    here = tmp_path_factory.mktemp("night")
+    sweep_in_virtual_time(here / "run", config_text(ENGINES["smooth"]))
+    return here
 
 
 def sweep(tmp_path: Path, endpoint: str, extra: str = "", **environ: str) -> Said:
@@ -305,9 +312,8 @@ def test_a_number_that_cannot_be_is_refused_in_a_few_short_lines(option: str, nu
 
 
 @pytest.mark.parametrize("load", ["1e-300", "0.9%", "0", "-80%", "nan%", "1001%", "1e300"])
-def test_a_load_that_takes_for_ever_is_refused_with_what_may_be_asked(load: str, tmp_path: Path) -> None:
-    small_run(tmp_path / "run")
-    said = frontier("verify", "run", "--load", load, cwd=tmp_path, here=True)
+def test_a_load_that_takes_for_ever_is_refused_with_what_may_be_asked(load: str, night: Path) -> None:
+    said = frontier("verify", "run", "--load", load, cwd=night, here=True)
     assert (2, "") == (said.code, said.out)
     assert f"--load {load!r} is not a share of the rate between 1% and 1000%" in said.err
 
@@ -389,14 +395,13 @@ def test_a_refusal_names_the_commands_own_option(command: str, tmp_path: Path) -
 @pytest.mark.parametrize(("limit", "hint"), [("cost<=1", "--set 'price=$12/h'"), ("energy<=1", "hardware.power=")])
 @pytest.mark.parametrize("command", ["solve", "report", "verify"])
 def test_a_limit_on_what_is_not_known_says_how_to_make_it_known(
-    command: str, limit: str, hint: str, tmp_path: Path
+    command: str, limit: str, hint: str, night: Path
 ) -> None:
-    sweep_in_virtual_time(tmp_path / "run", config_text(ENGINES["smooth"]))
-    said = frontier(command, "run", "--sla", f"p99_ttft<=1s, {limit}", cwd=tmp_path, here=True)
+    said = frontier(command, "run", "--sla", f"p99_ttft<=1s, {limit}", cwd=night, here=True)
     assert (2, "") == (said.code, said.out)
     assert hint in said.err
     if command == "solve":
-        known = frontier("solve", "run", "--sla", "cost<=1", "--set", "price=$12/h", cwd=tmp_path)
+        known = frontier("solve", "run", "--sla", "cost<=1", "--set", "price=$12/h", cwd=night)
         assert known.code in (0, 3, 4)
 
 
