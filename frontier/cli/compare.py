@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
+from frontier.errors import exit_code
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -46,7 +47,6 @@ def command(
       frontier compare runs/main runs/pull-request --within 5% --json
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
-    from frontier.decide.compare import exit_code
     from frontier.report.compare_runs import compare_runs
     from frontier.report.comparison import comparison_table, comparisons_json
     from frontier.units import parse_share
@@ -66,7 +66,7 @@ def command(
         )
     else:
         common.answer(comparison_table(comparisons, names=names, **common.layout()))
-    return exit_code(comparisons)
+    return exit_code(comparison.verdict for comparison in comparisons)
 
 
 def _two_runs(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli.common import RunOptions, answer, answer_json, consent_to_reach, run_options, say, subcommand
-from frontier.errors import ExitCode, UsageError
+from frontier.errors import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
     from frontier.client.loop import Progress
@@ -46,7 +46,7 @@ def command(options: RunOptions, load: str, requests: int | None) -> int:
     from frontier.decide import operating_point as solver
     from frontier.report.tables import decision_table
     from frontier.report.verified import verified_json, verified_text
-    from frontier.sweep.verify import checks, exit_code
+    from frontier.sweep.verify import checks
 
     run = options.read()
     limits = options.limits(run)
@@ -64,7 +64,7 @@ def command(options: RunOptions, load: str, requests: int | None) -> int:
     if len(checked) < len(wanted):
         say("stopped; what was finished is kept")
         return ExitCode.INTERRUPTED
-    return exit_code(checked)
+    return exit_code(check.verdict for check in checked)
 
 
 def share(text: str) -> float:
