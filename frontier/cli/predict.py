@@ -103,7 +103,8 @@ def _of_run(
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = common.read_run(common.find_run(source), settings)
-    forecasts = of_run(run, concurrencies, tuple(common.parsed("--shape", text, Shape.parse) for text in shapes))
+    other_shapes = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes)
+    forecasts = of_run(run, concurrencies, other_shapes)
     if output is not None:
         _draw(run, forecasts, output)
         common.say(f"wrote {output}")
