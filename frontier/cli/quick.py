@@ -30,6 +30,8 @@ OUTPUT = 64
 CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
 """What a chat user accepts: the first token within a second, then at least twenty tokens a second."""
 
+_SWEEP = "frontier init {} > sweep.yaml && frontier sweep sweep.yaml"
+
 CONFIG = """\
 name: quick
 endpoint: {endpoint}
@@ -69,13 +71,10 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
         model, each = server.target.model, seconds_for(server.probe)
         if model is not None and not model.isprintable():
             what = f"its model's name holds characters that cannot be written: {server.target.said(model)}"
-            raise MeasurementError(
-                what, f"sweep it:  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml"
-            )
-    # On a slow server the most users would take the longest, and say the least.
-    users, duration = (
-        (USERS, "about a minute: a few") if each == SECONDS else (USERS[:-1], f"it is slow: {each} or more")
-    )
+            raise MeasurementError(what, f"sweep it:  {_SWEEP.format(address)}")
+    users, duration = USERS, "about a minute: a few"
+    if each != SECONDS:  # on a slow server the most users would take the longest, and say the least
+        users, duration = USERS[:-1], f"it is slow: {each} or more"
     text = config_text(address, model, api_key_env, users, each)
     say(f"{duration} seconds each with " + ", ".join(map(str, users)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
@@ -213,19 +212,17 @@ def sentences(
 
     who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
     counts = findings.requests.values()
+    ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
     throughput, highest = format_number(findings.best_throughput), _users(findings.highest)
     return [
-        (
-            f"{who} waits {format_seconds(findings.ttft)} for the first token and then reads "
-            f"{format_number(findings.tok_s_user)} tokens a second."
-        ),
+        f"{who} waits {ttft} for the first token and then reads {speed} tokens a second.",
         _chat(findings),
         *server_shortages(server or {}),
         f"The highest output throughput was {throughput} tokens a second, with {_users(findings.best_at)}.",
         *_not_counted(findings),
         f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests per setting, up to {highest}.",
         "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
-        f"  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml",
+        f"  {_SWEEP.format(address)}",
     ]
 
 

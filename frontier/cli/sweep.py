@@ -208,7 +208,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
             stop.set()
             if number == signal.SIGHUP:
                 _release(terminals)
-            common.say("stopping: the trial in flight is dropped, finished ones are kept; again to leave at once")
+            common.say("stopping: the trial in flight is dropped; press Ctrl-C again to leave at once")
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -308,7 +308,7 @@ def _lost(path: Path, again: str) -> str:
 def _notify(
     config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str
 ) -> None:  # fmt: skip
-    """Run the config's on_finish, if it has one. A failure of it is said and changes nothing."""
+    """Run the config's on_finish, if it has one. A failure of it is a warning and changes nothing."""
     if config.on_finish is None:
         return
     from frontier.sweep.backend import secrets_of
@@ -324,7 +324,7 @@ def _notify(
 def _finish_facts(
     path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str
 ) -> dict[str, Any]:  # fmt: skip
-    """What on_finish is told: where, how it ended, each shape's verdict, and all of that as a sentence."""
+    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of that as a sentence."""
     import socket
 
     shapes = [
