@@ -71,7 +71,7 @@ def command(
 
 def _two_runs(
     options: common.RunOptions, a: Path, b: Path | None, settings_a: tuple[str, ...], settings_b: tuple[str, ...]
-) -> "tuple[Run, Run]":  # fmt: skip
+) -> "tuple[Run, Run]":
     """Both sides: two runs, or one run narrowed to one deployment and to the other."""
     from frontier.plot.selection import narrowed
     from frontier.report.compare_runs import two_deployments

@@ -131,7 +131,7 @@ def _budget_json(ledger: "Ledger", outlook: Outlook) -> dict[str, Any]:
 
 def _budget_lines(
     config: "Config", plan: "Plan", ledger: "Ledger", outlook: Outlook, todo: "Sequence[Trial]"
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The limits of the budget, and what of the plan fits into them."""
     from frontier.budget import described_trials
     from frontier.units import format_elapsed

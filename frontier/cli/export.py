@@ -69,9 +69,7 @@ def _table(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]"
     return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](rows)
 
 
-def _prometheus(
-    run: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", options: RunOptions
-) -> bytes:  # fmt: skip
+def _prometheus(run: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", options: RunOptions) -> bytes:
     from frontier.formats.export import prometheus_text
 
     limits = options.limits(run)

@@ -77,7 +77,7 @@ def command(
 
 def _of_config(
     source: Path, changes: tuple[str, ...], efficiency: str, concurrencies: tuple[int, ...], settings: tuple[str, ...]
-) -> "list[Forecast]":  # fmt: skip
+) -> "list[Forecast]":
     from frontier.config import Setting, load_config
     from frontier.decide.forecast import of_config
     from frontier.store.files import read_config

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frontier.run import Run
 
 SIMULATOR = "simulator"
-USERS = (1, 4, 16, 64)
+USERS: tuple[int, ...] = (1, 4, 16, 64)
 READY_WAIT = 5.0
 """Seconds to wait for a server that was lost."""
 SECONDS = 11
@@ -204,9 +204,7 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
     )
 
 
-def sentences(
-    findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None
-) -> list[str]:  # fmt: skip
+def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
     """The findings in plain words, with what they do not prove. `server`: its own metrics by number of users."""
     from frontier.units import format_number, format_seconds
 

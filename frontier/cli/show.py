@@ -34,7 +34,7 @@ def command(options: common.RunOptions) -> int:
             points_table(
                 points, frontiers, limits, decisions=decisions, insights=insights, gpus=run.gpus, **common.layout()
             )
-        )  # fmt: skip
+        )
         if run.unfinished:
             common.answer_prose(run.unfinished)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

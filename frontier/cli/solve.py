@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @common.run_options("run", "deployments", "shapes", "settings", "as_json")
 def command(
     options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
-) -> int:  # fmt: skip
+) -> int:
     """Which concurrency is proven inside the SLA: the operating point, or the statement that there is none.
 
     Nothing is measured again: a finished run answers any SLA. The exit code is the verdict, the worst one of several

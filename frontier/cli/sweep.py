@@ -130,9 +130,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 
 
-def _sweep(
-    request: "SweepRequest", plan: "Plan", run: "RunDirectory", prometheus: int | None, as_json: bool
-) -> int:  # fmt: skip
+def _sweep(request: "SweepRequest", plan: "Plan", run: "RunDirectory", prometheus: int | None, as_json: bool) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
     end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
@@ -272,7 +270,7 @@ def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
     points = run.points()
     common.answer(
         points_table(points, run.frontiers(points), run.limits(), decisions=decisions, gpus=run.gpus, **common.layout())
-    )  # fmt: skip
+    )
     if decisions:
         common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
         names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
@@ -305,9 +303,7 @@ def _lost(path: Path, again: str) -> str:
     return f"the server was lost and did not come back: {reason}\nfinished trials are kept; go on with\n  {again}"
 
 
-def _notify(
-    config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str
-) -> None:  # fmt: skip
+def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
     """Run the config's on_finish, if it has one. A failure of it is a warning and changes nothing."""
     if config.on_finish is None:
         return
@@ -321,9 +317,7 @@ def _notify(
         common.say(f"warning: {failure}")
 
 
-def _finish_facts(
-    path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str
-) -> dict[str, Any]:  # fmt: skip
+def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> dict[str, Any]:
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of that as a sentence."""
     import socket
 
