@@ -58,8 +58,7 @@ def command(
     names = None if b is None or a.name == b.name else (a.name, b.name)
     _say_left_out(runs, comparisons)
     if output:
-        for file in _draw(runs, comparisons, names, output, runs[0].limits() if limits is None else limits):
-            common.say(f"wrote {file}")
+        _draw(runs, comparisons, names, output, runs[0].limits() if limits is None else limits)
     if options.as_json:
         common.answer_json(
             {**comparisons_json(comparisons, names), "unfinished": [common.unfinished_json(run) for run in runs]}
@@ -102,25 +101,17 @@ def _say_left_out(runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]") 
 def _draw(
     runs: "tuple[Run, Run]", comparisons: "Sequence[Comparison]", names: tuple[str, str] | None, files: Sequence[Path],
     limits: "Sequence[Limit]",
-) -> list[Path]:  # fmt: skip
-    """Write each comparison as a picture with its verdict as the title; of several, each gets a number."""
-    from frontier.cli.plot import check_formats, numbered, other_limits
+) -> None:  # fmt: skip
+    """Write each comparison as a picture with its verdict as the title."""
+    from frontier.cli.plot import check_formats, other_limits, save_pictures
     from frontier.cli.reporting import page_report
-    from frontier.plot.figure_cache import save
     from frontier.plot.multi_run import overlay
 
     check_formats(files)
-    axes = comparisons[0].objectives
-    views = [
+    axes, more = comparisons[0].objectives, other_limits(runs, limits)
+    a, b = (
         {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
         for run in runs
-    ]
-    written = []
-    for i, compared in enumerate(comparisons):
-        pair = views[0][compared.a, compared.shape], views[1][compared.b, compared.shape]
-        picture = overlay(*pair, compared, names=names, more=other_limits(runs, limits))
-        for file in files:
-            path = numbered(file, len(comparisons))[i]
-            save(picture, path)
-            written.append(path)
-    return written
+    )
+    pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
+    save_pictures(pictures, files)

@@ -12,6 +12,7 @@ from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from frontier.model import Limit
+    from frontier.plot.chart import Sheet
     from frontier.plot.picture_model import Picture
     from frontier.run import Run
 
@@ -63,82 +64,51 @@ def command(
     energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy needs a power,
     measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
-    from frontier.plot.selection import check_panels, check_together
+    from frontier.cli.reporting import page_report
+    from frontier.plot.selection import check_panels, check_together, sheets
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
-    theme: Theme = "dark" if dark else "light"
     together = overlay or len(loaded) > 1
     if x is not None and options.objectives is not None:
         raise UsageError("--x and --objectives both name the axis across", "give one of them")
     axes = options.axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
     if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
+    wanted = picture_files(loaded[0], "together" if together else figure, files)
+    pictures: Sequence[Picture | Sheet]
     if together:
         check_together(loaded)
-        written = _draw_together(loaded, files, limits, axes, pixels, theme)
+        pictures = [_together_picture(loaded, limits, axes)]
     else:
         check_panels(loaded[0])
         if figure == "frontier":
-            written = draw(loaded[0], files, limits, axes, pixels, theme)
+            pictures = [frontier_picture(loaded[0], limits, axes)]
         else:
-            written = _draw_detail(loaded[0], figure, at, files, limits, pixels, theme)
-    for file in written:
-        common.say(f"wrote {file}")
+            pictures = sheets(loaded[0], page_report(loaded[0], limits).views(), figure, at)
+    save_pictures(pictures, wanted, pixels, "dark" if dark else "light")
     return ExitCode.YES
 
 
-def draw(
-    run: "Run", files: Sequence[Path], limits: "Sequence[Limit]", axes: tuple[str, str] | None = None,
-    pixels: int | None = None, theme: Theme = "light",
-) -> list[Path]:  # fmt: skip
-    """Write the frontiers of a run to `files`, or to frontier.png and .svg in its derived directory; the files."""
+def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str] | None = None) -> "Picture":
+    """The frontiers of a run, a panel each."""
     from frontier.cli.reporting import page_report
     from frontier.plot.picture import small_multiples
 
-    wanted = _picture_files(run, "frontier", files)
     report = page_report(run, limits, axes)
-    return _save(small_multiples(report.views(), footer=report.provenance), wanted, pixels, theme)
+    return small_multiples(report.views(), footer=report.provenance)
 
 
-def _draw_together(
-    runs: "Sequence[Run]", files: Sequence[Path], limits: "Sequence[Limit]", axes: tuple[str, str] | None,
-    pixels: int | None, theme: Theme,
-) -> list[Path]:  # fmt: skip
-    """Write the frontiers of several runs, or of one run's deployments, in one panel per shape."""
+def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
+    """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
     from frontier.cli.reporting import page_report
     from frontier.plot.multi_run import together
     from frontier.plot.selection import grouped
 
-    wanted = _picture_files(runs[0], "together", files)
     reports = [page_report(run, limits, axes or runs[0].config.objectives) for run in runs]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(runs, reports, strict=True)])
     footer = reports[0].provenance if len(runs) == 1 else None
-    return _save(together(groups, footer=footer, more=other_limits(runs, limits)), wanted, pixels, theme)
-
-
-def _draw_detail(
-    run: "Run", name: str, at: int | None, files: Sequence[Path], limits: "Sequence[Limit]", pixels: int | None,
-    theme: Theme,
-) -> list[Path]:  # fmt: skip
-    """Write a detail figure of each (deployment, shape); of several, each gets a number before the suffix."""
-    from frontier.cli.reporting import page_report
-    from frontier.plot.selection import sheets
-    from frontier.plot.sheet import save_sheet
-
-    wanted = _picture_files(run, name, files)
-    drawn = sheets(run, page_report(run, limits).views(), name, at)
-    written = []
-    for file in wanted:
-        for path, sheet in zip(numbered(file, len(drawn)), drawn, strict=True):
-            save_sheet(sheet, path, width=pixels, theme=theme)
-            written.append(path)
-    return written
-
-
-def numbered(file: Path, count: int) -> list[Path]:
-    """The file itself, or for several pictures as many with a number before the suffix."""
-    return [file] if count == 1 else [file.with_stem(f"{file.stem}-{i}") for i in range(1, count + 1)]
+    return together(groups, footer=footer, more=other_limits(runs, limits))
 
 
 def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
@@ -161,7 +131,7 @@ def check_formats(files: Sequence[Path]) -> None:
             raise UsageError(f"a picture cannot be written as {file.name!r}", "name a FILE.png, .svg or .pdf")
 
 
-def _picture_files(run: "Run", name: str, files: Sequence[Path]) -> list[Path]:
+def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Path]:
     """The files asked for, or NAME.png and NAME.svg in the run's derived directory."""
     from frontier.store.run_dir import RunDirectory
 
@@ -170,9 +140,19 @@ def _picture_files(run: "Run", name: str, files: Sequence[Path]) -> list[Path]:
     return list(files) or [directory.derived_file(f"{name}.{form}") for form in ("png", "svg")]
 
 
-def _save(picture: "Picture", files: list[Path], pixels: int | None, theme: Theme) -> list[Path]:
+def save_pictures(
+    pictures: "Sequence[Picture | Sheet]", files: Sequence[Path], pixels: int | None = None, theme: Theme = "light"
+) -> None:
+    """Write each picture to each file, and say so; of several pictures, each gets a number before the suffix."""
+    from frontier.plot.chart import Sheet
     from frontier.plot.figure_cache import save
+    from frontier.plot.sheet import save_sheet
 
     for file in files:
-        save(picture, file, width=pixels, theme=theme)
-    return files
+        for i, picture in enumerate(pictures, 1):
+            path = file if len(pictures) == 1 else file.with_stem(f"{file.stem}-{i}")
+            if isinstance(picture, Sheet):
+                save_sheet(picture, path, width=pixels, theme=theme)
+            else:
+                save(picture, path, width=pixels, theme=theme)
+            common.say(f"wrote {path}")

@@ -107,7 +107,6 @@ def _of_run(
     forecasts = of_run(run, concurrencies, other_shapes)
     if output is not None:
         _draw(run, forecasts, output)
-        common.say(f"wrote {output}")
     return forecasts
 
 
@@ -115,9 +114,9 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """Write the frontier over a mean latency, with its SLA and operating point, and the predicted means dashed."""
     from dataclasses import replace
 
+    from frontier.cli.plot import save_pictures
     from frontier.cli.reporting import page_report
     from frontier.metrics import metric
-    from frontier.plot.figure_cache import save
     from frontier.plot.picture import small_multiples
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
@@ -126,12 +125,12 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     report = page_report(run, run.limits(), axes)
     expected = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=expected.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
-    save(small_multiples(views, footer=report.provenance), file)
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
         common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
+    save_pictures([small_multiples(views, footer=report.provenance)], [file])
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
