@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUNS, answer, answer_json, json_option, say
+from frontier.cli.common import RUNS, answer, answer_json, json_option, say, subcommand
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from frontier.importing import Read
 
 
-@click.command("import")
+@subcommand("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The run directory.")
 @click.option("--format", "name", metavar="NAME", help="What the files are, when their content does not tell.")
