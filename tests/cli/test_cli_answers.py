@@ -70,8 +70,8 @@ def test_show_fits_eighty_columns(cwd: Path) -> None:
 
 
 def test_plot_writes_a_picture_with_text_as_text_and_the_same_bytes_each_time(cwd: Path) -> None:
-    for name in ("a.svg", "b.svg", "c.png", "d.pdf"):
-        assert 0 == frontier("plot", "runs/night", "-o", name, cwd=cwd).code
+    for names in (("a.svg", "c.png", "d.pdf"), ("b.svg",)):
+        assert 0 == frontier("plot", "runs/night", *(word for name in names for word in ("-o", name)), cwd=cwd).code
     assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
     words = " ".join(ET.parse(cwd / "a.svg").getroot().itertext())
     assert re.search(r"Run at concurrency\s+16", words)
