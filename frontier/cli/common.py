@@ -166,6 +166,7 @@ def read_run(
     from frontier.run import load
 
     run = load(path, settings)
+    # Commands that read several runs, or one run twice, say this once.
     already_said = click.get_current_context().meta
     if run.unhashed and not already_said.get("unhashed"):
         already_said["unhashed"] = True
@@ -361,6 +362,7 @@ def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | Non
 
 def _in_a_run(file: Path) -> bool:
     """It lies in a run directory, or is a link into one."""
+    # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link out of it.
     return any((path.parent / "manifest.json").exists() for path in (file.absolute(), file.resolve()))
 
 
@@ -372,6 +374,7 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
 
     if not own.is_file() or own.stat().st_size > MAX_BYTES:
         return set()
+    # The manifest that names `own` is as foreign as the config: it must not name a file of the run itself as the user's.
     if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:

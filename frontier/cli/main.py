@@ -140,6 +140,7 @@ def run(arguments: list[str]) -> int:
     """Run a command line; its exit code. Every error is reported here, and none is raised."""
     try:
         _require_text(arguments)
+        # Without standalone_mode click returns the command's exit code, and raises instead of exiting.
         code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code

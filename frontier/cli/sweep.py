@@ -132,6 +132,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
 
 def _sweep(request: "SweepRequest", plan: "Plan", run: "RunDirectory", prometheus: int | None, as_json: bool) -> int:
     """Measure, answer, and notify however it ended; the exit code."""
+    # What on_finish hears if anything below raises what is not expected: the sweep failed by an internal error.
     end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
     try:
@@ -166,7 +167,7 @@ def measure(
     from frontier.sweep import Conductor
     from frontier.sweep.backend import HttpBackend
 
-    salt = time.time_ns()
+    salt = time.time_ns()  # makes the prompts of this session differ from those that the server has cached before
     run.journal("session", salt=salt)
 
     async def go() -> "SweepEnd":
