@@ -374,7 +374,7 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
 
     if not own.is_file() or own.stat().st_size > MAX_BYTES:
         return set()
-    # The manifest that names `own` is as foreign as the config: it must not name a file of the run itself as the user's.
+    # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
     if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
