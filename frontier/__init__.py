@@ -18,12 +18,11 @@ from frontier._version import __version__
 if TYPE_CHECKING:
     from frontier.config import Config, load_config, parse_sla
     from frontier.decide.pareto import nondominated
-    from frontier.importing import import_files
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
     from frontier.report.compare_runs import compare_runs
-    from frontier.run import Run, load
+    from frontier.run import Run, import_files, load
     from frontier.sweep import run_sweep
 
 __all__ = [
@@ -52,11 +51,10 @@ __all__ = [
 _HOMES = {
     "frontier.decide.pareto": ("nondominated",),
     "frontier.config": ("Config", "load_config", "parse_sla"),
-    "frontier.importing": ("import_files",),
     "frontier.metrics": ("Metric", "metric"),
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),
-    "frontier.run": ("Run", "load"),
+    "frontier.run": ("Run", "import_files", "load"),
     "frontier.sweep": ("run_sweep",),
     "frontier.report.compare_runs": ("compare_runs",),
 }

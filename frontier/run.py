@@ -36,7 +36,8 @@ from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
 from frontier.stats.sample_cache import load_sample
 from frontier.stats.window_data import Floats, Sample
-from frontier.store.run_dir import AlteredError, RunDirectory
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError
 from frontier.text import redact
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
@@ -595,3 +596,22 @@ def _setting_of(what: Trial | Point) -> tuple[str, Shape, int]:
 
 def _altered(error: AlteredError) -> Flag:
     return Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
+
+
+def import_files(
+    files: Sequence[str | Path],
+    run: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # the option's name
+    deployment: str | None = None,
+    shape: str | None = None,
+) -> Run:
+    """Results of other tools as a run: the content of `files` tells their format, unless `format` names it.
+
+    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not give them.
+    UsageError when a file cannot be used, StoreError when `run` holds something else.
+    """
+    from frontier.formats.importing import read_files, store
+
+    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
+    return load(run)

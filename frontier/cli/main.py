@@ -114,14 +114,8 @@ class Commands(click.Group):
     help=HELP,
 )
 @click.version_option(__version__, prog_name="frontier")
-@click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli() -> None:
     """The group; its help is given above."""
-    from frontier.store.memory import be_frugal, require_address_space
-
-    require_address_space()
-    if ctx.invoked_subcommand != "ceilings":  # which measures what all threads can do
-        be_frugal(os.environ)
 
 
 def _docstring(file: Path, function: str) -> str | None:

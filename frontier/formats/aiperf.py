@@ -3,11 +3,20 @@
 Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its request_latency our E2E.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from frontier.formats.documents import Document, Node
-from frontier.formats.figures import agreed, statements, statistics
-from frontier.formats.found import IDENTITY, Found, Result, Trace, identity_flags, in_flight, open_loop_notes, steps
+from frontier.formats.documents import INCOMPLETE, Document, Node
+from frontier.formats.figures import IDENTITY, agreed, identity_flags, statements, statistics
+from frontier.formats.results import (
+    ImportedFile,
+    Result,
+    in_flight,
+    mean_lengths,
+    microseconds,
+    open_loop_notes,
+    successes,
+)
 from frontier.model import Flag, Outcome, Record
 
 _LATENCIES = {
@@ -16,99 +25,90 @@ _LATENCIES = {
     "itl": "inter_chunk_latency",
     "e2e": "request_latency",
 }
+_RATES = {
+    "output_throughput": "output_token_throughput",
+    "total_throughput": "total_token_throughput",
+    "request_throughput": "request_throughput",
+}
 _SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
-_NS = 1e-9
-DIFFERENT = (
+NOTES = (
     "throughput is over the whole run, first fill and drain included",
     "percentiles are of the requests that succeeded; where AIPerf gives its adj_ ones (failures infinite), those count",
     "inter_token_latency is read as TPOT, inter_chunk_latency as ITL",
 )
 
 
-def claims(document: Document) -> bool:
-    """Looks like one of the two."""
+def detect(document: Document) -> bool:
+    """Whether it looks like one of the two."""
     if document.kind == "lines":
         first = next(document.nodes(), None)
-        return first is not None and {"metadata", "metrics"} <= first.tree.keys() and "request_start_ns" in str(
-            list(first.at("metadata").tree)[:40]
-        )  # fmt: skip
+        return first is not None and "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
     top = document.top
-    return document.kind == "json" and ("aiperf_version" in top.tree or "input_config" in top.tree) and "unit" in (
-        top.at("request_throughput").tree or top.at("request_count").tree
-    )  # fmt: skip
+    throughput = top.at("request_throughput").tree or top.at("request_count").tree
+    return bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
 
 
-def read(document: Document) -> Found:
-    """The point of a summary, or the trace of the records."""
+def read(document: Document) -> ImportedFile:
+    """The point of a summary, or the point of the records."""
     if document.kind == "lines":
-        return Found(document.file, "AIPerf records", traces=(_trace(document),))
-    return Found(document.file, "AIPerf", results=(_result(document.top),), notes=DIFFERENT)
+        return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
+    return ImportedFile(document.file, "AIPerf", (_result(document.top),), NOTES)
 
 
 def _result(top: Node) -> Result:
     if "aggregation_type" in top.at("metadata").tree:
-        raise top.wrong("an aggregate over runs, not one run", "import the profile_export_aiperf.json of each run")
-    ok, failed = (int(_avg(top, name) or 0) for name in ("request_count", "error_request_count"))
-    figures: dict[str, float] = {}
-    for quantity, name in _LATENCIES.items():
-        for key in (name, f"adj_{name}"):
-            node = top.at(key)
-            if node.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
-                said = statistics(node, quantity, _scale(node))
-                said += statements(node, "avg", f"mean_{quantity}", _scale(node)) if key == name else []
-                figures |= agreed(node, said)
-    for ours, theirs in (
-        ("output_throughput", "output_token_throughput"),
-        ("total_throughput", "total_token_throughput"),
-        ("request_throughput", "request_throughput"),
-    ):
-        if (value := _avg(top, theirs)) is not None:
-            figures[ours] = value
-    tokens = _avg(top, "output_sequence_length")
+        raise top.error("an aggregate over runs, not one run", "import the profile_export_aiperf.json of each run")
+    ok, failed = (int(_average(top, name) or 0) for name in ("request_count", "error_request_count"))
+    figures = _latencies(top)
+    figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
+    prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
     isl, osl = _asked(top)
-    flags = (*identity_flags(figures, tokens), *_token_flags(tokens, _avg(top, "usage_completion_tokens")))
-    stated = isl is not None and osl is not None
+    asked = isl is not None and osl is not None
     concurrency, rate, notes = _load(top, figures)
     if top.tree.get("was_cancelled") is True:
         notes = (*notes, "the run was cancelled before its end")
     return Result(
-        concurrency, figures, ok, failed,
-        isl if stated else _avg(top, "input_sequence_length"), osl if stated else tokens, stated, tokens,
-        facts=_facts(top), model=_model(top), rate=rate, flags=flags, notes=notes,
+        concurrency, figures, ok, failed, isl if asked else prompt, osl if asked else tokens, asked, tokens,
+        facts=_facts(top), rate=rate, notes=notes,
+        flags=(*identity_flags(figures, tokens), *_token_flags(tokens, _average(top, "usage_completion_tokens"))),
     )  # fmt: skip
+
+
+def _latencies(top: Node) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for quantity, name in _LATENCIES.items():
+        for key in (name, f"adj_{name}"):
+            latency = top.at(key)
+            if latency.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
+                stated = statistics(latency, quantity, _scale(latency))
+                stated += statements(latency, "avg", f"mean_{quantity}", _scale(latency)) if key == name else []
+                figures |= agreed(latency, stated)
+    return figures
 
 
 def _token_flags(counted: float | None, served: float | None) -> tuple[Flag, ...]:
-    """Answers that AIPerf's tokenizer counts otherwise than the server: TPOT and throughput are in other tokens."""
+    """The flag of answers that AIPerf's tokenizer counts otherwise than the server."""
     if not counted or not served or abs(counted - served) <= IDENTITY * served:
         return ()
-    return (
-        Flag(
-            "token_mismatch", f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server",
-            f"±{IDENTITY:.0%}",
-            "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts",
-        ),
-    )  # fmt: skip
+    measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
+    advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"
+    return (Flag("token_mismatch", measured, f"±{IDENTITY:.0%}", advice),)
 
 
-def _avg(top: Node, name: str) -> float | None:
+def _average(top: Node, name: str) -> float | None:
     return top.at(name).number("avg")
 
 
 def _scale(node: Node) -> float:
-    unit = node.words("unit") or ""
+    unit = node.text("unit") or ""
     if unit not in _SCALES:
-        raise node.wrong(f"{node.where} is in {unit!r}, a unit that is not known", "see whether this is AIPerf's file")
+        raise node.error(f"{node.where} is in {unit!r}, an unknown unit", "check that this is AIPerf's file")
     return _SCALES[unit]
 
 
-def _model(top: Node) -> str | None:
-    items = top.at("input_config", "models").items("items")
-    return items[0].fact("name") if items else None
-
-
 def _facts(top: Node) -> dict[str, str]:
-    model = _model(top)
+    models = top.at("input_config", "models").items("items")
+    model = models[0].fact("name") if models else None
     return {"model": model} if model else {}
 
 
@@ -121,18 +121,19 @@ def _asked(top: Node) -> tuple[float | None, float | None]:
     return isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
 
 
-def _load(top: Node, figures: dict[str, float]) -> tuple[int, float | None, tuple[str, ...]]:
+def _load(top: Node, figures: Mapping[str, float]) -> tuple[int, float | None, tuple[str, ...]]:
+    """The concurrency, the rate an open loop asked for, and notes on them."""
     phases = top.at("input_config").items("phases")
-    profiling = [p for p in phases if p.words("kind") == "profiling"] or phases
-    values = top.at("run_info", "variation_values")
-    told = [(node, "concurrency") for node in profiling[:1]]
-    told += [(values, str(key)) for key in values.tree if str(key).split(".")[-1] == "concurrency"]
-    said = [one for node, key in told if node.count(key) for one in statements(node, key, "concurrency")]
-    if said:
-        return round(agreed(top, said)["concurrency"]), None, ()
-    mean = in_flight(figures.get("request_throughput"), figures.get("mean_e2e"))
+    profiling = [p for p in phases if p.text("kind") == "profiling"] or phases
+    varied = top.at("run_info", "variation_values")
+    places = [(node, "concurrency") for node in profiling[:1]]
+    places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
+    stated = [s for node, key in places if node.count(key) for s in statements(node, key, "concurrency")]
+    if stated:
+        return round(agreed(top, stated)["concurrency"]), None, ()
+    mean = in_flight(figures)
     if mean is None:
-        raise top.wrong("the concurrency is not in input_config.phases", "run it with --concurrency")
+        raise top.error("the concurrency is not in input_config.phases", "run it with --concurrency")
     rate = profiling[0].number("rate") or profiling[0].number("request_rate") if profiling else None
     return mean, rate, open_loop_notes(rate)
 
@@ -140,60 +141,60 @@ def _load(top: Node, figures: dict[str, float]) -> tuple[int, float | None, tupl
 # --- requests
 
 
-def _trace(document: Document) -> Trace:
-    rows = [node for node in document.nodes() if _counts(node)]
+def _of_requests(document: Document) -> Result:
+    rows = [node for node in document.nodes() if _phase(node) in (None, "profiling")]
     if not rows:
-        raise document.top.wrong("no request of the profiling phase is in it", "import the file of a finished run")
-    starts = [_ns(node, "request_start_ns") for node in rows]
-    zero = min(starts)
-    records = [_record(i, node, start - zero) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
-    ok = [r for r in records if r.outcome is Outcome.OK]
-    isl = sum(r.prompt_tokens or 0 for r in ok) / len(ok) if ok else None
-    osl = sum(r.completion_tokens or 0 for r in ok) / len(ok) if ok else None
-    return Trace(0, records, epoch=zero, isl=isl or None, osl=osl or None)
+        raise document.top.error("no request of the profiling phase is in it", "import the file of a finished run")
+    starts = [_time(node, "request_start_ns") for node in rows]
+    first = min(starts)
+    records = [_record(i, node, start - first) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
+    ok = len(successes(records))
+    isl, osl = mean_lengths(records)
+    return Result(0, {}, ok, len(records) - ok, isl, osl, records=records, epoch=first)
 
 
-def _counts(node: Node) -> bool:
-    phase = node.at("metadata").words("benchmark_phase") or node.at("metadata").words("phase_kind")
-    return phase in (None, "profiling")
+def _phase(node: Node) -> str | None:
+    metadata = node.at("metadata")
+    return metadata.text("benchmark_phase") or metadata.text("phase_kind")
 
 
-def _ns(node: Node, key: str) -> float:
+def _time(node: Node, key: str) -> float:
+    """A time stamp in seconds."""
     value: Any = node.at("metadata").tree.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e20:
-        raise node.wrong(f"{node.where}: metadata.{key} is not a time", "see whether the file is whole")
-    return float(value) * _NS
+        raise node.error(f"{node.where}: metadata.{key} is not a time", INCOMPLETE)
+    return float(value) * 1e-9
 
 
 def _record(index: int, node: Node, sent: float) -> Record:
     metrics = node.at("metrics")
 
     def seconds(name: str) -> float | None:
-        of = metrics.at(name)
-        value = of.number("value")
-        return None if value is None else value * _scale(of)
+        value = metrics.at(name).number("value")
+        return None if value is None else value * _scale(metrics.at(name))
 
     ttft, e2e = seconds("time_to_first_token"), seconds("request_latency")
     tokens = metrics.at("usage_completion_tokens").count("value") or metrics.at("output_sequence_length").count("value")
     prompt = metrics.at("usage_prompt_tokens").count("value") or metrics.at("input_sequence_length").count("value")
-    error = node.at("error")
-    if error.tree or ttft is None or e2e is None or not tokens:
-        said = " ".join(filter(None, (error.words("code"), error.words("type"), error.words("message", 120))))
-        return Record(
-            index, -1, sent, Outcome.CANCELLED if node.at("metadata").tree.get("was_cancelled") is True
-            else Outcome.HTTP_ERROR if error.number("code") else Outcome.STREAM_ERROR,
-            max(sent, sent + (_ns(node, "request_end_ns") - _ns(node, "request_start_ns"))), 0, 0,
-            prompt_tokens=prompt or None, status=_status(error), error=said or "no output",
-        )  # fmt: skip
+    if node.at("error").tree or ttft is None or e2e is None or not tokens:
+        return _failed(index, node, sent, prompt)
     chunk = metrics.at("inter_chunk_latency")
     gaps = chunk.numbers("value")
-    between = steps(gaps, _scale(chunk)) if gaps else ()
     return Record(
         index, -1, sent, Outcome.OK, sent + e2e, 0, 0, first=sent + ttft, last=sent + max(ttft, e2e),
-        prompt_tokens=prompt or None, completion_tokens=tokens, events=len(gaps) + 1, reads=len(gaps) + 1, gaps=between,
+        prompt_tokens=prompt or None, completion_tokens=tokens, events=len(gaps) + 1, reads=len(gaps) + 1,
+        gaps=microseconds(gaps, _scale(chunk)) if gaps else (),
     )  # fmt: skip
 
 
-def _status(error: Node) -> int | None:
+def _failed(index: int, node: Node, sent: float, prompt: int | None) -> Record:
+    error = node.at("error")
     code = error.number("code")
-    return int(code) if code is not None and 100 <= code <= 599 else None
+    words = " ".join(filter(None, (error.text("code"), error.text("type"), error.text("message", 120))))
+    cancelled = node.at("metadata").tree.get("was_cancelled") is True
+    outcome = Outcome.CANCELLED if cancelled else Outcome.HTTP_ERROR if code else Outcome.STREAM_ERROR
+    end = max(sent, sent + (_time(node, "request_end_ns") - _time(node, "request_start_ns")))
+    status = int(code) if code is not None and 100 <= code <= 599 else None
+    return Record(
+        index, -1, sent, outcome, end, 0, 0, prompt_tokens=prompt or None, status=status, error=words or "no output"
+    )

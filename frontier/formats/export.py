@@ -1,68 +1,68 @@
-"""Points as rows: what every tabular export writes. SI units; what is not known is an empty cell.
+"""Exports of points: CSV, Parquet and Excel from one table, and the Prometheus text format.
 
-Points in the Prometheus text format, for node_exporter's textfile collector or a push gateway.
-
-Points as CSV, Parquet and Excel files. The last two need a library of an extra each.
+Values are in SI units; what is not known is an empty cell. Prometheus text is for node_exporter's textfile collector or
+a push gateway. Parquet and Excel need a library of an extra each.
 """
 
-import csv
 import importlib
 import io
 import math
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from frontier.errors import UsageError, install_command
 from frontier.metrics import Unit, metric
 from frontier.model import Decision, Frontier, Point, Verdict
+from frontier.text import one_cell
 
-Cell = str | int | float | bool | None
-_FORMULA = ("=", "+", "-", "@")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A header and rows under it."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
+if TYPE_CHECKING:
+    import pandas as pd
 
 FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "flags")
+_TEXTS = ("deployment", "shape", "flags", "power_source")
+_FORMULA = ("=", "+", "-", "@")
 
 
-def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> Table:
+def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFrame":
     """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of each metric.
 
-    Where a power is known, its watts and whether it was measured or stated come before them. An endless end of an
+    Where a power is known, its watts and whether it was measured or stated come before them. An infinite end of an
     interval is empty: there is no such bound. An infinite value stays infinite.
     """
+    import pandas as pd
+
     names = sorted({name for point in points for name in point.metrics}, key=_order)
-    on = {(f.deployment, f.shape): f for f in frontiers}
+    members = _members(frontiers)
     powered = ("power_w", "power_source") if any(p.power for p in points) else ()
-    header = (*FIRST, *powered, *(name + end for name in names for end in ("", "_low", "_high")))
     rows = []
     for p in points:
-        frontier = on.get((p.deployment, p.shape))
-        cells: list[Cell] = [
+        setting = (
             p.deployment, p.shape.label, p.shape.isl.mean, p.shape.osl.mean, p.concurrency, p.n or None, p.valid,
-            frontier is not None and p.concurrency in frontier.members, ", ".join(flag.name for flag in p.flags),
-        ]  # fmt: skip
-        if powered:
-            cells += [p.power.watts, p.power.source] if p.power else [None, None]
-        for name in names:
-            e = p.metrics.get(name)
-            cells += [None, None, None] if e is None else [_value(e.value), _end(e.low), _end(e.high)]
-        rows.append(tuple(cells))
-    return Table(header, tuple(rows))
+            (*p.series, p.concurrency) in members, ", ".join(flag.name for flag in p.flags),
+        )  # fmt: skip
+        row: dict[str, Any] = dict(zip(FIRST, setting, strict=True))
+        if p.power:
+            row |= {"power_w": p.power.watts, "power_source": p.power.source}
+        for name, e in p.metrics.items():
+            ends = {f"{name}_{end}": x for end, x in (("low", e.low), ("high", e.high)) if math.isfinite(x)}
+            row |= {name: e.value, **ends}
+        rows.append(row)
+    columns = [*FIRST, *powered, *(name + end for name in names for end in ("", "_low", "_high"))]
+    frame = pd.DataFrame(rows, columns=columns)
+    whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
+    floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
+    return frame.astype(floats | whole)
+
+
+def _members(frontiers: Sequence[Frontier]) -> set[tuple[object, ...]]:
+    """The settings on a frontier, as (deployment, shape, concurrency)."""
+    return {(f.deployment, f.shape, concurrency) for f in frontiers for concurrency in f.members}
+
+
+def _is_whole(value: float | None) -> bool:
+    return value is None or isinstance(value, int)
 
 
 def _order(name: str) -> tuple[bool, str, float]:
@@ -71,20 +71,12 @@ def _order(name: str) -> tuple[bool, str, float]:
     return of.quantity is not None, of.quantity or name, of.p or 0.0
 
 
-def _value(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _end(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def guarded(text: str) -> str:
     """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one (OWASP's rule).
 
     Control characters, which can end a cell or a line, become spaces.
     """
-    line = _CONTROL.sub(" ", text)
+    line = one_cell(text)
     return f"'{line}" if line.lstrip().startswith(_FORMULA) else line
 
 
@@ -93,123 +85,25 @@ def unguarded(text: str) -> str:
     return text[1:] if text.startswith("'") and text[1:].lstrip().startswith(_FORMULA) else text
 
 
-_SUFFIX = {
-    Unit.SECONDS: "_seconds",
-    Unit.TOKENS_PER_SECOND: "_tokens_per_second",
-    Unit.REQUESTS_PER_SECOND: "_requests_per_second",
-    Unit.SHARE: "_ratio",
-    Unit.TOKENS_PER_SECOND_PER_USER: "_tokens_per_second",
-    Unit.DOLLARS_PER_MILLION_TOKENS: "_dollars_per_million_tokens",
-    Unit.JOULES_PER_TOKEN: "_joules_per_token",
-    Unit.TOKENS_PER_JOULE: "",
-}
-SETTING = ("deployment", "shape", "concurrency")
-_ENDS = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}
+def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
+    texts = [name for name in _TEXTS if name in frame]
+    return frame.assign(**{name: frame[name].map(guarded, na_action="ignore") for name in texts})
 
 
-def family_name(name: str, end: str = "") -> str:
-    """The Prometheus name of a metric: 'p99_ttft' is 'frontier_p99_ttft_seconds'."""
-    return f"frontier_{name.replace('.', '_')}{end}{_SUFFIX[metric(name).unit]}"
-
-
-def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision] = ()) -> str:
-    """Gauges by setting, and the operating point of each (deployment, shape) where an SLA decided one."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Points(points, frontiers, decisions))
-    return generate_latest(registry).decode()
-
-
-class _Points(Collector):
-    def __init__(self, points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision]) -> None:
-        self.points, self.frontiers, self.decisions = points, frontiers, decisions
-
-    def collect(self) -> Iterable[Metric]:
-        """Every family."""
-        on = {(f.deployment, f.shape): f for f in self.frontiers}
-        requests = GaugeMetricFamily("frontier_point_requests", "Requests behind a point.", labels=SETTING)
-        valid = GaugeMetricFamily("frontier_point_valid", "1 when no flag makes it meaningless.", labels=SETTING)
-        member = GaugeMetricFamily("frontier_point_on_frontier", "1 when it is not dominated.", labels=SETTING)
-        for p in self.points:
-            frontier = on.get((p.deployment, p.shape))
-            requests.add_metric(_setting(p), p.n)
-            valid.add_metric(_setting(p), p.valid)
-            member.add_metric(_setting(p), frontier is not None and p.concurrency in frontier.members)
-        yield from (requests, valid, member)
-        for name in sorted({name for p in self.points for name in p.metrics}):
-            yield from self._metric(name)
-        yield from self._decided()
-
-    def _metric(self, name: str) -> Iterable[Metric]:
-        of = metric(name)
-        for end, said in _ENDS.items():
-            family = GaugeMetricFamily(family_name(name, end), f"{of.label}{said}.", labels=SETTING)
-            for p in self.points:
-                if (e := p.metrics.get(name)) is not None:
-                    family.add_metric(_setting(p), {"": e.value, "_low": e.low, "_high": e.high}[end])
-            yield family
-
-    def _decided(self) -> Iterable[Metric]:
-        if not self.decisions:
-            return
-        labels = ("deployment", "shape")
-        chosen = GaugeMetricFamily(
-            "frontier_operating_point_concurrency", "The concurrency that keeps the SLA; absent when none does.",
-            labels=labels,
-        )  # fmt: skip
-        verdict = GaugeMetricFamily(
-            "frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", labels=(*labels, "verdict")
-        )
-        for d in self.decisions:
-            if d.concurrency is not None:
-                chosen.add_metric((d.deployment, d.shape.label), d.concurrency)
-            for each in Verdict:
-                verdict.add_metric((d.deployment, d.shape.label, each.value), d.verdict is each)
-        yield from (chosen, verdict)
-
-
-def _setting(p: Point) -> tuple[str, str, str]:
-    return p.deployment, p.shape.label, str(p.concurrency)
-
-
-def csv_text(table: Table) -> str:
+def csv_text(frame: "pd.DataFrame") -> str:
     """Comma-separated, with a header. Text that a spreadsheet would take for a formula is guarded."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([_plain(cell) for cell in row] for row in table.rows)
-    return out.getvalue()
+    words = {name: frame[name].map({True: "true", False: "false"}) for name in ("valid", "on_frontier")}
+    return str(_guarded(frame).assign(**words).to_csv(index=False, lineterminator="\n"))
 
 
-def _plain(cell: Cell) -> Cell:
-    if isinstance(cell, bool):
-        return "true" if cell else "false"
-    return guarded(cell) if isinstance(cell, str) else cell
-
-
-def parquet_bytes(table: Table) -> bytes:
+def parquet_bytes(frame: "pd.DataFrame") -> bytes:
     """One Parquet file; the units are in the columns' metadata. UsageError where pyarrow is not installed."""
-    arrow = _library("pyarrow")
-    parquet = importlib.import_module("pyarrow.parquet")
-    fields, arrays = [], []
-    for i, name in enumerate(table.header):
-        values = [row[i] for row in table.rows]
-        array = arrow.array(values, type=_arrow_type(arrow, values))
-        arrays.append(array)
-        fields.append(arrow.field(name, array.type, metadata={"unit": _unit(name)} if _unit(name) else None))
+    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    content = arrow.Table.from_pandas(frame, preserve_index=False)
+    fields = [f.with_metadata({"unit": unit}) if (unit := _unit(f.name)) else f for f in content.schema]
     out = io.BytesIO()
-    parquet.write_table(arrow.Table.from_arrays(arrays, schema=arrow.schema(fields)), out)
+    parquet.write_table(content.cast(arrow.schema(fields, content.schema.metadata)), out)
     return out.getvalue()
-
-
-def _arrow_type(arrow: Any, values: list[Cell]) -> Any:
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, bool) for value in known):
-        return arrow.bool_()
-    if known and all(isinstance(value, str) for value in known):
-        return arrow.string()
-    if known and all(isinstance(value, int) for value in known):
-        return arrow.int64()
-    return arrow.float64()
 
 
 def _unit(name: str) -> str:
@@ -220,47 +114,26 @@ def _unit(name: str) -> str:
         return ""
 
 
-def excel_bytes(table: Table) -> bytes:
+def excel_bytes(frame: "pd.DataFrame") -> bytes:
     """A workbook: the points, and what each column holds. UsageError where openpyxl is not installed."""
     _library("openpyxl")
-    openpyxl: Any = importlib.import_module("openpyxl")
-    styles: Any = importlib.import_module("openpyxl.styles")
-    book = openpyxl.Workbook()
-    sheet = book.active
-    sheet.title = "points"
-    _write(sheet, [table.header, *table.rows], styles)
-    sheet.freeze_panes = "F2"
-    about = book.create_sheet("columns")
-    heads = ("column", "unit", "better", "meaning")
-    _write(about, [heads, *(_about(name) for name in table.header if not name.endswith(("_low", "_high")))], styles)
+    import pandas as pd
+
+    about = [_about(name) for name in frame.columns if not name.endswith(("_low", "_high"))]
     out = io.BytesIO()
-    book.save(out)
+    with pd.ExcelWriter(out, engine="openpyxl") as book:
+        _guarded(frame).to_excel(book, sheet_name="points", index=False, freeze_panes=(1, 5))
+        pd.DataFrame(about, columns=["column", "unit", "better", "meaning"]).to_excel(
+            book, sheet_name="columns", index=False
+        )
     return out.getvalue()
-
-
-def _write(sheet: Any, rows: list[Any], styles: Any) -> None:
-    for i, row in enumerate(rows, 1):
-        for j, value in enumerate(row, 1):
-            cell = sheet.cell(i, j)
-            cell.value = _spelled(value)
-            if isinstance(cell.value, str):
-                cell.data_type = "s"  # text, whatever it begins with
-            if i == 1:
-                cell.font = styles.Font(bold=True)
-
-
-def _spelled(value: Any) -> Any:
-    """A workbook has no infinity, and text in it may not begin a formula."""
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    return guarded(value) if isinstance(value, str) else value
 
 
 _ABOUT = {
     "deployment": "what was measured", "shape": "input/output tokens", "isl": "mean input tokens",
     "osl": "mean output tokens", "concurrency": "requests in flight", "n": "requests behind the figures",
-    "valid": "no flag makes the figures meaningless", "on_frontier": "not dominated",
-    "flags": "what is wrong or doubtful", "power_w": "watts behind the energy",
+    "valid": "no flag excludes the point", "on_frontier": "not dominated", "flags": "errors and warnings",
+    "power_w": "watts behind the energy",
     "power_source": "whether the power was measured in the windows or stated in the config",
 }  # fmt: skip
 
@@ -272,9 +145,67 @@ def _about(name: str) -> tuple[str, str, str, str]:
     return name, of.unit.value, of.better, f"{of.label}; {name}_low and {name}_high: its 95 % interval"
 
 
-def _library(name: str) -> ModuleType:
-    """The library, or a plain word that it is missing."""
+def _library(name: str) -> Any:
+    """The library. UsageError where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"this export needs {name}, which is not installed", install_command(name)) from error
+        package = name.partition(".")[0]
+        raise UsageError(f"this export needs {package}, which is not installed", install_command(package)) from error
+
+
+# --- Prometheus
+
+_SUFFIX = {
+    Unit.SECONDS: "_seconds",
+    Unit.TOKENS_PER_SECOND: "_tokens_per_second",
+    Unit.REQUESTS_PER_SECOND: "_requests_per_second",
+    Unit.SHARE: "_ratio",
+    Unit.TOKENS_PER_SECOND_PER_USER: "_tokens_per_second",
+    Unit.DOLLARS_PER_MILLION_TOKENS: "_dollars_per_million_tokens",
+    Unit.JOULES_PER_TOKEN: "_joules_per_token",
+    Unit.TOKENS_PER_JOULE: "",
+}
+_SERIES = ("deployment", "shape")
+
+
+def family_name(name: str, end: str = "") -> str:
+    """The Prometheus name of a metric: 'p99_ttft' is 'frontier_p99_ttft_seconds'."""
+    return f"frontier_{name.replace('.', '_')}{end}{_SUFFIX[metric(name).unit]}"
+
+
+def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision] = ()) -> str:
+    """Gauges by setting, and the operating point of each (deployment, shape) where an SLA decided one."""
+    registry = CollectorRegistry(auto_describe=False)
+
+    def gauge(name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(name, about, (*_SERIES, *labels), registry=registry)
+
+    requests = gauge("frontier_point_requests", "Requests behind a point.", "concurrency")
+    valid = gauge("frontier_point_valid", "1 when no flag excludes it.", "concurrency")
+    member = gauge("frontier_point_on_frontier", "1 when it is not dominated.", "concurrency")
+    members = _members(frontiers)
+    ends = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}
+    figures = {
+        (name, end): gauge(family_name(name, end), f"{metric(name).label}{words}.", "concurrency")
+        for name in sorted({name for p in points for name in p.metrics})
+        for end, words in ends.items()
+    }
+    for p in points:
+        setting = (p.deployment, p.shape.label, p.concurrency)
+        requests.labels(*setting).set(p.n)
+        valid.labels(*setting).set(p.valid)
+        member.labels(*setting).set((*p.series, p.concurrency) in members)
+        for name, e in p.metrics.items():
+            for end, value in (("", e.value), ("_low", e.low), ("_high", e.high)):
+                figures[name, end].labels(*setting).set(value)
+    if decisions:
+        about = "The concurrency that keeps the SLA; absent when none does."
+        chosen = gauge("frontier_operating_point_concurrency", about)
+        verdicts = gauge("frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", "verdict")
+        for d in decisions:
+            if d.concurrency is not None:
+                chosen.labels(d.deployment, d.shape.label).set(d.concurrency)
+            for each in Verdict:
+                verdicts.labels(d.deployment, d.shape.label, each.value).set(d.verdict is each)
+    return generate_latest(registry).decode()

@@ -1,7 +1,7 @@
 """llm-d's Benchmark Report, version 0.2: one YAML document per operating point, written and read.
 
-The format has one `time_per_output_token` for tools that mean different things by it; ours, and what is read here of
-other tools than GuideLLM, is (E2E - TTFT) / (tokens - 1).
+The format has one `time_per_output_token`, by which tools mean different things. Here it is (E2E - TTFT) / (tokens -
+1), as written by us and as read of every tool but GuideLLM.
 """
 
 import hashlib
@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from frontier.formats.documents import Document, Node
-from frontier.formats.figures import agreed, statistics
-from frontier.formats.found import Found, Result, identity_flags, in_flight, open_loop_notes, rate_flags
+from frontier.formats.figures import agreed, identity_flags, statistics
+from frontier.formats.results import ImportedFile, Result, in_flight, open_loop_notes, rate_flags
 from frontier.model import Lengths, Point, file_label
 
 VERSION = "0.2"
@@ -29,9 +31,9 @@ _RATES = {
 }
 _STATISTICS = {"mean": "mean", "p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p99.9": "p99p9"}
 _SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
-DIFFERENT = (
+NOTES = (
     "the tool that made the load decides what its figures mean: standardized.tool names it",
-    "GuideLLM's time_per_output_token includes TTFT and is not taken over; its inter_token_latency is our TPOT",
+    "GuideLLM's time_per_output_token includes TTFT and is not imported; its inter_token_latency is our TPOT",
 )
 
 
@@ -49,28 +51,19 @@ def documents(
 
     Latencies need a mean in this format: a quantity without one is left out. Infinite figures (failures) are `.inf`.
     """
-    return [_document(p, run, tool_version, models.get(p.deployment)) for p in points]
+    return [_report(p, run, tool_version, models.get(p.deployment)) for p in points]
 
 
-def _document(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
+def _report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
     name = f"{file_label(p.deployment)}-{p.shape.file_label}-c{p.concurrency:04d}"
-    latency = {theirs: s for q, (theirs, unit) in _LATENCIES.items() if (s := _latency(p, q, unit))}
-    throughput = {
-        theirs: {"units": unit, "mean": p.metrics[ours].value}
-        for ours, (theirs, unit) in _RATES.items() if ours in p.metrics
-    }  # fmt: skip
-    share = p.metrics.get("error_rate")
-    requests: dict[str, Any] = {"total": p.n}
-    if share is not None:
-        requests["failures"] = round(share.value * p.n)
-    said = [f"deployment {p.deployment}"] + ([f"model {model}"] if model else [])
-    said += [f"not valid: {', '.join(flag.name for flag in p.flags if flag.fatal)}"] if not p.valid else []
+    description = [f"deployment {p.deployment}"] + ([f"model {model}"] if model else [])
+    description += [f"not valid: {', '.join(flag.name for flag in p.flags if flag.fatal)}"] if not p.valid else []
     return f"{name}.yaml", {
         "version": VERSION,
         "run": {
             "uid": hashlib.sha256(f"{run} {name}".encode()).hexdigest()[:32],
             "eid": run,
-            "description": "; ".join(said),
+            "description": "; ".join(description),
             "keywords": ["frontier", p.deployment, p.shape.label],
         },
         "scenario": {
@@ -89,42 +82,62 @@ def _document(p: Point, run: str, tool_version: str, model: str | None) -> tuple
                 "native": {"config": {"deployment": p.deployment, "flags": [flag.name for flag in p.flags]}},
             }
         },
-        "results": {
-            "request_performance": {"aggregate": {"requests": requests, "latency": latency, "throughput": throughput}}
-        },
+        "results": {"request_performance": {"aggregate": _aggregate(p)}},
     }
 
 
-def _latency(p: Point, quantity: str, unit: str) -> dict[str, Any] | None:
-    found = {
-        theirs: e.value
-        for ours, theirs in _STATISTICS.items()
-        if (e := p.metrics.get(f"{ours}_{quantity}")) is not None and not math.isnan(e.value)
-    }
-    return {"units": unit, **found} if "mean" in found else None
+def _aggregate(p: Point) -> dict[str, Any]:
+    """The figures of a point."""
+    requests: dict[str, Any] = {"total": p.n}
+    if (share := p.metrics.get("error_rate")) is not None:
+        requests["failures"] = round(share.value * p.n)
+    rates = {
+        theirs: {"units": unit, "mean": p.metrics[ours].value}
+        for ours, (theirs, unit) in _RATES.items() if ours in p.metrics
+    }  # fmt: skip
+    latencies = {}
+    for quantity, (name, unit) in _LATENCIES.items():
+        values = {
+            theirs: e.value
+            for ours, theirs in _STATISTICS.items()
+            if (e := p.metrics.get(f"{ours}_{quantity}")) is not None and not math.isnan(e.value)
+        }
+        if "mean" in values:
+            latencies[name] = {"units": unit, **values}
+    return {"requests": requests, "latency": latencies, "throughput": rates}
 
 
-def _length(of: Lengths) -> dict[str, Any]:
-    if of.kind == "fixed":
-        return {"distribution": "fixed", "value": of.low}
-    if of.kind == "uniform":
-        return {"distribution": "uniform", "value": of.mean, "min": of.low, "max": of.high}
-    return {"distribution": "gaussian", "value": of.mean, "std_dev": of.sd, "min": of.low, "max": of.high}
+def _length(lengths: Lengths) -> dict[str, Any]:
+    """A distribution of lengths, as the format has it."""
+    if lengths.kind == "fixed":
+        return {"distribution": "fixed", "value": lengths.low}
+    span = {"min": lengths.low, "max": lengths.high}
+    if lengths.kind == "uniform":
+        return {"distribution": "uniform", "value": lengths.mean, **span}
+    return {"distribution": "gaussian", "value": lengths.mean, "std_dev": lengths.sd, **span}
 
 
 def yaml_text(reports: Sequence[dict[str, Any]]) -> str:
     """The reports as YAML, a document each."""
-    import yaml
-
     return yaml.safe_dump_all(reports, sort_keys=False, allow_unicode=True, width=120, explicit_start=len(reports) > 1)
 
 
 # --- reading
 
 
-def claims(document: Document) -> bool:
-    """Looks like a report of version 0.2."""
+def detect(document: Document) -> bool:
+    """Whether it looks like a report of version 0.2."""
     return document.kind in ("yaml", "json") and any(_is_report(node) for node in _reports(document)[:1])
+
+
+def read(document: Document) -> ImportedFile:
+    """Every report of the file."""
+    results = []
+    for node in _reports(document):
+        if not _is_report(node):
+            raise node.error(f"{node.where}: no Benchmark Report of version 0.2", "export it as version 0.2 or 0.2.1")
+        results.append(_result(node))
+    return ImportedFile(document.file, "llm-d report", tuple(results), NOTES)
 
 
 def _reports(document: Document) -> list[Node]:
@@ -134,67 +147,51 @@ def _reports(document: Document) -> list[Node]:
 
 
 def _is_report(node: Node) -> bool:
-    return "request_performance" in node.at("results").tree and (node.words("version") or "").startswith("0.2")
-
-
-def read(document: Document) -> Found:
-    """Every report of the file."""
-    results = []
-    for node in _reports(document):
-        if not _is_report(node):
-            raise node.wrong(f"{node.where}: no Benchmark Report of version 0.2", "export it as version 0.2 or 0.2.1")
-        results.append(_result(node))
-    return Found(document.file, "llm-d report", tuple(results), notes=DIFFERENT)
+    return "request_performance" in node.at("results").tree and (node.text("version") or "").startswith("0.2")
 
 
 def _result(node: Node) -> Result:
-    of = node.at("results", "request_performance", "aggregate")
+    aggregate = node.at("results", "request_performance", "aggregate")
     load = node.at("scenario", "load", "standardized")
-    guidellm = (load.words("tool") or "").lower() == "guidellm"
-    figures: dict[str, float] = {}
-    for quantity, (name, _) in _LATENCIES.items():
-        key = "inter_token_latency" if guidellm and quantity == "tpot" else name
-        if not (guidellm and quantity == "itl"):
-            figures |= _statistics(of.at("latency", key), quantity)
-    for ours, (name, _) in _RATES.items():
-        if (value := of.at("throughput", name).number("mean")) is not None:
-            figures[ours] = value
-    requests = of.at("requests")
-    total, failed = requests.count("total"), requests.count("failures")
+    figures = _figures(aggregate, guidellm=(load.text("tool") or "").lower() == "guidellm")
+    requests = aggregate.at("requests")
+    sent, failed = requests.count("total") or 0, requests.count("failures")
     tokens = requests.at("output_length").number("mean")
     isl = load.at("input_seq_len").number("value") or requests.at("input_length").number("mean")
     osl = load.at("output_seq_len").number("value")
     rate, concurrency = load.number("rate_qps"), load.count("concurrency")
     notes: tuple[str, ...] = ()
     if not concurrency:
-        concurrency = in_flight(figures.get("request_throughput"), figures.get("mean_e2e"))
-        notes = open_loop_notes(rate)
+        concurrency, notes = in_flight(figures), open_loop_notes(rate)
     if not concurrency:
-        raise node.wrong("neither the concurrency nor the mean number in flight is known", "leave the report out")
-    facts = {"deployment": deployment} if (deployment := _deployment(node)) else {}
-    sent = total or 0
+        raise node.error("neither the concurrency nor the mean number in flight is known", "leave the report out")
     return Result(
         concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl), tokens,
-        facts=facts, model=_model(node), rate=rate,
-        flags=(*identity_flags(figures, tokens), *rate_flags(rate, figures.get("request_throughput"))), notes=notes,
-        place=node.where,
+        facts=_facts(node), rate=rate, notes=notes, place=node.where,
+        flags=(*identity_flags(figures, tokens), *rate_flags(rate, figures.get("request_throughput"))),
     )  # fmt: skip
 
 
-def _statistics(node: Node, quantity: str) -> dict[str, float]:
-    if not node.tree:
-        return {}
-    unit = node.words("units") or ""
-    if unit not in _SCALES:
-        raise node.wrong(f"{node.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
-    renamed = {ours: node.tree[theirs] for ours, theirs in _STATISTICS.items() if theirs in node.tree}
-    return agreed(node, statistics(Node(node.file, node.where, renamed), quantity, _SCALES[unit]))
+def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for quantity, (name, _) in _LATENCIES.items():
+        if guidellm and quantity == "itl":
+            continue
+        latency = aggregate.at("latency", "inter_token_latency" if guidellm and quantity == "tpot" else name)
+        if not latency.tree:
+            continue
+        unit = latency.text("units") or ""
+        if unit not in _SCALES:
+            raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
+        renamed = {ours: latency.tree[theirs] for ours, theirs in _STATISTICS.items() if theirs in latency.tree}
+        figures |= agreed(latency, statistics(Node(latency.file, latency.where, renamed), quantity, _SCALES[unit]))
+    rates = {ours: aggregate.at("throughput", name).number("mean") for ours, (name, _) in _RATES.items()}
+    return figures | {ours: rate for ours, rate in rates.items() if rate is not None}
 
 
-def _deployment(node: Node) -> str | None:
-    return node.at("scenario", "load", "native", "config").fact("deployment")
-
-
-def _model(node: Node) -> str | None:
+def _facts(node: Node) -> dict[str, str]:
+    """The deployment, which our own export names, and the model."""
     stack = node.at("scenario").items("stack")
-    return next((name for part in stack if (name := part.at("standardized", "model").fact("name"))), None)
+    model = next((name for part in stack if (name := part.at("standardized", "model").fact("name"))), None)
+    deployment = node.at("scenario", "load", "native", "config").facts("deployment")
+    return deployment | ({"model": model} if model else {})

@@ -1,11 +1,11 @@
-"""A directory that may be a stranger's: its files are opened by name, bounded, and no link in it is followed.
+"""Safe files: those of a run directory that may come from a stranger, and inputs and outputs that the user names.
 
-A run directory may come from anybody. A link in it leads a careless reader to the user's files, and a careless writer
-empties them; a FIFO keeps either waiting for ever, and a device has no end. So what is neither a regular file nor a
-directory is refused. It is looked at before it is opened (a device may act on being opened) and again through the
-descriptor, so nothing can be put in its place in between. The directory itself may be reached by a link of the user's.
+In a run directory no link is followed: it would lead a reader to the user's files, and a writer would empty them. A
+FIFO keeps either waiting for ever, and a device has no end. So what is neither a regular file nor a directory is
+refused. It is checked before it is opened (a device may act on being opened) and again through the descriptor, so
+nothing can be put in its place in between. The user may reach the run directory itself by a link.
 
-Files outside a run: outputs written whole or not at all, inputs read without waiting for ever, errors in words.
+Outside a run, outputs are written whole or not at all, and inputs are read without waiting for ever.
 """
 
 import errno
@@ -40,7 +40,7 @@ class NotPlainError(StoreError):
 
 
 def kind_of(mode: int) -> str:
-    """What a mode of `stat` is of, in words."""
+    """The kind of file that a mode of `stat` is of, in words."""
     return next((words for test, words in _KINDS if test(mode)), "no file")
 
 
@@ -58,7 +58,7 @@ class Folder:
         self.path = root.joinpath(*inside)
 
     def at(self, *names: str) -> "Folder":
-        """A directory in it."""
+        """A directory in this one."""
         return Folder(self._root, *self._inside, *names)
 
     # -- the directory ---------------------------------------------------------------------------------------------
@@ -66,6 +66,7 @@ class Folder:
     @contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int]:
         """A descriptor of the directory, with its parts made where asked."""
+        # Each part is opened relative to the one above it: a path would be resolved anew, links and all.
         descriptor = os.open(self._root, _DIRECTORY)
         try:
             for depth, name in enumerate(self._inside):
@@ -75,9 +76,9 @@ class Folder:
                 above = Folder(self._root, *self._inside[:depth])
                 above._require(name, descriptor, stat.S_ISDIR)
                 with above._naming(name):
-                    deeper = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+                    below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
                 os.close(descriptor)
-                descriptor = deeper
+                descriptor = below
             yield descriptor
         finally:
             os.close(descriptor)
@@ -94,7 +95,7 @@ class Folder:
     def _require(
         self, name: str, descriptor: int, wanted: Callable[[int], bool] = stat.S_ISREG, *, alone: bool = False
     ) -> bool:
-        """Whether there is something of this name. NotPlainError where it is not what is wanted."""
+        """Whether there is an entry of this name. NotPlainError where it is not what is wanted."""
         try:
             about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -119,17 +120,17 @@ class Folder:
             )
 
     def make(self) -> None:
-        """Make it where it is not there. NotPlainError where something else is."""
+        """Make the directory unless it is there. NotPlainError where a file, link or the like has its name."""
         with self._opened(make=True):
             pass
 
     def require(self) -> None:
-        """NotPlainError where one of its parts is there and no directory."""
+        """NotPlainError where one of its parts exists and is no directory."""
         with suppress(FileNotFoundError), self._opened():
             pass
 
     def names(self, suffix: str = "") -> list[str]:
-        """The names in it that end so, sorted; none where it is not there."""
+        """The names in it with this ending, sorted; none where the directory does not exist."""
         try:
             with self._opened() as descriptor, os.scandir(descriptor) as entries:
                 return sorted(entry.name for entry in entries if entry.name.endswith(suffix))
@@ -139,7 +140,7 @@ class Folder:
     # -- its files -------------------------------------------------------------------------------------------------
 
     def exists(self, name: str) -> bool:
-        """A file of this name is there. NotPlainError where it is no regular file."""
+        """Whether a file of this name is there. NotPlainError where it is no regular file."""
         try:
             with self._opened() as descriptor:
                 return self._require(name, descriptor)
@@ -147,7 +148,7 @@ class Folder:
             return False
 
     def open(self, name: str, flags: int, most: int | None = None) -> int:
-        """A descriptor of the regular file `name`: no link is followed, nothing is waited for.
+        """A descriptor of the regular file `name`, opened without following a link and without waiting.
 
         OSError as of any opening; NotPlainError for anything else than a file, for one of more than `most` bytes, and,
         where it is to be written to, for one that has another name too.
@@ -175,18 +176,18 @@ class Folder:
         with self.reader(name, most) as file:
             # Not `most` at once: so much memory would be taken before the first byte is read.
             data = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
-            while len(data) <= most and (part := file.read(1 << 20)):  # it grew, or is one of those that say 0
+            while len(data) <= most and (part := file.read(1 << 20)):  # it grew, or is of a kind that reports size 0
                 data += part
         if len(data) > most:
             raise too_large(self.path / name, None, most)
         return data
 
     def appender(self, name: str) -> BinaryIO:
-        """The file, opened to be written to at its end, unbuffered; made where it is not there."""
+        """The file, opened for appending, unbuffered; made where it does not exist."""
         return os.fdopen(self.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0)
 
     def creator(self, name: str, buffering: int = -1) -> BinaryIO:
-        """A new file; a regular one of this name that is there goes, and what shares its bytes keeps them."""
+        """A new file in place of one of this name; other names (hard links) of that one keep its bytes."""
         self.unlink(name)
         descriptor = self.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         return os.fdopen(descriptor, "wb", buffering=buffering)
@@ -199,7 +200,7 @@ class Folder:
                 os.fsync(directory)
 
     def replace(self, old: str, new: str) -> None:
-        """Rename a file in it, on the disk when this returns; what had the new name goes."""
+        """Rename a file in it, on the disk when this returns; it replaces a file of the new name."""
         with self._opened() as directory, self._naming(new):
             os.replace(old, new, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
@@ -226,7 +227,7 @@ def beside(file: Path) -> Folder:
 CONFIG_BYTES = 8 * 2**20
 """The most a config has."""
 SILENT, UNOPENED = 10.0, 2.0
-"""Seconds after which a pipe is given up: one that is silent, and one that nobody has opened to write."""
+"""Seconds after which a pipe is given up: one that is silent, and one that no process has opened to write."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -235,9 +236,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write what somebody asked for where they asked for it: whole, in a directory that is made where there is none.
+    """Write an output that the user asked for, whole; its directory is made where there is none.
 
-    UsageError where a device, a pipe or a socket is named: it would be replaced by a file.
+    UsageError where the path is of a device, a pipe or a socket: a file would replace it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -246,8 +247,8 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def read_given(path: Path, most: int) -> bytes:
-    """All of a file that the user named, of `most` bytes at most: a regular one, or a pipe that somebody writes to, as
-    of a shell's <(command). Links are followed.
+    """All of a file that the user named, of `most` bytes at most: a regular one, or a pipe such as a shell's
+    <(command). Links are followed.
 
     OSError as of any reading; UsageError for anything else, or more.
     """
@@ -255,7 +256,7 @@ def read_given(path: Path, most: int) -> bytes:
 
 
 def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """As `read_given`, of a regular file, with what the system says of it."""
+    """As `read_given`, of a regular file, with its `stat`."""
     return _read(path, most, pipes=False)
 
 
@@ -288,7 +289,7 @@ def _require_kind(mode: int, path: Path, *, pipes: bool) -> None:
 
 
 def _part(descriptor: int, path: Path, *, pipe: bool, begun: bool) -> bytes:
-    """What can be read next; nothing at the end."""
+    """The next bytes; empty at the end."""
     deadline = time.monotonic() + UNOPENED
     while True:
         try:
@@ -299,7 +300,7 @@ def _part(descriptor: int, path: Path, *, pipe: bool, begun: bool) -> bytes:
             continue
         if part or begun or not pipe:
             return part
-        if time.monotonic() > deadline:  # nobody writes to it yet; that looks like its end
+        if time.monotonic() > deadline:  # a pipe that no process has opened to write looks like one at its end
             raise UsageError(f"{path} is a pipe that nothing came from", "name a file")
         time.sleep(0.02)
 
@@ -318,9 +319,8 @@ def read_config(path: Path) -> str:
 
 @contextmanager
 def writing(what: Path, *, opening: bool = False) -> Iterator[None]:
-    """Turn what the operating system says about writing into an error with a way out.
-
-    A place that cannot be written to from the first is a wrong question; one that fails later is a failed measurement.
+    """Turn an OSError of writing into an error with a hint: a usage error where the first write is denied (`opening`),
+    a failed measurement where one fails later.
     """
     try:
         yield
@@ -330,15 +330,15 @@ def writing(what: Path, *, opening: bool = False) -> Iterator[None]:
             raise StoreError(
                 f"no permission to write {error.filename or what}", "choose another run directory with  -o DIR"
             ) from error
-        said = _SAID.get(error.errno or 0, f"cannot write {what}: {error.strerror or error}")
+        what_failed = _CAUSES.get(error.errno or 0, f"cannot write {what}: {error.strerror or error}")
         raise WriteError(
-            said.format(what=what),
+            what_failed.format(what=what),
             "choose another run directory with  -o DIR" if opening else
             "finished trials are kept; put it right, and the same command goes on",
         ) from error  # fmt: skip
 
 
-_SAID = {
+_CAUSES = {
     errno.ENOSPC: "no space is left on the disk of {what}",
     errno.EDQUOT: "the disk quota for {what} is used up",
     errno.EFBIG: "{what} has reached this process's file size limit (ulimit -f)",

@@ -1,18 +1,19 @@
-"""The journal of a run: one JSON object a line, on the disk before the next step is taken, and never half a line."""
+"""The journal of a run: one JSON object a line, on the disk before the next step is taken, and never a partial line."""
 
 import io
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import orjson
 
 from frontier.errors import StoreError
 from frontier.store.files import Folder, too_large, writing
+from frontier.store.records import LATEST, build, require_usable
 from frontier.text import stored, stored_tree
-from frontier.units import usable
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
 """Of a journal and of a line of it. A longer line is none of ours."""
@@ -25,39 +26,34 @@ _NEEDED = {
 """What a line of this event must have beside its time."""
 
 
-def _number(said: Any) -> bool:
-    return usable(said) is not None
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    seconds: float = 0.0
+    requests: float = 0.0
+    tokens: float = 0.0
+    dollars: float = 0.0
 
 
-def _text(said: Any) -> bool:
-    return isinstance(said, str)
-
-
-def _texts(said: Any) -> bool:
-    return isinstance(said, list) and all(map(_text, said))
-
-
-def _spent(said: Any) -> bool:
-    known = {"seconds", "requests", "tokens", "dollars"}
-    return isinstance(said, dict) and said.keys() <= known and all(map(_number, said.values()))
-
-
-_FACTS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text"), _text),
-    **dict.fromkeys(("trials", "flags"), _texts),
-    **dict.fromkeys(("time", "took", "sent", "tokens"), _number),
-    "spent": _spent,
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text"), str),
+    **dict.fromkeys(("trials", "flags"), tuple[str, ...]),
+    **dict.fromkeys(("time", "took", "sent", "tokens"), float),
+    "spent": _Spent,
 }
-"""What a fact of this name must be, where a line has it."""
+"""The type of a fact of this name, where a line has it."""
 
 
-def _sound(said: Any) -> bool:
-    """A run may come from a stranger: a line of the journal is one that can be relied on, or none."""
-    if not isinstance(said, dict) or not all(test(said[name]) for name, test in _FACTS.items() if name in said):
+def _is_sound(line: Any) -> bool:
+    """Whether a line can be relied on: a run may come from a stranger."""
+    try:
+        facts = {name: line[name] for name in _KINDS.keys() & line.keys()}
+        for name, fact in facts.items():
+            build(_KINDS[name], fact)
+        require_usable(facts)
+        needed = ("event", "time", *_NEEDED.get(line["event"], ()), *(("sent", "tokens") if "took" in line else ()))
+        return facts.keys() >= set(needed) and 0 <= line["time"] < LATEST
+    except (AttributeError, KeyError, TypeError, ValueError):
         return False
-    counted = ("sent", "tokens") if "took" in said else ()
-    needed = ("event", "time", *_NEEDED.get(said.get("event", ""), ()), *counted)
-    return all(name in said for name in needed) and 0 <= said["time"] < 1e11
 
 
 class Journal:
@@ -68,18 +64,16 @@ class Journal:
         self._path = folder.path / name
 
     def append(self, event: str, **facts: Any) -> None:
-        """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is left.
-
-        Half a line would spoil the next one too, which is told of the same night when there is room again. Its words
-        may be a server's: they are bounded, and cleaned.
+        """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is left: a partial line
+        would corrupt the next one once there is space again. Texts may be a server's: they are bounded, and cleaned.
         """
-        said = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
-        line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+        tree = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
+        line = orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
         with writing(self._path), self._folder.appender(self._name) as file:
             before = file.tell()
             try:
-                if (put := file.write(line)) != len(line):
-                    file.write(line[put:])  # which tells what is wrong
+                if (written := file.write(line)) != len(line):
+                    file.write(line[written:])  # a second try has an error that names the cause
                 os.fsync(file.fileno())
             except OSError:
                 with suppress(OSError):
@@ -87,12 +81,12 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All of it; a line that was damaged, torn by a kill, or is none of ours is left out."""
+        """All lines; one that was damaged, cut by a kill, or is none of ours is left out."""
         lines: list[dict[str, Any]] = []
         with self._readable() as file:
             while line := file.readline(LINE_BYTES):
                 with suppress(orjson.JSONDecodeError):
-                    lines += [said] if _sound(said := orjson.loads(line)) else []
+                    lines += [tree] if _is_sound(tree := orjson.loads(line)) else []
                 if file.tell() > MOST_BYTES:
                     raise too_large(self._path, None, MOST_BYTES)
         return lines
@@ -110,7 +104,7 @@ class Journal:
             yield file
 
     def mend(self) -> None:
-        """Take away the half line that a killed predecessor may have left."""
+        """Remove the partial line that a killed predecessor may have left."""
         with suppress(FileNotFoundError):
             descriptor = self._folder.open(self._name, os.O_RDWR)
             with os.fdopen(descriptor, "r+b") as file:
@@ -121,16 +115,16 @@ class Journal:
                     file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
 
     def forget(self) -> None:
-        """It is another sweep's: begin anew."""
+        """Remove it: it is another sweep's."""
         self._folder.unlink(self._name)
 
 
 def server_words(model: Any, identity: Any) -> str:
-    """A server as the journal knows it: what is told of the same server twice is the same."""
+    """A server in words, the same for a server asked now as for the one in a journal, where long texts are cut."""
     return f"{stored(str(model))} on {stored(str(identity))}"
 
 
 def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The model and server each deployment was begun with."""
-    said = [line for line in lines if line["event"] == "server"]
-    return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(said)}
+    begun = [line for line in lines if line["event"] == "server"]
+    return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(begun)}

@@ -1,12 +1,13 @@
-"""One sweep at a time on a run directory.
+"""The lock of a run directory: one sweep at a time.
 
-The kernel's lock (flock) is what holds: it goes with its holder, however that ends. A holder that left its name behind
-was killed; its name is then told once. Where a file system has no locks, what the lock file says of its holder decides.
+The kernel's lock (flock) decides: the kernel releases it when its holder ends, however that ends. The lock file also
+names the holder. A name in a lock that is free is that of a holder that was killed, which the next one reports. On a
+file system without locks the name alone decides.
 
 A file system shared by machines may keep locks within each of them (NFS mounted with `local_lock`, Lustre with
-`localflock`): the lock is then free here while another machine holds it. So a name that was left by another kernel
-counts as a holder, whatever the lock says, until somebody who knows better removes the file. A container of another
-host name on the same kernel is not another machine: its locks are seen.
+`localflock`): the lock is then free here while another machine holds it. So the name of a process under another kernel
+counts as a holder, even when the lock is free, until the user removes the file. A container with another host name on
+the same kernel is not another machine: its locks are seen.
 """
 
 import errno
@@ -27,14 +28,14 @@ from frontier.store.files import Folder
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 _LONGEST = 1000
-"""Bytes of a lock file at most."""
+"""Most bytes of a lock file."""
 _PATIENCE = 0.5
-"""Seconds: whoever only looks whether the lock is held (status) holds it for a moment."""
+"""Seconds to try: a process that only checks the lock (status) holds it for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds, or held, a lock. `boot` and `began` tell it from a later process of the same number."""
+    """A process that holds, or held, a lock. `boot` and `began` distinguish it from a later process of the same pid."""
 
     pid: int
     host: str
@@ -51,7 +52,7 @@ class Holder:
 
     @property
     def gone(self) -> bool | None:
-        """It has ended; None when it is another machine's and nobody here can know."""
+        """Whether it has ended; None when it runs on another machine, where this one cannot see it."""
         if self.host != socket.gethostname():
             return None
         if self.boot is not None and _boot() not in (None, self.boot):
@@ -69,29 +70,29 @@ class Holder:
 
     @property
     def unseen(self) -> bool:
-        """It belongs to another machine, whose locks may not be seen from here."""
+        """Whether it runs on another machine, whose locks may not be seen from here."""
         return self.host != socket.gethostname() and (self.boot is None or self.boot != _boot())
 
 
 class Lock:
-    """A lock that is held until `close`. `killed` is who held it last and did not let go of it, if anybody."""
+    """A lock that is held until `close`. `killed` is the holder before it, where that was killed."""
 
     def __init__(self, file: BinaryIO, killed: Holder | None) -> None:
         self._file = file
         self.killed = killed
 
     def close(self) -> None:
-        """Let go; the name is taken off the file, so that nobody is taken for killed."""
+        """Release it; an empty file names no holder that was killed."""
         with suppress(OSError, ValueError):
             self._file.truncate(0)
         self._file.close()
 
 
 def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
-    """The lock in the file `path`. StoreError, naming the holder, when somebody else has it; also where the file is no
-    lock of ours: it would be emptied.
+    """The lock in the file `path`. StoreError, naming the holder, when another process has it; also where the file is
+    not a lock of ours, as it would be emptied.
 
-    `signs_of_life` are files the holder writes: how long ago it did helps to tell a dead machine from a slow one.
+    `signs_of_life` are files the holder writes: their age helps to distinguish a dead machine from a slow one.
     """
     file = os.fdopen(Folder(path.parent).open(path.name, os.O_RDWR | os.O_APPEND | os.O_CREAT), "a+b")
     try:
@@ -99,15 +100,15 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
             raise StoreError(f"{path} is not a lock that frontier wrote", "move it away, and start again")
         try:
             _flock(file)
-            kernel = True
+            free = True
         except OSError as error:
             if error.errno in _BUSY:
                 raise _refusal(path, _read(file), signs_of_life) from error
             if error.errno not in _NO_LOCKS:
                 raise
-            kernel = False
+            free = False
         before = _read(file)
-        if before is not None and before != Holder.me() and (before.unseen if kernel else not before.gone):
+        if before != Holder.me() and _still_holds(before, free=free):
             raise _refusal(path, before, signs_of_life)
         file.truncate(0)
         file.write(json.dumps(asdict(Holder.me())).encode())
@@ -119,24 +120,28 @@ def take(path: Path, signs_of_life: Iterable[Path] = ()) -> Lock:
 
 
 def held(path: Path) -> bool:
-    """Some process holds the lock in the file `path`, or may: it is another machine's (see `elsewhere`)."""
+    """Whether a process holds the lock in the file `path`, or may, on another machine (see `elsewhere`)."""
     try:
         with Folder(path.parent).reader(path.name) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                free = True
             except OSError as error:
                 if error.errno in _BUSY:
                     return True
-                holder = _read(file)
-                return holder is not None and not holder.gone
-            holder = _read(file)
-            return holder is not None and holder.unseen
+                free = False  # the file system has no locks
+            return _still_holds(_read(file), free=free)
     except OSError:
         return False
 
 
+def _still_holds(named: Holder | None, *, free: bool) -> bool:
+    """Whether the process named in a lock file may hold it, though its lock is `free` here or cannot be asked for."""
+    return named is not None and (named.unseen if free else not named.gone)
+
+
 def elsewhere(path: Path, signs_of_life: Iterable[Path] = ()) -> str | None:
-    """Who on another machine holds the lock, and when it last wrote; None where nobody does."""
+    """The process on another machine that holds the lock, and when it last wrote; None where there is none."""
     with suppress(OSError), Folder(path.parent).reader(path.name) as file:
         holder = _read(file)
         if holder is not None and holder.unseen:
@@ -174,7 +179,7 @@ def _refusal(path: Path, holder: Holder | None, signs_of_life: Iterable[Path]) -
 
 
 def _last(signs_of_life: Iterable[Path]) -> str:
-    """When a holder last wrote, in words; nothing where that is not known."""
+    """When a holder last wrote, in words; empty where that is not known."""
     ages = []
     for file in signs_of_life:
         with suppress(OSError):
@@ -187,7 +192,7 @@ def _ago(seconds: float) -> str:
 
 
 def ours(file: BinaryIO) -> bool:
-    """A lock file is empty or holds a holder's name, perhaps the beginning of one: its disk may have been full."""
+    """Whether it is a lock file: empty, or with a holder or the beginning of one (the disk may have been full)."""
     file.seek(0)
     data = file.read(_LONGEST + 1)
     return len(data) <= _LONGEST and b'{"pid": '.startswith(data[:8])
@@ -203,14 +208,14 @@ def _read(file: BinaryIO) -> Holder | None:
 
 
 def _boot() -> str | None:
-    """What this boot of the machine is called; None where nothing tells."""
+    """The identifier of this boot of the machine; None where it is not known."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
 
 
 def _began(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None where nothing tells, or it does not exist."""
+    """When a process began, in the kernel's ticks; None where it is not known, or there is no such process."""
     try:
         # The name of the command, in brackets, may hold anything; what follows it is numbers.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

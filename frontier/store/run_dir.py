@@ -1,20 +1,19 @@
-"""The run directory: the only module that knows file names.
+"""The run directory: its file names, how it is created, resumed and listed, and its lock.
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
                 verify/  (the open-loop checks of the operating point, laid out as the run is)
                 imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
-put in place, and only then is the part renamed. Whatever kills us before the rename loses that one trial; nothing
-is ever half there. The journal is an account for people and for `status`; it decides nothing.
+put in place, and only then is the part renamed. A kill before the rename loses that one trial; nothing is ever half
+there. The journal is for people and for `status`; it decides nothing.
 """
 
 import math
-import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -22,18 +21,12 @@ from typing import Any, Self
 import orjson
 
 from frontier.errors import StoreError
-from frontier.model import Measurement, Phase, Point, Record, Trial
+from frontier.model import Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
-from frontier.store.records import decode_measurement, decode_record, encode_imported, encode_measurement, encode_record
-from frontier.store.trial_files import AlteredError, Evidence, TrialFiles, TrialWriter
+from frontier.store.trial_files import TrialFiles, TrialWriter
 from frontier.text import redact, stored_tree
-
-__all__ = [
-    "AlteredError", "AnotherSweepError", "RunDirectory", "TrialWriter", "decode_measurement", "decode_record",
-    "encode_measurement", "encode_record", "extends", "newest_run", "read_manifest",
-]  # fmt: skip
 
 SCHEMA = "frontier.run/1"
 MANIFEST_BYTES = 128 * 2**20
@@ -46,22 +39,20 @@ _LEFTOVERS = {
     ("derived",): re.compile(rf"[a-z-]+(?:-\d+)?\.(?:png|svg|pdf){_TEMPORARY}"),
     ("derived", "samples"): re.compile(rf"{_KEY}\.sample{_TEMPORARY}"),
 }
-"""By directory, the names that a killed process of ours may leave. Whatever is called otherwise is somebody else's."""
+"""By directory, the names that a killed process of ours may leave. All other names belong to the user."""
 
 
-class RunDirectory:
-    """One run on disk. Open it with `create`, `resume` or `read`; the first two hold its lock until `close`."""
+class RunDirectory(TrialFiles):
+    """One run on disk. `open_for_sweep` and `open_to_verify` hold its lock until `close`; `read` takes none."""
 
     def __init__(
         self, path: Path, manifest: Mapping[str, Any], held: lock.Lock | None = None, folder: Folder | None = None
     ) -> None:
+        super().__init__(folder or Folder(path), hashed=manifest.get("hashed") is True)
         self.path = path
         self.manifest = manifest
         self._lock = held
-        self._folder = folder or Folder(path)
-        self._trials = TrialFiles(self._folder, hashed=manifest.get("hashed") is True)
         self._journal = Journal(self._folder)
-        self._number: int | None = None
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -82,35 +73,26 @@ class RunDirectory:
         last one given: what it may differ in decides nothing that was measured. This one takes the place of another
         sweep that ended before its first trial.
 
-        StoreError when the directory holds another sweep (`.other` is then its canonical config), is in use by another
-        process, is no run directory, or cannot be written.
+        AnotherSweepError when the directory holds another sweep; StoreError when it is in use by another process, is no
+        run directory, or cannot be written.
         """
         folder = Folder(path)
         if path.exists() and not path.is_dir():
             raise StoreError(f"{path} is a file, not a run directory", "choose another with  -o DIR")
-        if path.is_dir() and not folder.exists("manifest.json") and not _unborn(path):
+        if path.is_dir() and not folder.exists("manifest.json") and not _begun_or_empty(path):
             raise StoreError(f"{path} is not empty and not a run directory", "choose another with  -o DIR")
-        with writing(path, opening=True):
-            path.mkdir(parents=True, exist_ok=True)
-            _make(folder)
-            held = lock.take(path / "lock", _signs_of_life(path))
+        held = _take(path, folder)
         try:
             with writing(path, opening=True):
-                if folder.exists("manifest.json") and not _barren(
-                    run := cls(path, read_manifest(path), held), identity
-                ):
-                    if extend and run.manifest.get("identity") != identity:
+                run = cls(path, read_manifest(path) if folder.exists("manifest.json") else {}, held)
+                same = run.manifest.get("identity") == identity
+                if run.manifest and (same or run._holds_results()):
+                    if extend and not same:
                         run._extend(identity, canonical)
-                    run._require_same(identity, canonical)
-                    run._sweep_leftovers()
-                    if run.config_text() != redact(config_text):
-                        folder.write_whole("config.yaml", redact(config_text).encode())
-                    killed = {} if held.killed is None else {"killed": str(held.killed)}
-                    run.journal("resumed", finished=len(run.finished()), **killed)
+                    run._resume(identity, canonical, config_text)
                     return run
-                before = cls(path, {})
-                before._sweep_leftovers()
-                before._journal.forget()
+                run._sweep_leftovers()
+                run._journal.forget()
                 manifest = {
                     "schema": SCHEMA,
                     "identity": identity,
@@ -136,9 +118,7 @@ class RunDirectory:
         """
         manifest = read_manifest(path)
         below = Folder(path, "verify")
-        with writing(below.path):
-            _make(below)
-            held = lock.take(path / "lock", _signs_of_life(path))
+        held = _take(path, below, opening=False)
         try:
             run = cls(below.path, manifest, held, below)
             run._sweep_leftovers()
@@ -149,11 +129,11 @@ class RunDirectory:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Open a run to look at it; takes no lock."""
+        """Open a run for reading, without a lock."""
         return cls(path, read_manifest(path))
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -164,9 +144,19 @@ class RunDirectory:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _require_same(self, identity: str, canonical: Mapping[str, Any]) -> None:
+    def _holds_results(self) -> bool:
+        """Whether anything in it was measured or imported."""
+        return bool(self.trials.names(".jsonl")) or self._folder.exists("imported.jsonl")
+
+    def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str) -> None:
+        """Go on with the sweep. AnotherSweepError when it is not the one of `identity`."""
         if self.manifest.get("identity") != identity:
             raise AnotherSweepError(self.path, self.manifest.get("canonical", {}), canonical, len(self.finished()))
+        self._sweep_leftovers()
+        if self.config_text() != redact(config_text):
+            self._folder.write_whole("config.yaml", redact(config_text).encode())
+        killed = {"killed": str(self._lock.killed)} if self._lock and self._lock.killed else {}
+        self.journal("resumed", finished=len(self.finished()), **killed)
 
     def _extend(self, identity: str, canonical: Mapping[str, Any]) -> None:
         """Become the sweep that has more concurrencies; the finished trials count as they are."""
@@ -180,8 +170,8 @@ class RunDirectory:
         self.journal("extended", concurrency=added)
 
     def _sweep_leftovers(self) -> None:
-        """Parts, temporaries and a half journal line of a killed predecessor, by their exact names in the directories
-        that are ours: never data, so they go. What is below in directories of other names belongs to others.
+        """Remove parts, temporaries and a partial journal line of a killed predecessor: none of them is data. Only
+        their exact names in our own directories are removed; all else belongs to the user.
         """
         for run in (self._folder, self._folder.at("verify")):
             for inside, ours in _LEFTOVERS.items():
@@ -192,77 +182,27 @@ class RunDirectory:
         self._journal.mend()
 
     def held(self) -> bool:
-        """A sweep is running on it: some process holds its lock."""
+        """Whether a sweep is running on it: a process holds its lock."""
         return lock.held(self.path / "lock")
 
     def held_elsewhere(self) -> str | None:
-        """The process on another machine that holds its lock, and when it last wrote; None where none does."""
+        """The process on another machine that holds its lock, and when it last wrote; None where there is none."""
         return lock.elsewhere(self.path / "lock", _signs_of_life(self.path))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def journal(self, event: str, **facts: Any) -> None:
-        """One line, on the disk when this returns."""
+        """Append a line to the journal; it is on the disk when this returns."""
         self._journal.append(event, **facts)
 
     def writer(self, trial: Trial) -> TrialWriter:
         """A place for the records of a trial about to run."""
-        return TrialWriter(self._trials, trial, self.next_number, self.journal)
-
-    def write_imported(self, points: Sequence[Point]) -> None:
-        """The aggregates of an import, whole or not at all."""
-        with writing(self.path / "imported.jsonl"):
-            self._trials.write_imported(b"".join(map(encode_imported, points)))
+        return TrialWriter(self, trial, self.journal)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def finished(self) -> dict[str, Measurement]:
-        """The trials that count, by key, in the order they were finished, whatever the clock was set to meanwhile."""
-        return {key: evidence.measurement for key, evidence in self.evidences().items()}
-
-    def evidences(self) -> dict[str, Evidence]:
-        """The evidence of the finished trials, in the same order."""
-        found = [self.evidence(key) for key in self._trials.finished()]
-        found.sort(key=lambda e: (e.number, float(e.measurement.epoch)))
-        return {e.measurement.trial.key: e for e in found}
-
-    def evidence(self, key: str) -> Evidence:
-        """The evidence of a finished trial, with its hashes. StoreError when it cannot be read."""
-        return self._trials.evidence(key)
-
-    def next_number(self) -> int:
-        """The number of the trial finished next: they are numbered as they are finished."""
-        if self._number is None:
-            self._number = max((self.evidence(key).number for key in self._trials.finished()), default=0)
-        self._number += 1
-        return self._number
-
-    def records(self, key: str, evidence: Evidence | None = None) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended. AlteredError, at the latest after the last of them,
-        when they are not those that were written down.
-        """
-        return self._trials.records(key, evidence)
-
-    def require_unaltered(self, key: str) -> None:
-        """AlteredError when a finished trial is not as it was written down; all of it is read."""
-        self._trials.require_unaltered(key)
-
-    def mark(self, key: str) -> tuple[str, bool]:
-        """Names the state of the file of a trial's records without reading it, and whether the next change would give
-        another name.
-        """
-        return self._trials.mark(key)
-
-    def imported(self) -> tuple[Point, ...]:
-        """The aggregates of an import; none in a run that was measured. StoreError when they were changed."""
-        return self._trials.imported()[0]
-
-    def imported_unhashed(self) -> bool:
-        """It has aggregates without a hash: an earlier version imported them."""
-        return not self._trials.imported()[1]
-
     def journal_lines(self) -> list[dict[str, Any]]:
-        """The journal; a last line torn by a kill is left out."""
+        """The sound lines of the journal."""
         return self._journal.lines()
 
     def config_text(self) -> str:
@@ -272,39 +212,23 @@ class RunDirectory:
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"cannot read {self.path / 'config.yaml'}: {error}") from error
 
-    def trial_file(self, key: str) -> Path:
-        return self._trials.file(key)
-
-    def evidence_file(self, key: str) -> Path:
-        return self.path / "evidence" / f"{key}.json"
-
     def log_file(self, deployment: str) -> Path:
-        """What a server that the sweep started says; its predecessor lies beside it as NAME.log.1."""
+        """The output of a server that the sweep started; that of the one before it is NAME.log.1."""
         return self.path / "logs" / f"{deployment}.log"
 
     def derived(self, *inside: str) -> Folder:
-        """The directory of what can be made again. NotPlainError where it is something else."""
+        """The directory of files that can be made again. NotPlainError where it is no directory."""
         folder = self._folder.at("derived", *inside)
         folder.require()
         return folder
 
     def derived_file(self, name: str) -> Path:
-        """A place for something that can be made again."""
+        """The path of a file that can be made again."""
         return self.derived().path / name
-
-    def size(self) -> int:
-        """Bytes on disk."""
-        total = 0
-        for directory, _, names in os.walk(self.path):
-            for name in names:
-                with suppress(OSError):  # what is temporary may go while one looks
-                    about = Path(directory, name).lstat()
-                    total += about.st_size if stat.S_ISREG(about.st_mode) else 0
-        return total
 
 
 class AnotherSweepError(StoreError):
-    """The run directory holds another sweep; `theirs` and `ours` are the canonical configs."""
+    """The run directory holds another sweep. `theirs` and `ours` are the canonical configs."""
 
     def __init__(self, path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], finished: int) -> None:
         super().__init__(f"{path} holds another sweep; its {finished} finished trials are untouched")
@@ -312,7 +236,7 @@ class AnotherSweepError(StoreError):
 
 
 def extends(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Two canonical configs are the same sweep, ours with more concurrencies."""
+    """Whether two canonical configs are the same sweep, ours with more concurrencies."""
     same = {**theirs, "concurrency": None} == {**ours, "concurrency": None}
     return same and set(theirs.get("concurrency", ())) < set(ours["concurrency"])
 
@@ -327,38 +251,39 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise StoreError(f"{path} was written by another version of frontier ({manifest.get('schema', 'no schema')!r})")
+        schema = manifest.get("schema", "no schema") if isinstance(manifest, dict) else "no object"
+        raise StoreError(f"{path} was written by another version of frontier ({schema!r:.40})")
     return manifest
 
 
-def _make(folder: Folder) -> None:
-    """The directories of a run."""
-    for part in ("trials", "evidence", "derived"):
-        folder.at(part).make()
+def _take(path: Path, folder: Folder, *, opening: bool = True) -> lock.Lock:
+    """The lock of the run in `path`, with the directories of trials made in `folder`."""
+    with writing(folder.path, opening=opening):
+        path.mkdir(parents=True, exist_ok=True)
+        for part in _OWN_DIRECTORIES:
+            folder.at(part).make()
+        return lock.take(path / "lock", _signs_of_life(path))
 
 
 def _signs_of_life(path: Path) -> list[Path]:
-    """What whoever sweeps or verifies the run writes to."""
+    """The files that a process writes to which sweeps or verifies the run."""
     trials = [Folder(path, "trials"), Folder(path, "verify", "trials")]
     return [path / "journal.jsonl", *(folder.path / name for folder in trials for name in folder.names(".part"))]
-
-
-def _barren(run: RunDirectory, identity: str) -> bool:
-    """Another sweep's, and with nothing in it that was measured or imported."""
-    folder = Folder(run.path)
-    measured = folder.at("trials").names(".jsonl") or folder.exists("imported.jsonl")
-    return run.manifest.get("identity") != identity and not measured
 
 
 _OWN_NAMES = {"lock", "config.yaml", "journal.jsonl"}
 _OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 
-def _unborn(path: Path) -> bool:
-    """Empty, or with no more in it than a start leaves that is killed before its manifest is written: empty
+def _begun_or_empty(path: Path) -> bool:
+    """Whether it is empty, or holds only what a start leaves that is killed before its manifest is written: empty
     directories, and files only beside the lock that it took before it wrote any.
     """
-    begun = _begun(path)
+    try:
+        with Folder(path).reader("lock") as file:
+            begun = lock.ours(file)
+    except (OSError, StoreError):
+        begun = False
     for entry in path.iterdir():
         if entry.is_symlink():
             return False
@@ -373,32 +298,21 @@ def _unborn(path: Path) -> bool:
 
 def last_measured(path: Path) -> float | None:
     """Unix time at which the run's last trial was finished, or its points were imported; None when it has neither."""
-    found = []
+    times = []
     for file in (*(path / "trials").glob("*.jsonl"), path / "imported.jsonl"):
         with suppress(OSError):
             if stat.S_ISREG((status := file.lstat()).st_mode):
-                found.append(status.st_mtime)
-    return max(found, default=None)
+                times.append(status.st_mtime)
+    return max(times, default=None)
 
 
 def runs_under(root: Path) -> list[Path]:
-    """The run directories in `root`, newest first: by their last finished trial; then those without one, by their
-    start.
-    """
-    found = []
+    """The run directories in `root`: by their last finished trial, newest first; then those without one, by start."""
+    runs = []
     for manifest in root.glob("*/manifest.json"):
-        with suppress(OSError):  # it may be removed while one looks
-            found.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
-    return [path for *_, path in sorted(found, reverse=True)]
-
-
-def _begun(path: Path) -> bool:
-    """A lock of ours is there."""
-    try:
-        with Folder(path).reader("lock") as file:
-            return lock.ours(file)
-    except (OSError, StoreError):
-        return False
+        with suppress(OSError):  # it may be removed meanwhile
+            runs.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
+    return [path for *_, path in sorted(runs, reverse=True)]
 
 
 def newest_run(root: Path) -> Path:

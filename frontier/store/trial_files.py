@@ -1,13 +1,13 @@
-"""A trial's two files, the records and the evidence, and the hashes that tell when either was changed.
+"""A trial's two files, the records and the evidence, with the hashes that reveal a change of either.
 
 The evidence holds the SHA-256 of the records, made as they are written, and a digest of all its own other fields. They
-find damage and edits; they are no signature: whoever rewrites a trial can write its hashes too.
+reveal damage and edits, but are no signature: whoever rewrites a trial can write its hashes too.
 """
 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,14 @@ import orjson
 from frontier.errors import StoreError
 from frontier.model import Measurement, Point, Record, Trial
 from frontier.store.files import Folder, writing
-from frontier.store.records import decode_imported, decode_measurement, decode_record, encode_measurement, encode_record
+from frontier.store.records import (
+    decode_imported,
+    decode_measurement,
+    decode_record,
+    encode_imported,
+    encode_measurement,
+    encode_record,
+)
 
 EVIDENCE_BYTES = 64 * 2**20
 RECORD_BYTES, RECORDS_BYTES = 64 * 2**20, 2**40
@@ -28,11 +35,11 @@ RECORD_BYTES, RECORDS_BYTES = 64 * 2**20, 2**40
 IMPORTED_BYTES = 512 * 2**20
 _CHUNK = 1 << 20
 _TICK = 20_000_000
-"""Nanoseconds: two changes of a file within a tick of the kernel's clock may have one time."""
+"""Nanoseconds: two changes of a file within a tick of the kernel's clock may have the same time."""
 
 
 class AlteredError(StoreError):
-    """A finished trial is not as it was written down: it never counts. `trial` is its key."""
+    """A finished trial is not as it was written: it never counts. `trial` is its key."""
 
     def __init__(self, trial: str, what: str, file: Path) -> None:
         hint = f"put its files back as they were, or remove {file} and sweep again"
@@ -42,9 +49,9 @@ class AlteredError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run made before there were any.
+    """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run of an early version.
 
-    `altered` says why it cannot be relied on; `digest` names its bytes.
+    `altered` says why it cannot be relied on; `digest` is that of its bytes.
     """
 
     measurement: Measurement
@@ -65,9 +72,9 @@ def unsealed(data: bytes) -> tuple[dict[str, Any], bool | None]:
     """The tree, and whether it is as it was written; None when it has no digest. ValueError when it is no object."""
     tree = orjson.loads(data)
     if not isinstance(tree, dict):
-        raise ValueError("it is no object")  # as for anything else that is not JSON of ours
-    said = tree.pop("digest", None)
-    return tree, None if said is None else said == _digest(tree)
+        raise ValueError("it is no object")
+    digest = tree.pop("digest", None)
+    return tree, None if digest is None else digest == _digest(tree)
 
 
 def _digest(tree: Mapping[str, Any]) -> str:
@@ -75,31 +82,49 @@ def _digest(tree: Mapping[str, Any]) -> str:
 
 
 def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while part := file.read(_CHUNK):
-        digest.update(part)
-    return digest.hexdigest()
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # of any binary file
 
 
 class TrialFiles:
-    """The trials of one run directory; `hashed` says that all of them have hashes."""
+    """The trials and imported points in a run's folder; `hashed` says that all of them have hashes."""
 
     def __init__(self, folder: Folder, *, hashed: bool) -> None:
-        self.trials, self.evidences = folder.at("trials"), folder.at("evidence")
-        self._run, self._hashed = folder, hashed
+        self.trials, self.evidence_folder = folder.at("trials"), folder.at("evidence")
+        self._folder, self._hashed = folder, hashed
+        self._number: int | None = None
 
-    def finished(self) -> list[str]:
-        """The finished trials."""
-        return [name.removesuffix(".jsonl") for name in self.trials.names(".jsonl")]
-
-    def file(self, key: str) -> Path:
+    def trial_file(self, key: str) -> Path:
         return self.trials.path / f"{key}.jsonl"
 
+    def evidence_file(self, key: str) -> Path:
+        return self.evidence_folder.path / f"{key}.json"
+
+    # -- evidence --------------------------------------------------------------------------------------------------
+
+    def finished(self) -> dict[str, Measurement]:
+        """The trials that count, by key, in the order they were finished, whatever the clock was set to meanwhile."""
+        return {key: evidence.measurement for key, evidence in self.evidences().items()}
+
+    def evidences(self) -> dict[str, Evidence]:
+        """The evidence of the finished trials, in the same order."""
+        ordered = sorted(map(self.evidence, self._keys()), key=lambda e: (e.number, float(e.measurement.epoch)))
+        return {e.measurement.trial.key: e for e in ordered}
+
+    def next_number(self) -> int:
+        """The number of the trial finished next: they are numbered as they are finished."""
+        if self._number is None:
+            self._number = max((self.evidence(key).number for key in self._keys()), default=0)
+        self._number += 1
+        return self._number
+
+    def _keys(self) -> list[str]:
+        return [name.removesuffix(".jsonl") for name in self.trials.names(".jsonl")]
+
     def evidence(self, key: str) -> Evidence:
-        """What the evidence of a finished trial says. StoreError when it cannot be read."""
-        file = self.evidences.path / f"{key}.json"
+        """The evidence of a finished trial. StoreError when it cannot be read."""
+        file = self.evidence_file(key)
         try:
-            data = self.evidences.read(f"{key}.json", EVIDENCE_BYTES)
+            data = self.evidence_folder.read(file.name, EVIDENCE_BYTES)
             tree, whole = unsealed(data)
             altered = None
             if whole is False:
@@ -114,23 +139,20 @@ class TrialFiles:
             size, sha256 = tree.get("bytes"), tree.get("sha256")
             if not isinstance(size, int | None) or not isinstance(sha256, str | None):
                 raise TypeError("the size or the hash of its records is none")
-            found = hashlib.sha256(data).hexdigest()
-            return Evidence(measurement, int(tree.get("number", 0)), size, sha256, found, altered)
+            digest = hashlib.sha256(data).hexdigest()
+            return Evidence(measurement, int(tree.get("number", 0)), size, sha256, digest, altered)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise StoreError(
-                f"the evidence of trial {key} cannot be read: {error}", f"remove {self.file(key)} to measure it again"
-            ) from error
+            what = f"the evidence of trial {key} cannot be read: {error}"
+            raise StoreError(what, f"remove {self.trial_file(key)} to measure it again") from error
 
-    def before(self, key: str) -> dict[str, Any]:
+    def earlier(self, key: str) -> dict[str, Any]:
         """What goes into the evidence of a trial that is measured again: the evidence it has. A kill between the new
         evidence and the new records then leaves the trial as it was.
         """
-        try:
+        with suppress(FileNotFoundError, ValueError):
             if self.trials.exists(f"{key}.jsonl"):
-                tree, _ = unsealed(self.evidences.read(f"{key}.json", EVIDENCE_BYTES))
+                tree, _ = unsealed(self.evidence_folder.read(f"{key}.json", EVIDENCE_BYTES))
                 return {"before": {name: value for name, value in tree.items() if name != "before"}}
-        except (FileNotFoundError, ValueError):
-            pass
         return {}
 
     def _of_the_records(self, tree: dict[str, Any], key: str) -> dict[str, Any]:
@@ -145,49 +167,53 @@ class TrialFiles:
                 earlier = before.get("sha256") == _sha256(file)
         return before if earlier else tree
 
+    # -- records ---------------------------------------------------------------------------------------------------
+
     def records(self, key: str, evidence: Evidence | None = None) -> Iterator[Record]:
         """The records of a finished trial, in the order they ended. AlteredError, at the latest after the last of them,
-        when they are not those that were written down; StoreError when one cannot be read.
+        when they are not those that were written; StoreError when one cannot be read.
         """
-        said = evidence or self.evidence(key)
-        self._require_size(key, said)
-        digest, path = hashlib.sha256(), self.file(key)
+        evidence = evidence or self.evidence(key)
+        self._require_size(key, evidence)
+        digest, path = hashlib.sha256(), self.trial_file(key)
         with self.trials.reader(path.name, RECORDS_BYTES) as file:
             for line in iter(partial(file.readline, RECORD_BYTES), b""):
                 digest.update(line)
                 try:
                     record = decode_record(line, path)
                 except StoreError:
-                    self.require_unaltered(key, said)
+                    self.require_unaltered(key, evidence)
                     raise
                 yield record
-        self._require_same(key, said, digest.hexdigest())
+        self._require_same(key, evidence, digest.hexdigest())
 
     def require_unaltered(self, key: str, evidence: Evidence | None = None) -> None:
-        """AlteredError when the trial's files are not those that were written down."""
-        said = evidence or self.evidence(key)
-        self._require_size(key, said)
+        """AlteredError when the trial's files are not those that were written; all of them is read."""
+        evidence = evidence or self.evidence(key)
+        self._require_size(key, evidence)
         with self.trials.reader(f"{key}.jsonl", RECORDS_BYTES) as file:
-            self._require_same(key, said, _sha256(file))
+            self._require_same(key, evidence, _sha256(file))
 
-    def _require_size(self, key: str, said: Evidence) -> None:
+    def _require_size(self, key: str, evidence: Evidence) -> None:
         """What needs no reading of the records."""
-        if said.altered is not None:
-            raise AlteredError(key, said.altered, self.file(key))
-        with self.trials.reader(f"{key}.jsonl") as file:
+        path = self.trial_file(key)
+        if evidence.altered is not None:
+            raise AlteredError(key, evidence.altered, path)
+        with self.trials.reader(path.name) as file:
             size = os.fstat(file.fileno()).st_size
-        if said.size not in (None, size):
-            what = f"the records {self.file(key)} have {size:,} bytes of {said.size:,}"
-            raise AlteredError(key, what, self.file(key))
+        if evidence.size not in (None, size):
+            raise AlteredError(key, f"the records {path} have {size:,} bytes of {evidence.size:,}", path)
 
-    def _require_same(self, key: str, said: Evidence, sha256: str) -> None:
-        if said.sha256 not in (None, sha256):
-            what = f"the records {self.file(key)} do not match the hash in their evidence"
-            raise AlteredError(key, what, self.file(key))
+    def _require_same(self, key: str, evidence: Evidence, sha256: str) -> None:
+        path = self.trial_file(key)
+        if evidence.sha256 not in (None, sha256):
+            raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
     def mark(self, key: str) -> tuple[str, bool]:
-        """Names the state of the records' file without reading it: another after every change, whatever time the file
-        is given, as the kernel's own (ctime) cannot be set. And whether a change that follows at once would be told.
+        """A name of the state of the records' file, without reading it; and whether any later change gives another.
+
+        The name holds the kernel's own time of change (ctime), which no program can set. But a change within the same
+        tick of the kernel's clock would leave it as it is, so a file that was changed just now is not settled.
         """
         with self.trials.reader(f"{key}.jsonl") as file:
             about = os.fstat(file.fileno())
@@ -196,52 +222,52 @@ class TrialFiles:
         settled = not 0 <= age < (2 * 10**9 if counts_seconds else _TICK)
         return f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns} {about.st_ino}", settled
 
-    # -- aggregates of an import -----------------------------------------------------------------------------------
+    # -- imported points -------------------------------------------------------------------------------------------
 
-    def write_imported(self, lines: bytes) -> None:
-        """The aggregates, whole or not at all; their hash first."""
+    def write_imported(self, points: Sequence[Point]) -> None:
+        """The points of an import, whole or not at all; their hash first."""
+        lines = b"".join(map(encode_imported, points))
         evidence = {"sha256": hashlib.sha256(lines).hexdigest(), "bytes": len(lines)}
-        self.evidences.write_whole("imported.json", sealed(evidence))
-        self._run.write_whole("imported.jsonl", lines)
+        with writing(self._folder.path / "imported.jsonl"):
+            self.evidence_folder.write_whole("imported.json", sealed(evidence))
+            self._folder.write_whole("imported.jsonl", lines)
 
-    def imported(self) -> tuple[tuple[Point, ...], bool]:
-        """The aggregates, and whether they have a hash; none in a run that was measured. StoreError when they cannot be
-        read or were changed.
-        """
-        if not self._run.exists("imported.jsonl"):
-            return (), True
-        file, again = self._run.path / "imported.jsonl", "import the files again, into another run directory"
-        data = self._run.read("imported.jsonl", IMPORTED_BYTES)
-        hashed = self.evidences.exists("imported.json")
-        if not hashed and self._hashed:
-            raise StoreError(f"{self.evidences.path / 'imported.json'} is missing: the hash of {file}", again)
-        if hashed:
+    def imported(self) -> tuple[Point, ...]:
+        """The points of an import; none in a run that was measured. StoreError when they are damaged or changed."""
+        if not self._folder.exists("imported.jsonl"):
+            return ()
+        file, again = self._folder.path / "imported.jsonl", "import the files again, into another run directory"
+        data = self._folder.read(file.name, IMPORTED_BYTES)
+        if self.evidence_folder.exists("imported.json"):
             try:
-                tree, whole = unsealed(self.evidences.read("imported.json", EVIDENCE_BYTES))
+                tree, whole = unsealed(self.evidence_folder.read("imported.json", EVIDENCE_BYTES))
             except ValueError:
                 tree, whole = {}, False
             if not whole or tree.get("sha256") != hashlib.sha256(data).hexdigest():
                 raise StoreError(f"{file} does not match its hash: it was changed or damaged since the import", again)
-        return tuple(decode_imported(line, file) for line in data.splitlines()), hashed
+        elif self._hashed:
+            raise StoreError(f"{self.evidence_file('imported')} is missing: the hash of {file}", again)
+        return tuple(decode_imported(line, file) for line in data.splitlines())
+
+    def imported_unhashed(self) -> bool:
+        """Whether it has imported points without a hash: an earlier version imported them."""
+        return self._folder.exists("imported.jsonl") and not self.evidence_folder.exists("imported.json")
 
 
 class TrialWriter:
     """The records of the trial in flight. `commit` makes them count; leaving without it drops them."""
 
-    def __init__(
-        self, files: TrialFiles, trial: Trial, number: Callable[[], int], journal: Callable[..., None]
-    ) -> None:
-        self._files, self._trial, self._number, self._journal = files, trial, number, journal
-        self._final = files.file(trial.key)
-        self._part = self._final.name + ".part"
-        self._path = self._final.with_name(self._part)
+    def __init__(self, files: TrialFiles, trial: Trial, journal: Callable[..., None]) -> None:
+        self._files, self._trial, self._journal = files, trial, journal
+        self._final = files.trial_file(trial.key)
+        self._part = self._final.with_name(f"{self._final.name}.part")
         self._file: BinaryIO | None = None
         self._records = 0
         self._digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
-        with writing(self._path):
-            self._file = self._files.trials.creator(self._part, buffering=_CHUNK)
+        with writing(self._part):
+            self._file = self._files.trials.creator(self._part.name, buffering=_CHUNK)
         return self
 
     def add(self, record: Record) -> None:
@@ -253,7 +279,7 @@ class TrialWriter:
         try:
             self._file.write(line)
         except OSError:
-            with writing(self._path):
+            with writing(self._part):  # only now: a context manager costs more than the write
                 raise
 
     def commit(self, measurement: Measurement, **facts: Any) -> None:
@@ -265,11 +291,11 @@ class TrialWriter:
             os.fsync(self._file.fileno())
             size = self._file.tell()
             self._file.close()
-            tree = encode_measurement(measurement) | self._files.before(key)
-            tree |= {"number": self._number(), "records": self._records, "bytes": size}
+            tree = encode_measurement(measurement) | self._files.earlier(key)
+            tree |= {"number": self._files.next_number(), "records": self._records, "bytes": size}
             tree["sha256"] = self._digest.hexdigest()
-            self._files.evidences.write_whole(f"{key}.json", sealed(tree))
-            self._files.trials.replace(self._part, self._final.name)
+            self._files.evidence_folder.write_whole(f"{key}.json", sealed(tree))
+            self._files.trials.replace(self._part.name, self._final.name)
         self._journal("trial_done", trial=key, ended=measurement.ended, **facts)
 
     def __exit__(
@@ -279,4 +305,4 @@ class TrialWriter:
             with suppress(OSError):
                 self._file.close()
         with suppress(OSError, StoreError):
-            self._files.trials.unlink(self._part)
+            self._files.trials.unlink(self._part.name)

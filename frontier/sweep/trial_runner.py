@@ -16,7 +16,6 @@ from frontier.run import History, Setting
 from frontier.stats.flags import flags
 from frontier.stats.sample_cache import load_sample
 from frontier.stats.window_data import Sample
-from frontier.store.memory import require_spare
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -110,7 +109,6 @@ class Attempts:
             return self._finish(trial, sample)
 
     async def _once(self, trial: Trial) -> Measurement:
-        require_spare()
         self.progress.trial_started(trial, len(self.done) + 1, max(len(self.plan.trials), len(self.done) + 1))
         self.run.journal("trial_begun", trial=trial.key)
         self.ledger.begin()

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from frontier import import_files
 from frontier.client.adapters import DIALECTS, message_of
 from frontier.client.evidence import parse_metrics
 from frontier.client.http import Exchange
@@ -24,7 +25,6 @@ from frontier.client.parse import Reading, error_message, read_all, retry_after,
 from frontier.client.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
 from frontier.errors import ConfigError, StoreError, UsageError
-from frontier.importing import import_files
 from frontier.model import Limit, Outcome
 from frontier.run import load
 from frontier.stats.sample_cache import unpack

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from frontier.errors import StoreError, UsageError
-from frontier.importing import read_files
+from frontier.formats.importing import read_files
 from frontier.run import load
 from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -388,62 +387,6 @@ def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch
     said = capsys.readouterr().err
     assert "out of memory" in said
     assert "finished trials are kept" in said
-
-
-def limited(megabytes: int) -> Callable[[], None]:
-    """For a process about to start: so much address space, as by `ulimit -v`."""
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
-
-
-@pytest.mark.fault("an address space limit (ulimit -v) that is too small")
-@pytest.mark.parametrize(
-    ("megabytes", "command"),
-    [
-        (150, "sweep sweep.yaml"),
-        pytest.param(250, "sweep sweep.yaml", marks=pytest.mark.slow),  # without the check it hangs in a library
-        pytest.param(350, "sweep sweep.yaml", marks=pytest.mark.slow),  # without the check it crashes
-        pytest.param(590, "quick simulator", marks=pytest.mark.slow),
-        pytest.param(300, "show run", marks=pytest.mark.slow),
-    ],
-)
-def test_too_little_address_space_is_refused_before_any_library_meets_it(
-    megabytes: int, command: str, tmp_path: Path
-) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
-    process = start(*command.split(), cwd=tmp_path, preexec_fn=limited(megabytes))
-    out, err = process.communicate(timeout=60)
-    assert (5, "") == (process.returncode, out), err
-    assert f"this process may have {megabytes} MB of address space (ulimit -v) and needs 600 MB" in err
-    assert "ulimit -v unlimited" in err
-    assert ["sweep.yaml"] == [file.name for file in tmp_path.iterdir()]
-
-
-@pytest.mark.slow
-def test_a_sweep_ends_well_in_the_least_address_space_that_is_not_refused(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[64]"))
-    process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, preexec_fn=limited(600))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 4, 5), err
-    assert "wrote run/derived/frontier.png" in err
-    assert finished(tmp_path / "run") == [64]
-
-
-@pytest.mark.fault("address space used up in the night")
-@pytest.mark.slow
-def test_a_sweep_stops_between_two_trials_when_little_address_space_is_left(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[1, 2, 4]"))
-    process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
-    assert process.stderr is not None
-    while "[1/3]" not in (line := process.stderr.readline()):
-        assert line, "the sweep ended before its first trial"
-    used = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.prlimit(process.pid, resource.RLIMIT_AS, (used + (40 << 20), used + (40 << 20)))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 5, err
-    assert "are left of the address space of this process" in err
-    assert err.rstrip().endswith("frontier sweep sweep.yaml -o run")
-    assert finished(tmp_path / "run")
-    assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
 
 
 @pytest.mark.fault("out of memory")

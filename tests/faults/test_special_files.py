@@ -18,7 +18,7 @@ import pytest
 from frontier.client.prompts import read_prompts
 from frontier.client.target import read_key_file
 from frontier.errors import StoreError, UsageError
-from frontier.importing import read_files
+from frontier.formats.importing import read_files
 from frontier.plot.figure_cache import MOST, _keep
 from frontier.run import load
 from frontier.store import files

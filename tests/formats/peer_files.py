@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from frontier.formats import registry
+from frontier.formats import importing
 from frontier.formats.assemble import Assembled, assemble
-from frontier.formats.found import Found
+from frontier.formats.results import ImportedFile
 from frontier.model import Outcome, Record
 
 DATA = Path(__file__).parents[1] / "data" / "exchange"
 
 
-def found(*names: str) -> list[Found]:
+def found(*names: str) -> list[ImportedFile]:
     """What the real files under tests/data/exchange say."""
-    read = [registry.read(str(path), path.read_bytes()) for name in names for path in sorted(DATA.glob(name))]
+    read = [importing.read_results(str(path), path.read_bytes()) for name in names for path in sorted(DATA.glob(name))]
     assert read
     return [each for each in read if each is not None]
 
@@ -27,9 +27,9 @@ def assembled(*names: str) -> Assembled:
     return assemble(found(*names))
 
 
-def said(tree: Any, name: str = "file.json") -> Found:
+def said(tree: Any, name: str = "file.json") -> ImportedFile:
     """What a file with this JSON says."""
-    read = registry.read(name, json.dumps(tree).encode())
+    read = importing.read_results(name, json.dumps(tree).encode())
     assert read is not None
     return read
 

@@ -97,7 +97,7 @@ def test_every_bad_file_is_named_at_once_and_nothing_is_written(here: Path, caps
     assert 2 == run(["import", "a.json", "b.json", "c.json", "d.json", "gone.json", ".", "-o", "r"])
     said = capsys.readouterr().err
     assert "a.json: not JSON" in said
-    assert "b.json: no result of a tool we know (a JSON object with hello)" in said
+    assert "b.json: no result of a known tool (a JSON object with hello)" in said
     assert "d.json: the same file as c.json" in said
     assert "gone.json: there is no such file" in said
     assert ".: it is a directory" in said
@@ -107,11 +107,11 @@ def test_every_bad_file_is_named_at_once_and_nothing_is_written(here: Path, caps
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--format", "excel"], "--format 'excel' is not known\n  known: aiperf, guidellm"),
-        (["--deployment", "a b"], "--deployment 'a b' cannot be a name"),
-        (["--shape", "1k/1k"], "--shape '1k/1k' is not a shape"),
+        (["--format", "excel"], "unknown format 'excel'\n  known: aiperf, guidellm"),
+        (["--deployment", "a b"], "'a b' cannot be the name of a deployment"),
+        (["--shape", "1k/1k"], "'1k/1k': k may mean"),
         (["--shape", "9" * 5000 + "/1"], "is not a shape"),
-        (["--shape", "4194305/1"], "is not a shape"),
+        (["--shape", "4194305/1"], "is out of range"),
     ],
 )
 def test_options_that_cannot_be(here: Path, capsys: pytest.CaptureFixture[str], options: list[str], says: str) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from frontier.formats import registry
+from frontier import import_files
+from frontier.formats import importing
 from frontier.formats.assemble import Assembled, assemble
 from frontier.formats.documents import ForeignFileError
-from frontier.formats.found import Found
-from frontier.importing import import_files
+from frontier.formats.results import ImportedFile
 from frontier.model import Lengths, Phase, Point, Shape, Trial
 from frontier.run import load
 from tests.formats.peer_files import aiperf, aiperf_lines, genai_bench, guidellm, said, vllm, vllm_detailed
@@ -19,13 +19,13 @@ from tests.formats.test_traces import N, requests
 HEAD = "concurrency,isl,osl,n,output_throughput"
 
 
-def table(head: str, *rows: str) -> Found:
-    found = registry.read("t.csv", "\n".join([head, *rows]).encode())
+def table(head: str, *rows: str) -> ImportedFile:
+    found = importing.read_results("t.csv", "\n".join([head, *rows]).encode())
     assert found is not None
     return found
 
 
-def point(found: Found) -> Point:
+def point(found: ImportedFile) -> Point:
     (made,) = assemble([found]).points
     return made
 
@@ -71,7 +71,7 @@ def test_a_latency_of_zero_was_not_measured_in_a_table_either() -> None:
 
 
 def test_a_row_that_is_torn_off_is_refused() -> None:
-    with pytest.raises(ForeignFileError, match="line 3 has 5 cells under 6 heads"):
+    with pytest.raises(ForeignFileError, match="line 3 has 5 cells under 6 column names"):
         table(f"{HEAD},p99_ttft", "8,64,8,100,900,0.1", "16,64,8,100,90")
 
 
@@ -122,7 +122,7 @@ def test_seconds_beside_the_same_milliseconds_are_no_contradiction() -> None:
 )
 def test_a_key_that_is_given_twice_is_named(data: str, where: str) -> None:
     with pytest.raises(ForeignFileError) as raised:
-        registry.read("file", data.encode())
+        importing.read_results("file", data.encode())
     assert where in str(raised.value)
 
 
@@ -136,7 +136,7 @@ def test_a_summary_that_is_not_of_its_requests_is_refused() -> None:
 
 def test_an_aggregate_that_is_not_of_the_requests_beside_it_is_noted() -> None:
     records = requests()
-    lines = registry.read("profile_export.jsonl", aiperf_lines(records))
+    lines = importing.read_results("profile_export.jsonl", aiperf_lines(records))
     assert lines is not None
     phases = {"phases": [{"kind": "profiling", "concurrency": N}], "models": {"items": []}}
     made = assemble([lines, said(aiperf(input_config=phases))], shape=Shape.of(128, 32))
@@ -261,5 +261,5 @@ def test_a_point_without_an_axis_says_which_and_where_from(tmp_path: Path) -> No
 def test_guidellms_benchmarks_are_named_by_their_place() -> None:
     tree = guidellm()
     del tree["config"]["spec"]["data"], tree["benchmarks"][0]["metrics"]["prompt_token_count"]
-    with pytest.raises(ForeignFileError, match=r"file.json: benchmarks\[0\]: it does not say how long"):
+    with pytest.raises(ForeignFileError, match=r"file.json: benchmarks\[0\]: the lengths of inputs"):
         assemble([said(tree)])

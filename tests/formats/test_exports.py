@@ -4,6 +4,7 @@ import csv
 import importlib
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from frontier.cli.main import run
 from frontier.config import parse_sla
 from frontier.decide.operating_point import solve
 from frontier.decide.pareto import frontier
-from frontier.formats import llmd, registry
+from frontier.formats import importing, llmd
 from frontier.formats.assemble import assemble
 from frontier.formats.export import (
     FIRST,
@@ -28,7 +29,7 @@ from frontier.formats.export import (
     table,
     unguarded,
 )
-from frontier.model import Estimate, Flag, Frontier, Point, Shape
+from frontier.model import Estimate, Flag, Frontier, Lengths, Point, Shape
 from tests.formats.peer_files import assembled, said, vllm
 
 AXES = ("output_throughput", "p99_ttft")
@@ -103,7 +104,7 @@ def test_harmless_text_is_left_alone() -> None:
 
 def test_csv_comes_back_with_its_values() -> None:
     mine = [measured(8, "fp8"), measured(16, "fp8"), measured(8, "bf16")]
-    found = registry.read("points.csv", csv_text(table(mine, [])).encode())
+    found = importing.read_results("points.csv", csv_text(table(mine, [])).encode())
     assert found is not None
     back = assemble([found]).points
     assert [(p.deployment, p.concurrency, p.shape, p.n) for p in mine] == [
@@ -118,7 +119,7 @@ def test_csv_comes_back_with_its_values() -> None:
 
 def test_infinite_percentiles_come_back_infinite() -> None:
     mine = assemble([said(vllm(failed=2, completed=98))]).points
-    found = registry.read("points.csv", csv_text(table(mine, [])).encode())
+    found = importing.read_results("points.csv", csv_text(table(mine, [])).encode())
     assert found is not None
     (back,) = assemble([found]).points
     assert math.isinf(back.metrics["p99_ttft"].value)
@@ -129,7 +130,7 @@ def test_parquet_is_typed_and_has_units() -> None:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     made = table(points(), frontiers(points()))
     read = parquet.read_table(io.BytesIO(parquet_bytes(made)))
-    assert list(made.header) == read.column_names
+    assert list(made.columns) == read.column_names
     assert [8, 16, 64] == read.column("concurrency").to_pylist()
     assert [True, True, False] == read.column("valid").to_pylist()
     assert [0.08, 0.16, math.inf] == read.column("p99_ttft").to_pylist()
@@ -219,11 +220,23 @@ def test_a_report_has_the_fields_of_version_0_2() -> None:
     assert 3 == len({report["run"]["uid"] for _, report in reports(points())})
 
 
+@pytest.mark.parametrize(
+    ("isl", "written"),
+    [
+        (Lengths.uniform(128, 512), {"distribution": "uniform", "value": 320.0, "min": 128, "max": 512}),
+        (Lengths.normal(256, 20), {"distribution": "gaussian", "value": 256, "std_dev": 20, "min": 196, "max": 316}),
+    ],
+)
+def test_a_report_has_the_distribution_of_lengths(isl: Lengths, written: dict[str, Any]) -> None:
+    ((_, report),) = reports([replace(measured(8), shape=Shape(isl, Lengths.fixed(64)))])
+    assert written == report["scenario"]["load"]["standardized"]["input_seq_len"]
+
+
 def test_reports_come_back_through_yaml() -> None:
     mine = [p for p in points() if p.valid]
     text = llmd.yaml_text([report for _, report in reports(mine)])
     assert 2 == len(list(yaml.safe_load_all(text)))
-    found = registry.read("reports.yaml", text.encode())
+    found = importing.read_results("reports.yaml", text.encode())
     assert found is not None
     assert "llm-d report" == found.format
     back = assemble([found]).points
@@ -253,13 +266,28 @@ results:
         request_latency: {units: s, mean: 0.0196}
       throughput: {output_token_rate: {units: tokens/s, mean: 160.0}}
 """
-    found = registry.read("br.yaml", text.encode())
+    found = importing.read_results("br.yaml", text.encode())
     assert found is not None
     (result,) = found.results
     assert 0.00115 == pytest.approx(result.figures["mean_tpot"])
     assert "mean_itl" not in result.figures
-    assert "org/m" == result.model
+    assert {"model": "org/m"} == result.facts
     assert not result.flags
+
+
+def test_reports_of_several_models_are_several_deployments() -> None:
+    stack: list[Any] = [{"standardized": {"kind": "inference_engine"}}]
+    texts = []
+    for model in ("org/a", "org/b"):
+        _, report = llmd.documents([measured(8)], run="night", tool_version="0.1", models={})[0]
+        stack[0]["standardized"]["model"] = {"name": model}
+        report["scenario"]["stack"] = stack
+        del report["scenario"]["load"]["native"]
+        texts.append(llmd.yaml_text([report]))
+    files = [importing.read_results(f"{i}.yaml", text.encode()) for i, text in enumerate(texts)]
+    made = assemble([file for file in files if file is not None])
+    assert [("a", "org/a"), ("b", "org/b")] == [(d.name, d.model) for d in made.deployments]
+    assert 2 == len(made.points)
 
 
 # --- the command

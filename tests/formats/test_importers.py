@@ -8,27 +8,27 @@ import pytest
 
 from frontier.config import load_config
 from frontier.errors import UsageError
-from frontier.formats import registry
+from frontier.formats import importing
 from frontier.formats.assemble import assemble, config_text
 from frontier.formats.documents import ForeignFileError
-from frontier.formats.found import Found, Result
+from frontier.formats.results import ImportedFile, Result
 from frontier.model import Estimate, Shape
-from tests.formats.peer_files import aiperf, genai_bench, guidellm, said, vllm
+from tests.formats.peer_files import DATA, aiperf, genai_bench, guidellm, said, vllm
 
 
-def only(found: Found) -> Result:
+def only(found: ImportedFile) -> Result:
     (result,) = found.results
     return result
 
 
-def values(found: Found) -> dict[str, float]:
+def values(found: ImportedFile) -> dict[str, float]:
     (point,) = assemble([found]).points
     return {name: estimate.value for name, estimate in point.metrics.items()}
 
 
 def refusal(data: bytes, name: str | None = None) -> str:
     with pytest.raises(ForeignFileError) as raised:
-        registry.read("results/file.json", data, name)
+        importing.read_results("results/file.json", data, name)
     assert str(raised.value).startswith("results/file.json: ")
     return str(raised.value)
 
@@ -65,7 +65,7 @@ def test_vllm_with_nothing_completed_is_all_infinite_and_no_percentile_is_zero()
 
 def test_vllm_appended_results_are_a_result_each() -> None:
     two = b"\n".join(json.dumps(vllm(max_concurrency=c)).encode() for c in (4, 8))
-    read = registry.read("f.json", two)
+    read = importing.read_results("f.json", two)
     assert read is not None
     assert [4, 8] == [r.concurrency for r in read.results]
 
@@ -104,7 +104,9 @@ def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
         b'"p99_ttft_ms":55.53,"mean_e2e_latency_ms":86.0,"p99_e2e_latency_ms":93.0,"mean_tpot_ms":11.0,'
         b'"accept_length":null,"concurrency":1.926}'
     )
-    read = registry.read("sglang.jsonl", line + b"\n" + line.replace(b'"max_concurrency":2', b'"max_concurrency":4'))
+    read = importing.read_results(
+        "sglang.jsonl", line + b"\n" + line.replace(b'"max_concurrency":2', b'"max_concurrency":4')
+    )
     assert read is not None
     assert "SGLang bench_serving" == read.format
     assert [2, 4] == [r.concurrency for r in read.results]
@@ -184,7 +186,20 @@ def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
 
 
 def test_genai_bench_metadata_is_no_result_and_no_mistake() -> None:
-    assert registry.read("experiment_metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}') is None
+    assert (
+        importing.read_results("experiment_metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}')
+        is None
+    )
+
+
+def test_inferencex_rates_of_a_disaggregated_server_are_per_decode_and_per_prefill_gpu() -> None:
+    agg = json.loads((DATA / "inferencex-agg" / "agentic-c64.json").read_bytes())
+    split = {"is_multinode": True, "num_prefill_gpu": 2, "num_decode_gpu": 6}
+    rates = {"output_tput_per_gpu": 10.0, "input_tput_per_gpu": 90.0, "tput_per_gpu": 30.0}
+    totals = {"output_tput_tps", "input_tput_tps", "total_tput_tps"}
+    result = only(said({key: value for key, value in (agg | split | rates).items() if key not in totals}))
+    assert 8 == result.gpus
+    assert (60, 180, 240) == tuple(result.figures[f"{side}_throughput"] for side in ("output", "input", "total"))
 
 
 # --- plain tables
@@ -196,8 +211,8 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
         "8,1024,256,2000,900,120,0.5%,x\n"
     )
     with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0.5%', not a number"):
-        registry.read("t.csv", text.encode())
-    read = registry.read("t.csv", text.replace("0.5%", "0.005").encode())
+        importing.read_results("t.csv", text.encode())
+    read = importing.read_results("t.csv", text.replace("0.5%", "0.005").encode())
     assert read is not None
     (point,) = assemble([read]).points
     assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
@@ -207,7 +222,7 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
 
 def test_intervals_of_a_table_are_not_believed() -> None:
     text = "concurrency,shape,n,p99_ttft,p99_ttft_low,p99_ttft_high\n8,1024/256,2000,0.12,0.11,0.13\n"
-    read = registry.read("t.csv", text.encode())
+    read = importing.read_results("t.csv", text.encode())
     assert read is not None
     assert any("cannot prove" in note for note in read.notes)
     (point,) = assemble([read]).points
@@ -215,7 +230,7 @@ def test_intervals_of_a_table_are_not_believed() -> None:
 
 
 def test_a_row_that_calls_itself_invalid_stays_so() -> None:
-    read = registry.read("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
+    read = importing.read_results("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
     assert read is not None
     (point,) = assemble([read]).points
     assert not point.valid
@@ -237,11 +252,11 @@ def test_a_row_that_calls_itself_invalid_stays_so() -> None:
         (b"\x1f\x8b1234", "compressed"),
         (b"PK\x03\x04", "binary"),
         (b"a,b\xff\n", "not UTF-8"),
-        (b'{"a": 1}', "no result of a tool we know (a JSON object with a)"),
-        (b"[]", "no result of a tool we know"),
-        (b"a,b\n1,2\n", "no result of a tool we know (a table with a, b)"),
+        (b'{"a": 1}', "no result of a known tool (a JSON object with a)"),
+        (b"[]", "no result of a known tool"),
+        (b"a,b\n1,2\n", "no result of a known tool (a table with a, b)"),
         (b"a,a\n1,2\n", "two columns are called 'a'"),
-        (b"concurrency,p99_ttft\n1,2,3\n", "3 cells under 2 heads"),
+        (b"concurrency,p99_ttft\n1,2,3\n", "3 cells under 2 column names"),
         (b"concurrency,p99_ttft,isl,osl\n0,2,1,1\n", "concurrency is '0'"),
         (b"concurrency,p99_ttft,isl,osl\n1.5,2,1,1\n", "is 1.5, not a whole number"),
         (b'{"max_concurrency": 1}\n{"max_conc', "line 2 is not JSON"),
@@ -260,30 +275,30 @@ def test_what_cannot_be_used_is_refused_with_a_way_out(data: bytes, says: str) -
     ("more", "says"),
     [
         ({"p99_ttft_ms": -3.0}, "p99_ttft_ms is -3"),
-        ({"p99_ttft_ms": 1e13}, "whether the unit is right"),
+        ({"p99_ttft_ms": 1e13}, "that the unit is right"),
         ({"completed": 3.5}, "not a whole number"),
         ({"completed": None}, "completed is missing"),
-        ({"max_concurrency": 10**14}, "cannot be"),
+        ({"max_concurrency": 10**14}, "impossible"),
     ],
 )
 def test_impossible_figures_are_refused(more: dict[str, Any], says: str) -> None:
-    with pytest.raises(ForeignFileError, match=r"see whether|anew") as raised:
+    with pytest.raises(ForeignFileError, match=r"check that|again") as raised:
         assemble([said(vllm(**more))])
     assert says in str(raised.value)
 
 
 @pytest.mark.parametrize("tokens", [4_194_305, 1e11])
 def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
-    table = registry.read("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
+    table = importing.read_results("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
     assert table is not None
-    with pytest.raises(ForeignFileError, match="tokens cannot be"):
+    with pytest.raises(ForeignFileError, match="tokens is impossible"):
         assemble([table])
 
 
 def test_a_named_format_overrides_the_detection() -> None:
     tree = vllm() | {"hw": "h", "framework": "f", "tput_per_gpu": 1.0, "conc": 8}
     assert "InferenceX" == said(tree).format
-    read = registry.read("f.json", json.dumps(tree).encode(), "vllm")
+    read = importing.read_results("f.json", json.dumps(tree).encode(), "vllm")
     assert read is not None
     assert "vLLM bench serve" == read.format
     assert "no aggregate of InferenceX" in refusal(json.dumps(vllm()).encode(), "inferencex")
@@ -293,7 +308,7 @@ def test_a_named_format_overrides_the_detection() -> None:
 
 
 def test_lengths_that_no_file_says_must_be_said() -> None:
-    table = registry.read("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
+    table = importing.read_results("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
     assert table is not None
     with pytest.raises(ForeignFileError, match="--shape 1024/256"):
         assemble([table])
@@ -311,12 +326,11 @@ def test_several_deployments_are_named_by_what_tells_them_apart() -> None:
 
 
 def test_bare_numbers_in_a_name_say_what_they_are_of() -> None:
-    rows = [("0.16.0", "8"), ("0.18.0", "8"), ("0.18.0", "4")]
-    head = "isl,osl,silicon_ttft_ms,silicon_tpot_ms,silicon_data_source,backend_version,tp_size"
-    text = "\n".join([head, *(f"64,8,10,1,silicon_concurrency=4,{version},{tp}" for version, tp in rows)])
-    found = registry.read("silicon.csv", text.encode())
-    assert found is not None
-    assert ["v0.16.0-tp8", "v0.18.0-tp8", "v0.18.0-tp4"] == [d.name for d in assemble([found]).deployments]
+    agg = json.loads((DATA / "inferencex-agg" / "agentic-c64.json").read_bytes())
+    files = [said(agg | {"tp": tp, "framework": version}) for version, tp in (("0.16", 8), ("0.18", 8), ("0.18", 4))]
+    assert ["framework0.16-tp8", "framework0.18-tp8", "framework0.18-tp4"] == [
+        d.name for d in assemble(files).deployments
+    ]
 
 
 def test_names_that_come_to_the_same_are_kept_apart() -> None:
@@ -327,7 +341,7 @@ def test_names_that_come_to_the_same_are_kept_apart() -> None:
 @pytest.mark.parametrize("name", ["default", "Default"])
 def test_a_deployment_nothing_is_said_of_gets_a_name_of_its_own(name: str) -> None:
     rows = ["concurrency,isl,osl,p99_ttft,deployment,model", f"8,9,9,0.1,{name},m", "8,9,9,0.1,b,m", "4,9,9,0.1,,"]
-    table = registry.read("t.csv", "\n".join(rows).encode())
+    table = importing.read_results("t.csv", "\n".join(rows).encode())
     assert table is not None
     made = assemble([table])
     assert [name, "b", "default-2"] == [d.name for d in made.deployments]

@@ -9,7 +9,7 @@ from frontier.decide import pareto
 from frontier.decide.operating_point import solve
 from frontier.decide.verdict import judge
 from frontier.model import Point, Verdict
-from tests.formats.peer_files import assembled, found
+from tests.formats.peer_files import assembled
 
 
 def points(*names: str) -> dict[int, Point]:
@@ -102,26 +102,6 @@ def test_what_contradicts_itself_is_flagged() -> None:
 
 def test_observed_lengths_that_hardly_differ_are_one_shape() -> None:
     assert 1 == len({p.shape for p in assembled("inference-perf/*").points})
-
-
-def test_a_silicon_table_gives_what_it_says_and_says_what_it_does_not() -> None:
-    (read,) = found("silicon.csv")
-    assert 40 == len(read.results)
-    assert any("means or medians" in note for note in read.notes)
-    one = next(r for r in read.results if r.concurrency == 8 and r.isl == 8192)
-    e2e = one.figures["mean_ttft"] + 1023 * one.figures["mean_tpot"]
-    assert pytest.approx(8 * 1024 / e2e) == one.figures["output_throughput"]
-    assert "p99_ttft" not in one.figures
-    mine = assembled("silicon.csv")
-    assert ("output_throughput", "mean_ttft") == mine.objectives
-    assert len(mine.deployments) == len({p.deployment for p in mine.points})
-
-
-def test_results_of_one_setting_are_joined_to_the_middle_one() -> None:
-    repeated = [p for p in assembled("silicon.csv").points if p.repeats > 1]
-    assert repeated
-    for point in repeated:
-        assert any(f"the middle of {point.repeats} results" in note for note in point.notes)
 
 
 def test_llmperf_gives_first_token_and_end_but_no_tpot() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from frontier.formats import importing
 from frontier.formats.assemble import assemble
 from frontier.formats.traces import summed
 from frontier.model import Point
@@ -52,7 +53,7 @@ def test_guidellm_and_genai_bench() -> None:
     assert told["stats"]["ttft"]["p99"] == got["p99_ttft"]
     assert told["mean_output_throughput_tokens_per_s"] == got["output_throughput"]
     assert ["littles_law"] == [f.name for f in point("genai-bench.json").flags]
-    (trace,) = found("tools/guidellm.json")[0].traces
+    (trace,) = found("tools/guidellm.json")[0].results
     assert (4, len(trace.records)) == (trace.concurrency, 80)
 
 
@@ -64,13 +65,8 @@ def test_inference_perf_contradicts_itself_and_asked_for_no_rate() -> None:
 
 
 def test_metadata_beside_results_is_left_out() -> None:
-    assert [] == [f for f in [*(DATA / "tools").glob("genai-bench-metadata.json")] if _read(f.read_bytes()) is not None]
-
-
-def _read(data: bytes) -> object:
-    from frontier.formats import registry
-
-    return registry.read("experiment_metadata.json", data)
+    data = (DATA / "tools" / "genai-bench-metadata.json").read_bytes()
+    assert importing.read_results("experiment_metadata.json", data) is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +78,7 @@ def _read(data: bytes) -> object:
     ],
 )
 def test_requests_sum_up_to_what_the_tool_says(name: str, means: dict[str, str]) -> None:
-    (trace,) = found(f"tools/{name}")[0].traces
+    (trace,) = found(f"tools/{name}")[0].results
     figures = summed(trace, "").figures
     if name == "guidellm.json":
         metrics = tree(name)["benchmarks"][0]["metrics"]

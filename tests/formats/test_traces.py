@@ -7,10 +7,10 @@ from functools import cache
 
 import pytest
 
-from frontier.formats import registry
+from frontier.formats import importing
 from frontier.formats.assemble import assemble
 from frontier.formats.documents import ForeignFileError
-from frontier.formats.found import Found
+from frontier.formats.results import ImportedFile
 from frontier.formats.traces import concurrency_of, window_of
 from frontier.model import Outcome, Phase, Record, Shape, Trial
 from frontier.simulator.spec import EngineSpec
@@ -30,8 +30,8 @@ def requests(count: int = 1500) -> tuple[Record, ...]:
     return tuple(sorted((r for r in records if r.outcome is Outcome.OK), key=lambda r: r.sent))
 
 
-def trace_of(found: Found) -> tuple[object, ...]:
-    (trace,) = found.traces
+def trace_of(found: ImportedFile) -> tuple[object, ...]:
+    (trace,) = found.results
     return (trace.concurrency, len(trace.records))
 
 
@@ -67,7 +67,7 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
     found = (
         said(vllm_detailed(records, N))
         if tool == "vllm"
-        else registry.read("profile_export.jsonl", aiperf_lines(records))
+        else importing.read_results("profile_export.jsonl", aiperf_lines(records))
     )
     assert found is not None
     (trial,) = assemble([found], shape=Shape.of(128, 32)).trials
@@ -88,9 +88,9 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
 
 def test_failed_requests_of_a_trace_are_infinite() -> None:
     records = [replace(r, outcome=Outcome.HTTP_ERROR) if i % 20 == 0 else r for i, r in enumerate(requests())]
-    for found in (said(vllm_detailed(records, N)), registry.read("p.jsonl", aiperf_lines(records))):
+    for found in (said(vllm_detailed(records, N)), importing.read_results("p.jsonl", aiperf_lines(records))):
         assert found is not None
-        (trace,) = found.traces
+        (trace,) = found.results
         failed = [r for r in trace.records if r.outcome is not Outcome.OK]
         assert math.ceil(len(records) / 20) == len(failed)
         assert all(r.first is None and r.error for r in failed)
@@ -119,7 +119,7 @@ def test_requests_of_a_setting_count_before_its_aggregate() -> None:
 def test_a_gap_that_is_no_time_is_refused() -> None:
     tree = vllm_detailed(requests()[:20], 2)
     tree["itls"][3] = [0.1, "x"]
-    with pytest.raises(Exception, match=r"itls\[3\] holds something that is no time"):
+    with pytest.raises(Exception, match=r"itls\[3\] has an item that is not a time"):
         said(tree)
 
 
@@ -131,7 +131,7 @@ def test_a_gap_that_is_no_time_is_refused() -> None:
 def test_a_request_that_cannot_have_been_is_refused(key: str, value: float, what: str) -> None:
     tree = vllm_detailed(requests()[:40], 2)
     tree[key][3] = value
-    with pytest.raises(ForeignFileError, match=f"has {what} that cannot be"):
+    with pytest.raises(ForeignFileError, match=f"has impossible {what}"):
         assemble([said(tree)])
 
 
@@ -140,9 +140,9 @@ def test_gaps_that_cannot_have_been_are_refused(gaps: list[float]) -> None:
     lines = aiperf_lines(requests()[:40]).splitlines()
     row = json.loads(lines[3])
     row["metrics"]["inter_chunk_latency"] = {"value": gaps, "unit": "s"}
-    found = registry.read("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    found = importing.read_results("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
     assert found is not None
-    with pytest.raises(ForeignFileError, match="has times that cannot be"):
+    with pytest.raises(ForeignFileError, match="has impossible times"):
         assemble([found])
 
 
@@ -150,5 +150,5 @@ def test_details_without_start_times_are_aggregates() -> None:
     tree = vllm_detailed(requests(), N)
     del tree["start_times"]
     found = said(json.loads(json.dumps(tree)))
-    assert not found.traces
-    assert 1 == len(found.results)
+    (result,) = found.results
+    assert not result.records

@@ -10,16 +10,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from frontier import text
+from frontier import import_files, text
 from frontier.errors import StoreError
-from frontier.importing import import_files
 from frontier.model import Verdict
 from frontier.run import load
 from frontier.stats.sample_cache import pack, unpack
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
-from frontier.store.run_dir import AlteredError, RunDirectory
-from frontier.store.trial_files import sealed, unsealed
+from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError, sealed, unsealed
 from tests.commands import frontier
 from tests.store.test_store import finish, measurement, open_run, record, trial
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time

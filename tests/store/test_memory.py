@@ -1,6 +1,5 @@
 """How much memory may be had, and what is said where it is too little."""
 
-import resource
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,3 @@ def test_too_little_free_memory_is_said_with_both_figures(tmp_path: Path, monkey
         memory.require_free(250 << 20)
     monkeypatch.setattr(memory, "available", lambda: None)
     memory.require_free(1e18)  # where nothing tells, nothing is refused
-
-
-def test_little_left_of_the_address_space_is_said_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    monkeypatch.setattr(memory, "address_limit", lambda: None)
-    memory.require_spare()
-    monkeypatch.setattr(memory, "address_limit", lambda: used + (1 << 30))
-    memory.require_spare()
-    monkeypatch.setattr(memory, "address_limit", lambda: used + (30 << 20))
-    with pytest.raises(MemoryShortError, match=r"\d+ MB are left of the address space") as caught:
-        memory.require_spare()
-    assert "the same command goes on" in (caught.value.hint or "")

@@ -15,18 +15,9 @@ from frontier.errors import StoreError
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
-from frontier.store.run_dir import (
-    AlteredError,
-    AnotherSweepError,
-    RunDirectory,
-    decode_measurement,
-    decode_record,
-    encode_measurement,
-    encode_record,
-    last_measured,
-    newest_run,
-    runs_under,
-)
+from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
+from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, newest_run, runs_under
+from frontier.store.trial_files import AlteredError
 from frontier.text import stored
 
 
