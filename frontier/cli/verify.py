@@ -64,7 +64,7 @@ def command(options: RunOptions, load: str, requests: int | None) -> int:
     if len(checked) < len(wanted):
         say("stopped; what was finished is kept")
         return ExitCode.INTERRUPTED
-    return exit_code(check.verdict for check in checked)
+    return exit_code(check.judgement.verdict for check in checked)
 
 
 def share(text: str) -> float:
