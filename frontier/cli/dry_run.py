@@ -13,8 +13,7 @@ from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
     from frontier.budget import Amount, Forecast
-    from frontier.config import Config
-    from frontier.config.models import BudgetConfig
+    from frontier.config import BudgetConfig, Config
     from frontier.model import Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger
