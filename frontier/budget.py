@@ -23,7 +23,7 @@ from frontier.config import BudgetConfig, Config
 from frontier.decide.forecast import LEAST, Assumption, assumption, guess_e2e
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
-from frontier.hardware.roofline import Carded
+from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import estimate
 from frontier.run import History, Setting, by_concurrency
@@ -252,7 +252,7 @@ class Timing:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._assumed: dict[str, Assumption] = {}
-        self._light = {d.name: d.light() for d in config.deployments}
+        self._light = {d.name: d.roofline() for d in config.deployments}
         self._fits: dict[tuple[Setting, int], Calibrated | None] = {}
         for deployment in config.deployments:
             try:
@@ -311,7 +311,7 @@ class Timing:
             return None
         light, shape = self._light.get(setting[0]), setting[1]
         return calibrate(
-            known, shape.isl.mean, shape.osl.mean, light=light.roofline if isinstance(light, Carded) else None
+            known, shape.isl.mean, shape.osl.mean, roofline=light if isinstance(light, ModelRoofline) else None
         )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontier.config import Config, DeploymentConfig, digest
-from frontier.config.models import described
+from frontier.config.schema import described
 from frontier.decide.confirmation import LOOKS
 from frontier.errors import UsageError
 from frontier.model import Phase, Shape, Trial

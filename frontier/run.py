@@ -26,7 +26,7 @@ from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import clean, count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import Light, bounds, distance
+from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Estimate, Flag, Frontier, Limit, Point, Power, Shape, Trial, Verdict
 from frontier.plan import make_plan
@@ -317,9 +317,9 @@ class Run:
         flags = tuple(beyond_light(sample, bounds(light, point)))
         return replace(point, flags=(*flags, *point.flags), light=distance(light, point))
 
-    def light(self, deployment: str) -> Light | None:
+    def light(self, deployment: str) -> Roofline | None:
         """The speed of light of a deployment; None when its hardware is not described."""
-        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
+        return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
 
     def limits(self) -> tuple[Limit, ...]:
         """The config's SLA (its first tier)."""
@@ -424,7 +424,7 @@ class Run:
         For a notebook; `.save(path)` writes it.
         """
         from frontier.plot.data import View
-        from frontier.plot.roofline_lines import lights
+        from frontier.plot.roofline_lines import rooflines
         from frontier.report.notebook import shown
 
         wanted = self.limits() if limits is None else tuple(limits)
@@ -433,7 +433,7 @@ class Run:
         doubts = self.doubts(objectives)
         views = []
         frontiers = self.frontiers(points, objectives)
-        lit = lights(self.config, points, frontiers)
+        lit = rooflines(self.config, points, frontiers)
         for f in frontiers:
             at = (f.deployment, f.shape)
             doubt = doubts.get(at)

@@ -13,6 +13,7 @@ ROOT = Path(frontier.__file__).parent
 
 FLOORS: list[set[str]] = [
     {"model", "metrics", "units", "errors", "text", "_version"},
+    {"fields"},
     {"store", "hardware"},
     {"simulator", "client"},
     {"config", "stats"},

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.config.models import TURNS
+from frontier.config.schema import TURNS
 from frontier.decide.confirmation import LOOKS
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import RECORD_BYTES, TOKEN_BYTES, Plan, estimate, make_plan, make_trial

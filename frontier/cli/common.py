@@ -369,7 +369,7 @@ def _in_a_run(file: Path) -> bool:
 def _agreed(own: Path, foreign: Path) -> set[str]:
     """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
     from frontier.config import load_config
-    from frontier.config.yamltext import MAX_BYTES
+    from frontier.config.yaml_source import MAX_BYTES
     from frontier.store.files import read_config
 
     if not own.is_file() or own.stat().st_size > MAX_BYTES:

@@ -105,6 +105,7 @@ def _draw(
     """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import check_formats, other_limits, save_pictures
     from frontier.cli.reporting import page_report
+    from frontier.model import Series
     from frontier.plot.multi_run import overlay
 
     check_formats(files)
@@ -114,4 +115,4 @@ def _draw(
         for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
-    save_pictures(pictures, files)
+    save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])

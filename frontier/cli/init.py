@@ -27,15 +27,14 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
     from frontier.cli.probe import read_key
     from frontier.client.event_loop import run
     from frontier.client.probe import ask_server
-    from frontier.config.faults import Faults
+    from frontier.config.deployment import endpoint
     from frontier.config.template import commented_config
-    from frontier.config.values import endpoint
+    from frontier.fields import Problem
 
     try:
         address = endpoint(url)
-    except Faults as wrong:
-        first = wrong.faults[0]
-        raise UsageError(first.what.replace("{key}", "URL"), first.hint) from None
+    except Problem as problem:
+        raise UsageError(problem.named("URL").what, problem.hint) from None
     if address == "simulator":
         answer(commented_config(address, model).rstrip("\n"))
         return

@@ -11,9 +11,8 @@ from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from frontier.model import Limit
-    from frontier.plot.chart import Sheet
-    from frontier.plot.picture_model import Picture
+    from frontier.model import Limit, Series
+    from frontier.plot.data import Picture
     from frontier.run import Run
 
 FIGURES = ("frontier", "latency", "throughput", "goodput", "inflation", "tails", "jitter", "lengths", "timeline")
@@ -51,7 +50,10 @@ def command(
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
     Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
-    run, as png and svg. RUN defaults to the newest run under runs/ that holds a finished trial.
+    run, as png and svg. Detail figures of several shapes are named by them: latency-1024x256.png. The x axis is the
+    latency that binds the decision, unless the config or --objectives names the axes.
+
+    RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
@@ -65,7 +67,7 @@ def command(
     measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
     from frontier.cli.reporting import page_report
-    from frontier.plot.selection import check_panels, check_together, sheets
+    from frontier.plot.selection import check_panels, check_together, detail_figures
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
@@ -76,7 +78,7 @@ def command(
     if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
     wanted = picture_files(loaded[0], "together" if together else figure, files)
-    pictures: Sequence[Picture | Sheet]
+    series: Sequence[Series] = ()
     if together:
         check_together(loaded)
         pictures = [_together_picture(loaded, limits, axes)]
@@ -85,8 +87,9 @@ def command(
         if figure == "frontier":
             pictures = [frontier_picture(loaded[0], limits, axes)]
         else:
-            pictures = sheets(loaded[0], page_report(loaded[0], limits).views(), figure, at)
-    save_pictures(pictures, wanted, pixels, "dark" if dark else "light")
+            details = detail_figures(loaded[0], page_report(loaded[0], limits).views(), figure, at)
+            pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
+    save_pictures(pictures, wanted, series, pixels, "dark" if dark else "light")
     return ExitCode.YES
 
 
@@ -105,7 +108,9 @@ def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tu
     from frontier.plot.multi_run import together
     from frontier.plot.selection import grouped
 
-    reports = [page_report(run, limits, axes or runs[0].config.objectives) for run in runs]
+    first = page_report(runs[0], limits, axes)
+    axes = next((frontier.objectives for frontier in first.frontiers), axes)
+    reports = [first, *(page_report(run, limits, axes) for run in runs[1:])]
     groups = grouped([(run.path.name, report.views()) for run, report in zip(runs, reports, strict=True)])
     footer = reports[0].provenance if len(runs) == 1 else None
     return together(groups, footer=footer, more=other_limits(runs, limits))
@@ -124,7 +129,7 @@ def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
 
 def check_formats(files: Sequence[Path]) -> None:
     """UsageError for a file no picture can be written to."""
-    from frontier.plot.picture_model import FORMATS
+    from frontier.plot.data import FORMATS
 
     for file in files:
         if file.suffix.removeprefix(".").lower() not in FORMATS:
@@ -141,18 +146,14 @@ def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Pat
 
 
 def save_pictures(
-    pictures: "Sequence[Picture | Sheet]", files: Sequence[Path], pixels: int | None = None, theme: Theme = "light"
-) -> None:
-    """Write each picture to each file, and say so; of several pictures, each gets a number before the suffix."""
-    from frontier.plot.chart import Sheet
-    from frontier.plot.figure_cache import save
-    from frontier.plot.sheet import save_sheet
+    pictures: "Sequence[Picture]", files: Sequence[Path], series: "Sequence[Series]" = (), pixels: int | None = None,
+    theme: Theme = "light",
+) -> None:  # fmt: skip
+    """Write each picture to each file, and say so; several are named by what their series differ in."""
+    from frontier.plot.picture import save
+    from frontier.plot.selection import file_names
 
     for file in files:
-        for i, picture in enumerate(pictures, 1):
-            path = file if len(pictures) == 1 else file.with_stem(f"{file.stem}-{i}")
-            if isinstance(picture, Sheet):
-                save_sheet(picture, path, width=pixels, theme=theme)
-            else:
-                save(picture, path, width=pixels, theme=theme)
+        for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):
+            save(picture, path, width=pixels, theme=theme)
             common.say(f"wrote {path}")

@@ -119,16 +119,14 @@ def read_key(name: str | None) -> str | None:
     """The key in the environment variable `name`. UsageError when it is not set; the message does not repeat `name`,
     which may be a key that was pasted.
     """
-    from frontier.config.deployment import from_environment
-    from frontier.config.faults import Faults
-    from frontier.config.values import variable
+    from frontier.config.deployment import from_environment, variable
 
     if name is None:
         return None
     hint = "put the key into a variable and give that one's name:  --api-key-env OPENAI_API_KEY"
     try:
         named = variable(name)
-    except Faults:
+    except ValueError:
         raise UsageError("--api-key-env wants the NAME of an environment variable, not a key", hint) from None
     if not os.environ.get(named, "").strip():
         raise UsageError("the environment variable that --api-key-env names is not set, or empty", hint)

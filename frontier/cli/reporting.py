@@ -7,8 +7,7 @@ from dataclasses import replace
 from frontier.cli.common import unfinished_json
 from frontier.decide.wording import Provenance
 from frontier.model import Limit
-from frontier.plot.roofline_lines import lights
-from frontier.plot.selection import check_axes, samples_of
+from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
 from frontier.report.report import (
     CHECKS,
     IMPORTED_CHECKS,
@@ -25,25 +24,27 @@ def page_report(
     found: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
 ) -> Report:
     """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    points = found.points(limits, names=objectives or found.config.objectives)
+    decisions = found.solve(limits) if limits else ()
+    axes = objectives or default_axes(found.config, decisions)
+    points = found.points(limits, names=axes)
     check_axes(points, objectives or (), str(found.path))
-    doubts = found.doubts(objectives)
+    doubts = found.doubts(axes)
     frontiers = tuple(
         replace(f, probability=doubts[at].probability) if (at := (f.deployment, f.shape)) in doubts else f
-        for f in found.frontiers(points, objectives)
+        for f in found.frontiers(points, axes)
     )
     bands = {at: list(zip(d.band.x, d.band.low, d.band.high, strict=True)) for at, d in doubts.items()}
     return Report(
         points=points,
         frontiers=frontiers,
-        decisions=found.solve(limits) if limits else (),
+        decisions=decisions,
         limits=limits,
         provenance=provenance(found),
         gpus=found.gpus,
         config_text=None if found.is_imported else RunDirectory.read(found.path).config_text(),
         commands=(_made_by(found), shlex.join(["frontier", "report", str(found.path), *options])),
         not_said=IMPORTED_NOT_SAID if found.is_imported else NOT_SAID,
-        lights=lights(found.config, points, frontiers),
+        lights=rooflines(found.config, points, frontiers),
         bands=bands,
         skipped=found.skipped,
         samples=samples_of(found),

@@ -8,7 +8,7 @@ from frontier.cli import common
 from frontier.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontier.config.slatext import Tiers
+    from frontier.config.sla import Tiers
     from frontier.run import Run
 
 

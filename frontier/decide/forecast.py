@@ -20,7 +20,6 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -28,12 +27,12 @@ from frontier.config import Config, DeploymentConfig
 from frontier.decide.wording import limit_text
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, calibrate
-from frontier.hardware.roofline import Carded, Light, Limits
+from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.metrics import metric
 from frontier.model import Estimate, Limit, Point, Shape
 from frontier.run import Run, by_setting
-from frontier.simulator.spec import EngineSpec, Speculation, spec_value
-from frontier.simulator.step_cost import kv_blocks, light_of
+from frontier.simulator.spec import EngineSpec, Speculation
+from frontier.simulator.step_cost import kv_blocks, roofline_of
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.units import whole_number
 
@@ -135,12 +134,12 @@ def of_config(
 
 def assumption(
     deployment: DeploymentConfig, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
-) -> tuple[Assumption, Light | None]:
+) -> tuple[Assumption, Roofline | None]:
     """The engine that stands for a deployment, and its speed of light. UsageError when too little is described."""
-    light = deployment.light()
+    light = deployment.roofline()
     if deployment.is_simulator:
         return Assumption(deployment.engine_spec(), known=True), light
-    if not isinstance(light, Carded):
+    if not isinstance(light, ModelRoofline):
         raise UsageError(
             f"{deployment.name}: a prediction without a measurement needs the model's sizes and the GPU",
             "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
@@ -150,11 +149,13 @@ def assumption(
 
 
 def assumed_engine(
-    light: Carded, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD, speculation: Speculation | None = None
+    roofline: ModelRoofline,
+    efficiency: float = EFFICIENCY,
+    overhead: float = OVERHEAD,
+    speculation: Speculation | None = None,
 ) -> EngineSpec:
     """An engine on this model and GPU at an efficiency. UsageError when the weights do not fit."""
-    of = light.roofline
-    most = light.max_num_seqs or RUNNING
+    of, most = roofline, roofline.max_num_seqs or RUNNING
     spec = EngineSpec(
         model_name=of.model.name, model=of.model, hardware=of.gpu, tp=of.tp, precision=of.precision,
         kv_precision=of.kv_precision, efficiency=efficiency, overhead=overhead, max_num_seqs=most,
@@ -173,7 +174,7 @@ def unmeasured(
     shape: Shape,
     concurrencies: Sequence[int],
     assumed: Assumption,
-    light: Light | None,
+    light: Roofline | None,
     variant: str = "",
 ) -> Forecast:
     """Expectation by expectation. UsageError when a request does not fit."""
@@ -186,7 +187,7 @@ def unmeasured(
     return Forecast(deployment, shape, basis, found, (), lights, variant)
 
 
-def _limits(light: Light | None, shape: Shape, concurrency: float) -> Limits | None:
+def _limits(light: Roofline | None, shape: Shape, concurrency: float) -> Limits | None:
     try:
         return None if light is None else light.limits(shape, max(1, round(concurrency)))
     except ValueError:
@@ -241,9 +242,9 @@ def _known(point: Point) -> Known | None:
     return Known(point.concurrency, ttft.value, tpot.value)
 
 
-def _calibrated(known: Sequence[Known], shape: Shape, light: Light | None) -> Calibrated:
-    roofline = light.roofline if isinstance(light, Carded) else None
-    return calibrate(known, shape.isl.mean, shape.osl.mean, light=roofline)
+def _calibrated(known: Sequence[Known], shape: Shape, light: Roofline | None) -> Calibrated:
+    roofline = light if isinstance(light, ModelRoofline) else None
+    return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=roofline)
 
 
 def _ladder(known: Sequence[Known]) -> list[int]:
@@ -266,12 +267,12 @@ def _elsewhere(run: Run, fits: Fits, deployment: str, shape: Shape, concurrencie
     model = _calibrated(known, here, light)
     asked = concurrencies or [round(k.concurrency) for k in known]
     said = [model.elsewhere(shape.isl.mean, shape.osl.mean, c) for c in asked]
-    basis = f"carried over from {here.label}" + ("" if isinstance(light, Carded) else ", without a roofline")
+    basis = f"carried over from {here.label}" + ("" if isinstance(light, ModelRoofline) else ", without a roofline")
     return _lit(deployment, shape, basis, said, light)
 
 
 def _lit(
-    deployment: str, shape: Shape, basis: str, said: Sequence[Prediction], light: Light | None,
+    deployment: str, shape: Shape, basis: str, said: Sequence[Prediction], light: Roofline | None,
     measured: tuple[Known, ...] = (),
 ) -> Forecast:  # fmt: skip
     """A forecast beside the speed of light, none of it faster; `basis` says from where on it had to be slowed."""
@@ -307,7 +308,7 @@ def _slower(latency: Estimate, seconds: float) -> Estimate:
 WHAT_IFS = ("hardware", "tp", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 
 
-def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Light | None, Shape]:
+def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Roofline | None, Shape]:
     """The engine, its speed of light and the shape with something changed: 'hardware=b200,tp=4,isl=8192'.
 
     UsageError names the part that cannot be.
@@ -330,16 +331,14 @@ def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption,
     if "model" in given:
         given.setdefault("precision", "")
     try:
-        changes: dict[str, Any] = {key: spec_value(key, value) if value else None for key, value in given.items()}
-        spec = dataclasses.replace(spec, **changes)
-        spec.check()
+        spec = EngineSpec.from_mapping(spec.to_mapping() | {key: value or None for key, value in given.items()})
     except ValueError as error:
         what, _, hint = str(error).partition("; ")
         raise UsageError(f"--what-if: {what}", hint or "see  frontier predict --help") from None
     if lengths:
         isl, osl = lengths.get("isl", round(shape.isl.mean)), lengths.get("osl", round(shape.osl.mean))
         shape = dataclasses.replace(Shape.of(isl, osl), prefix=shape.prefix)
-    return dataclasses.replace(assumed, spec=spec), light_of(spec), shape
+    return dataclasses.replace(assumed, spec=spec), roofline_of(spec), shape
 
 
 def _tokens(key: str, value: str) -> int:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from frontier.config.faults import nearest
-from frontier.config.models import described
+from frontier.config.schema import described
 from frontier.decide.compare import Comparison, compare_all
 from frontier.decide.wording import clean, clean_name
 from frontier.errors import UsageError
@@ -11,6 +10,7 @@ from frontier.model import Limit, Point
 from frontier.plot.selection import narrowed
 from frontier.report.notebook import PRE, WIDE
 from frontier.run import Run
+from frontier.text import suggestion
 
 
 class Comparisons(tuple[Comparison, ...]):
@@ -84,7 +84,7 @@ def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
         if name in planned:
             raise UsageError(f"{name} has no finished trial in {run.path} to compare", "go on with its sweep")
         if name not in known:
-            hint = clean(nearest(name, tuple(known)), 400)
+            hint = clean(suggestion(name, known), 400)
             raise UsageError(f"no deployment of {run.path} is called {clean(name, 80)!r}", hint)
     if len(named) != 2 or named[0] == named[1]:
         number = len(set(named)) or "none"

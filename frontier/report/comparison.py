@@ -10,71 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from frontier.decide.compare import Comparison, Gain, overall
-from frontier.decide.wording import clean, clean_name, count, limit_value_text, told_apart
+from frontier.decide.wording import clean, clean_name, limit_value_text
 from frontier.metrics import RATES, metric
-from frontier.model import Estimate
+from frontier.plot.multi_run import Names, area_text, gpus_note, names_of, ratio_text
 from frontier.report.json_out import estimate_tree, number
 from frontier.report.tables import to_text
 
 COMPARE_SCHEMA = "frontier.compare/1"
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
-Names = tuple[str, str]
-
-
-def names_of(comparison: Comparison, names: Names | None = None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
-    if names is not None:
-        a, b = told_apart(names, 40)
-    elif comparison.a == comparison.b:
-        a, b = "A", "B"
-    else:
-        a, b = told_apart((comparison.a, comparison.b), 40)
-    return a, b
-
-
-def ratio_text(ratio: Estimate) -> str:
-    """'1.12× [1.08, 1.16]'."""
-    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
-    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (doubt not known)")
-
-
-def _until(comparison: Comparison) -> str:
-    other = comparison.objectives[1]
-    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
-
-
-def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
-    a, b = names_of(comparison, names)
-    ratio = f"{ratio_text(comparison.ratio)} the area up to {_until(comparison)}"
-    per = " per GPU" if comparison.per_gpu else ""
-    if comparison.verdict == "invalid":
-        return f"{b} against {a} cannot be told: no usable measurement"
-    if comparison.verdict == "not resolved":
-        return f"{b} against {a}{per} is not resolved: {ratio}"
-    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
-
-
-def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
-    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
-
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
-    """
-    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
-    if comparison.per_gpu:
-        said = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
-        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
-        rates = [metric(name).unit in RATES for name in comparison.objectives]
-        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
-            said += f" As whole deployments {b} is {whole:.3g}× {a}."
-        return said
-    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
-        return None
-    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
-    return (
-        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, how many {unknown} has is not "
-        f"known; say it with  --set-{side} gpus=N."
-    )
 
 
 def _notes(comparison: Comparison, names: Names | None) -> list[str]:
@@ -101,7 +44,7 @@ def comparison_table(
                              (f"{b} against {a}", "bold"), per, f"   {_of(comparison, several)}")  # fmt: skip
         rows = Table.grid(padding=(0, 2, 0, 0))
         if comparison.verdict != "invalid":
-            rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
+            rows.add_row(f"area up to {area_text(comparison)}", ratio_text(comparison.ratio))
         for gain in comparison.gains:
             name = comparison.objectives[0]
             label = metric(name).label + (per if metric(name).unit in RATES else "")

@@ -10,11 +10,10 @@ from pathlib import Path
 from markupsafe import escape
 
 from frontier.model import Decision, Frontier, Limit, Point
-from frontier.plot.data import View, headline
+from frontier.plot.data import Picture, Theme, View
 from frontier.plot.draw import render
-from frontier.plot.figure_cache import save
-from frontier.plot.picture import small_multiples
-from frontier.plot.picture_model import Picture, Theme
+from frontier.plot.labels import headline
+from frontier.plot.picture import save, small_multiples
 from frontier.report.tables import Gpus, gpus_of, points_table
 
 WIDE = 110

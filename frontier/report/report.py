@@ -25,7 +25,8 @@ from frontier.decide.wording import (
 )
 from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
-from frontier.plot.data import Light, View, headline
+from frontier.plot.data import Roofline, View
+from frontier.plot.labels import headline
 from frontier.report.report_tables import Grid, evidence_grids, neighbours_grid
 from frontier.report.tables import Gpus, gpus_of
 from frontier.stats import cost_energy
@@ -81,7 +82,7 @@ Setting = tuple[str, Shape]
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to do it again.
 
-    `lights` and `bands` are drawn where a (deployment, shape) has one; see `Light` and `View`. `skipped` says why a
+    `lights` and `bands` are drawn where a (deployment, shape) has one; see `Roofline` and `View`. `skipped` says why a
     trial was not run, by its key. `samples` holds the windows by concurrency, for distributions and for what was
     watched; without them the page says less. `unfinished` says that a part of the run is not measured, `standing` is
     the same for machines.
@@ -96,7 +97,7 @@ class Report:
     config_text: str | None = None
     commands: Sequence[str] = ()
     not_said: Sequence[str] = NOT_SAID
-    lights: Mapping[Setting, Light] = field(default_factory=dict)
+    lights: Mapping[Setting, Roofline] = field(default_factory=dict)
     bands: Mapping[Setting, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Setting, Mapping[int, Sample]] = field(default_factory=dict)

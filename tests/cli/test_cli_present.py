@@ -159,8 +159,7 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
     assert (4, "wrote both.svg") == (said.code, said.err.splitlines()[-1])
     drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
     assert "after against before is not resolved: 1× [" in drawn
-    assert "● before: Run at concurrency" in drawn
-    assert "■ after: Run at concurrency" in drawn
+    assert {"● before", "■ after"} <= set(map(str.strip, drawn.splitlines()))
     assert "not resolved" == json.loads(said.out)["verdict"]
     said = frontier("compare", "before", "after", "-o", "both.gif", cwd=tmp_path)
     assert (2, True) == (said.code, "name a FILE.png, .svg or .pdf" in said.err)

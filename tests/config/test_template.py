@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from frontier.client.probe import Answered
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.models import Config
+from frontier.config.schema import Config
 from frontier.config.template import commented_config
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

@@ -8,11 +8,10 @@ import pytest
 
 from frontier.decide.compare import Comparison, Gain, compare
 from frontier.model import Estimate
-from frontier.plot.multi_run import overlay
-from frontier.plot.picture import View
-from frontier.plot.picture_model import Role
-from frontier.report.comparison import comparison_sentence, comparison_table, comparisons_json
-from tests.plot.toy import LIMIT, SHAPE, toy_frontier, toy_points
+from frontier.plot.data import Role, View
+from frontier.plot.multi_run import comparison_sentence, overlay
+from frontier.report.comparison import comparison_table, comparisons_json
+from tests.plot.toy import LIMIT, SHAPE, said, stairs, toy_frontier, toy_points
 
 AXES = ("output_throughput", "p99_ttft")
 
@@ -44,10 +43,9 @@ def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
     a, b = views()
     (panel,) = overlay(a, b, found()).panels
 
-    assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in panel.stairs]
+    assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in stairs(panel)]
     assert {Role.FRONTIER, Role.OTHER} == {mark.role for mark in panel.marks}
     assert panel.y.high > max(p.metrics["output_throughput"].value for p in b.points)
-    assert {"bf16", "fp8"} <= {line for label in panel.labels for line in label.lines}
 
 
 def test_unlike_axes_are_refused() -> None:
@@ -142,8 +140,7 @@ def drawn_of(gpus: tuple[int | None, int | None]) -> tuple[str, float, str]:
     a, b = (dataclasses.replace(view, gpus=of) for view, of in zip(views(), gpus, strict=True))
     drawn = overlay(a, b, dataclasses.replace(found(), gpus=gpus))
     (panel,) = drawn.panels
-    words = " ".join(line for label in drawn.labels for line in label.lines).replace("\u00a0", " ")
-    return panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), words
+    return panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), said(drawn)
 
 
 def test_the_picture_divides_by_what_the_verdict_divided_by() -> None:

@@ -9,7 +9,7 @@ import pytest
 from frontier.model import Shape
 from frontier.report.page import report_html
 from frontier.report.report import Report
-from tests.plot.test_sheets import SAMPLES
+from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser
 from tests.report.test_report import LIMITS, usual

@@ -12,13 +12,14 @@ import pytest
 
 from frontier.decide.wording import Provenance
 from frontier.model import Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
-from frontier.plot.picture import Light, small_multiples
+from frontier.plot.data import Roofline
+from frontier.plot.picture import small_multiples
 from frontier.report.markdown import escape_markdown, report_markdown
 from frontier.report.page import report_html
 from frontier.report.report import NOT_SAID, Report, page_of
 from frontier.report.report_tables import neighbours_grid
-from tests.plot.test_sheets import SAMPLES
-from tests.plot.toy import LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
+from tests.plot.test_figures import SAMPLES
+from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
@@ -253,11 +254,11 @@ def test_without_an_sla_there_is_a_page_all_the_same() -> None:
 def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
     key = ("default", SHAPE)
     band = ((0.05, 90.0, 110.0), (0.4, 2700.0, 2900.0))
-    report = dataclasses.replace(usual(), lights={key: Light(3600, "roofline")}, bands={key: band})
+    report = dataclasses.replace(usual(), lights={key: Roofline(3600, "roofline")}, bands={key: band})
     (panel,) = small_multiples(report.views()).panels
 
-    assert {3600.0} == {y for _, y in panel.light}
-    assert 3 == len(panel.stairs[0].band)
+    assert {3600.0} == {y for _, y in roofline(panel)}
+    assert 3 == len(stairs(panel)[0].band)
 
 
 def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:

@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.config import Setting, config_text, load_config
+from frontier.config.overrides import rendered
+from frontier.config.yaml_source import compose, fill
 from frontier.errors import ConfigError
 
 TEXT = """\
@@ -61,7 +64,7 @@ def test_a_later_setting_replaces_an_earlier_one() -> None:
         ("endpoint.port=8", "--set endpoint.port=8: endpoint holds no keys to set one of"),
         ("requests=", "requests has no value"),
         ("budget={until: 07:00}", "--set budget={until: 07:00}: 07:00 is a base-60 number"),
-        ("ignore_eos=no", "no is a truth value to some YAML readers"),
+        ("ignore_eos=no", "no is a boolean to some YAML readers"),
         ("shapes=[64/16", "a list opened with [ is not closed"),
         ("seed=1\nendpoint: http://evil", "the value is not one value"),
         ("model=sk-abcdefghijklmnop1234", "model holds what looks like a key"),
@@ -101,15 +104,11 @@ def test_every_ready_made_config_is_the_same_when_kept_with_a_setting(file: Path
     assert load_config(text, file.name, given) == load_config(config_text(text, file.name, given), "kept.yaml")
 
 
-@given(st.text(max_size=30).filter(lambda text: text.strip() != ""))
+@given(st.text(max_size=30))
 def test_any_text_survives_being_kept(text: str) -> None:
-    import json
-
-    from frontier.config.override import rendered
-    from frontier.config.yamltext import read_yaml
-
-    doc = read_yaml('model: "x"\n', "s.yaml")
-    doc.tree["model"] = {"a": [text]}
-    safe = "".join(ch for ch in text if not 0xD800 <= ord(ch) < 0xE000)
-    doc.tree["model"] = {"a": [safe]}
-    assert {"model": {"a": [safe]}} == read_yaml(rendered(doc), "kept.yaml").tree, json.dumps(safe)
+    quoted = yaml.safe_dump(text, default_style='"', width=10**9).strip()
+    root, doc = compose(f"model: {{a: [{quoted}]}}\n", "s.yaml")
+    fill(doc, root)
+    again, kept = compose(rendered(root), "kept.yaml")
+    fill(kept, again)
+    assert {"model": {"a": [text]}} == doc.tree == kept.tree

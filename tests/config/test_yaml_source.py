@@ -7,15 +7,20 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.config.yamltext import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Document, Place, plain_value, read_yaml
+from frontier.config.yaml_source import MAX_ANCHORS, MAX_BYTES, MAX_NODES, Document, compose, fill, plain_value
 from frontier.errors import Complaint, ConfigError
 
 
 def parse_yaml(text: str, file: str) -> Document:
-    document = read_yaml(text, file)
+    root, document = compose(text, file)
+    fill(document, root)
     if document.complaints:
-        raise ConfigError(file, document.complaints)
+        raise ConfigError(file, tuple(document.complaints))
     return document
+
+
+def place(mark: yaml.Mark) -> tuple[int, int]:
+    return mark.line + 1, mark.column + 1
 
 
 def complaints(text: str) -> str:
@@ -35,9 +40,9 @@ def outcome(text: str) -> tuple[dict[str, object] | None, tuple[Complaint, ...]]
 def test_every_key_and_value_knows_its_line_and_column() -> None:
     doc = parse_yaml("a: 1\nb:\n  - x\n  - {c: 2.50}\n", "f.yaml")
     assert {"a": 1, "b": ["x", {"c": 2.5}]} == doc.tree
-    assert Place(4, 6) == doc.keys[("b", 1, "c")]
-    assert Place(4, 9) == doc.values[("b", 1, "c")]
-    assert "2.50" == doc.texts[("b", 1, "c")]
+    assert (4, 6) == place(doc.keys[("b", 1, "c")])
+    assert (4, 9) == place(doc.nodes[("b", 1, "c")].start_mark)
+    assert "2.50" == doc.text(("b", 1, "c"))
 
 
 def test_a_complaint_about_something_missing_stands_at_the_nearest_place_around_it() -> None:
@@ -66,9 +71,9 @@ def test_a_quoted_scalar_is_text_whatever_it_looks_like() -> None:
 
 
 REFUSED = [
-    ("a: yes", "1:4: yes is a truth value to some YAML readers and text to others", 'write true, or "yes" for text'),
-    ("a: Off", "1:4: Off is a truth value to some YAML readers and text to others", 'write false, or "Off" for text'),
-    ("a: True", "1:4: True is a truth value to some YAML readers and text to others", 'write true, or "True" for text'),
+    ("a: yes", "1:4: yes is a boolean to some YAML readers and text to others", 'write true, or "yes" for text'),
+    ("a: Off", "1:4: Off is a boolean to some YAML readers and text to others", 'write false, or "Off" for text'),
+    ("a: True", "1:4: True is a boolean to some YAML readers and text to others", 'write true, or "True" for text'),
     ("a: 010", "1:4: 010 is octal or hexadecimal to some YAML readers", 'write 10, or "010" for text'),
     ("a: 0x1F", "1:4: 0x1F is octal or hexadecimal to some YAML readers",
      'write the number in decimal, or "0x1F" for text'),
@@ -141,7 +146,7 @@ def test_everything_wrong_is_told_at_once() -> None:
 def test_an_alias_stands_for_its_anchor() -> None:
     doc = parse_yaml("a: &x {b: 010x}\nc: *x\nd: [*x, *x]\n", "f.yaml")
     assert {"b": "010x"} == doc.tree["c"] == doc.tree["d"][1]
-    assert "010x" == doc.texts[("d", 1, "b")]
+    assert "010x" == doc.text(("d", 1, "b"))
 
 
 def test_aliases_of_aliases_are_bounded() -> None:
