@@ -7,7 +7,8 @@ from dataclasses import replace
 from frontier.cli.common import unfinished_json
 from frontier.decide.wording import Provenance
 from frontier.model import Limit
-from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
+from frontier.plot.roofline_lines import rooflines
+from frontier.plot.selection import check_axes, default_axes, samples_of
 from frontier.report.report import (
     CHECKS,
     IMPORTED_CHECKS,
