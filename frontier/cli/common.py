@@ -253,7 +253,8 @@ class _Subcommand(click.Command):
                 formatter.write_dl(rows)
 
 
-subcommand = functools.partial(click.command, cls=_Subcommand)
+_HELP = {"help_option_names": ["-h", "--help"]}  # as of the group, also for a command that is invoked alone
+subcommand = functools.partial(click.command, cls=_Subcommand, context_settings=_HELP)
 _part = functools.partial(click.option, cls=GroupedOption, group="Part of the run")
 _look = functools.partial(click.option, cls=GroupedOption, group="How the run is looked at")
 
