@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
-    from frontier.report.compare_runs import compare_runs
+    from frontier.report.comparison import compare_runs
     from frontier.run import Run, import_files, load
     from frontier.sweep import run_sweep
 
@@ -56,7 +56,7 @@ _HOMES = {
     "frontier.plan": ("make_plan",),
     "frontier.run": ("Run", "import_files", "load"),
     "frontier.sweep": ("run_sweep",),
-    "frontier.report.compare_runs": ("compare_runs",),
+    "frontier.report.comparison": ("compare_runs",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -67,7 +67,7 @@ def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
     assert str(tmp_path) not in run._repr_html_()
     decisions = run.solve()
     assert isinstance(decisions, tuple)
-    assert "run at concurrency 32" in decisions._repr_html_()
+    assert "Run at concurrency 32" in decisions._repr_html_()
     assert "p99 TTFT" in decisions._repr_html_()
     picture = run.picture()
     assert "<svg" in picture._repr_svg_()

@@ -41,7 +41,8 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.hardware.ceilings import measure
-    from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
+    from frontier.report.json_out import ceilings_json
+    from frontier.report.tables import ceilings_table, ceilings_yaml
 
     ceilings = measure(_machine(device), seconds)
     if output is not None:

@@ -47,8 +47,7 @@ def command(
       frontier compare runs/main runs/pull-request --within 5% --json
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
-    from frontier.report.compare_runs import compare_runs
-    from frontier.report.comparison import comparison_table, comparisons_json
+    from frontier.report.comparison import compare_runs, comparison_table, comparisons_json
     from frontier.units import parse_share
 
     share = None if within is None else common.parsed("--within", within, parse_share)
@@ -73,7 +72,7 @@ def _two_runs(
 ) -> "tuple[Run, Run]":
     """Both sides: two runs, or one run narrowed to one deployment and to the other."""
     from frontier.plot.selection import narrowed
-    from frontier.report.compare_runs import two_deployments
+    from frontier.report.comparison import two_deployments
 
     whole = replace(options, deployments=(), shapes=())
     sides = [
@@ -104,14 +103,14 @@ def _draw(
 ) -> None:  # fmt: skip
     """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import check_formats, other_limits, save_pictures
-    from frontier.cli.reporting import page_report
     from frontier.model import Series
     from frontier.plot.multi_run import overlay
+    from frontier.report.report import report_of
 
     check_formats(files)
     axes, more = comparisons[0].objectives, other_limits(runs, limits)
     a, b = (
-        {(view.frontier.deployment, view.frontier.shape): view for view in page_report(run, limits, axes).views()}
+        {(view.frontier.deployment, view.frontier.shape): view for view in report_of(run, limits, axes).views()}
         for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]

@@ -39,7 +39,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) 
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.budget import Timing
     from frontier.decide.forecast import misplaced
-    from frontier.report.plans import plan_table
+    from frontier.report.tables import plan_table
     from frontier.units import format_elapsed
 
     ledger, todo = remaining(config, plan, run)

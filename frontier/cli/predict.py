@@ -115,14 +115,14 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     from dataclasses import replace
 
     from frontier.cli.plot import save_pictures
-    from frontier.cli.reporting import page_report
     from frontier.metrics import metric
     from frontier.plot.picture import small_multiples
+    from frontier.report.report import report_of
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
-    report = page_report(run, run.limits(), axes)
+    report = report_of(run, run.limits(), axes)
     expected = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
     views = [replace(v, expected=expected.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
     if axes != run.config.objectives:

@@ -70,7 +70,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
         server = look(address, model, api_key_env)
         model, each = server.target.model, seconds_for(server.probe)
         if model is not None and not model.isprintable():
-            what = f"its model's name holds characters that cannot be written: {server.target.said(model)}"
+            what = f"its model's name holds characters that cannot be written: {server.target.cleaned(model)}"
             raise MeasurementError(what, f"sweep it:  {_SWEEP.format(address)}")
     users, duration = USERS, "about a minute: a few"
     if each != SECONDS:  # on a slow server the most users would take the longest, and say the least
@@ -111,7 +111,7 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
         server = run(preflight(target, pick=True))
     except MeasurementError as error:
         raise MeasurementError(target.secrets.redact(error.what), error.hint) from None
-    say(f"model   {target.said(server.target.model or '')} on {server.identity}")
+    say(f"model   {target.cleaned(server.target.model or '')} on {server.identity}")
     return server
 
 

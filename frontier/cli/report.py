@@ -29,14 +29,14 @@ def command(options: RunOptions, output: Path | None) -> int:
       frontier report --sla 'p99_ttft<=300ms' --set gpus=8 -o strict.html
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
-    from frontier.cli.reporting import page_report
     from frontier.plot.selection import check_panels
     from frontier.report.markdown import report_markdown
+    from frontier.report.report import report_of
 
     run = options.read()
     check_panels(run)
     words = [*options.words(), *([] if output is None else ["-o", str(output)])]
-    report = page_report(run, options.limits(run), options.axes, words)
+    report = report_of(run, options.limits(run), options.axes, words)
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES
@@ -55,7 +55,7 @@ def _page(report: "Report", output: Path) -> bytes:
 
         return report_markdown(report).encode()
     if output.suffix == ".json":
-        from frontier.report.json_out import report_json
+        from frontier.report.report import report_json
 
         return json_bytes(report_json(report))
     raise UsageError(f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json")

@@ -42,7 +42,7 @@ def command(
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
     from frontier.decide.sla_result import exit_code
-    from frontier.report.answers import answers_json, answers_text
+    from frontier.report.answer import answers_json, answers_text
 
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
     answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)

@@ -260,7 +260,7 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
 
 def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
     """Print the table and the decisions under the first tier of the SLA; the decisions."""
-    from frontier.report.answers import answers_json, answers_text
+    from frontier.report.answer import answers_json, answers_text
     from frontier.report.tables import points_table
 
     answers = run.answers(run.config.tiers[:1])

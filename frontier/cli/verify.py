@@ -14,7 +14,7 @@ from frontier.cli.common import RunOptions, answer, answer_json, consent_to_reac
 from frontier.errors import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
-    from frontier.client.loop import Progress
+    from frontier.client.loop import TrialProgress
     from frontier.run import Run
     from frontier.sweep.verify import Check, Checked
 
@@ -44,8 +44,7 @@ def command(options: RunOptions, load: str, requests: int | None) -> int:
       frontier verify runs/llama8b --load 80%
     """
     from frontier.decide import operating_point as solver
-    from frontier.report.tables import decision_table
-    from frontier.report.verified import verified_json, verified_text
+    from frontier.report.answer import decision_table, verified_json, verified_text
     from frontier.sweep.verify import checks
 
     run = options.read()
@@ -110,7 +109,7 @@ def _measure(run: "Run", wanted: "list[Check]") -> "list[Checked]":
     return checked
 
 
-def tick(progress: "Progress") -> None:
+def tick(progress: "TrialProgress") -> None:
     """Show the progress on one line of a terminal that is written over."""
     if sys.stderr.isatty():
         sent, in_flight = progress.window_sent, progress.in_flight

@@ -5,10 +5,11 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frontier.decide import explain
-from frontier.decide.verdict import headroom, judge, worst
+from frontier.decide.explain import explain
+from frontier.decide.verdict import RISING, headroom, judge, worst
+from frontier.decide.wording import notes
 from frontier.errors import ExitCode
 from frontier.metrics import Metric, metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict
@@ -32,7 +33,7 @@ def solve(
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
-    throughput (explain.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
+    throughput (RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
     when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
     promise, so this is a preference and no claim: values decide, and a step that falls short by less than its doubt is
     called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose
@@ -80,7 +81,8 @@ def solve(
         goodput_optimum=_best(feasible, "goodput", sure=True),
         cheapest=_cheapest(feasible),
     )
-    return explain.with_notes(decision, by_concurrency, rate, point_estimates)
+    explanation = explain(decision, by_concurrency, rate, point_estimates=point_estimates)
+    return replace(decision, explanation=explanation, notes=notes(explanation))
 
 
 def _beyond(judged: Mapping[int, Judgement]) -> list[int]:
@@ -90,7 +92,7 @@ def _beyond(judged: Mapping[int, Judgement]) -> list[int]:
     for c, j in sorted(judged.items()):
         if j.verdict is not Verdict.VIOLATES:
             kept_below = True
-        elif kept_below or any(v is Verdict.VIOLATES and m not in explain.RISING for m, v in j.per_metric.items()):
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
             found.append(c)
     return found
 

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from frontier.errors import UsageError
-from frontier.metrics import claim_floor, metric
+from frontier.metrics import ENERGY, claim_floor, metric
 from frontier.model import Estimate, Judgement, Limit, Point, Verdict
 
 SIDE = 0.025
 """The error of each side of `low`..`high`."""
 TOO_CLOSE = 100
 """A decision that needs this many times the requests already spent is not worth proposing."""
+RISING = frozenset(
+    {*ENERGY, "output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
+)
+"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
 
 _SEVERITY = (Verdict.INVALID, Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.MEETS)
 
@@ -139,3 +143,10 @@ class _Sides:
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The one that decides: invalid, violates, unproven, marginal, meets. ValueError without any."""
     return min(verdicts, key=_SEVERITY.index)
+
+
+def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
+    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where there is none."""
+    toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
+    bound = estimate.upper if toward_upper else estimate.lower
+    return bound if math.isfinite(bound) else None

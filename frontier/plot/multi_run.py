@@ -12,15 +12,17 @@ from dataclasses import dataclass
 
 from frontier.decide.compare import Comparison
 from frontier.decide.wording import (
+    Names,
     Provenance,
     apart,
+    comparison_sentence,
     count,
     flag_kinds,
+    gpus_note,
     left_out,
-    limit_value_text,
     limits_text,
     named_value,
-    told_apart,
+    names_of,
 )
 from frontier.metrics import RATES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Verdict
@@ -34,7 +36,6 @@ ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
 LONGEST = 110
 """Characters of a title that names all."""
-Names = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,63 +375,3 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 
 def _owned(names: Sequence[str]) -> str:
     return _listed([f"{name}'s" for name in names])
-
-
-# --- a comparison in words
-
-
-def names_of(comparison: Comparison, names: Names | None = None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
-    if names is not None:
-        a, b = told_apart(names, 40)
-    elif comparison.a == comparison.b:
-        a, b = "A", "B"
-    else:
-        a, b = told_apart((comparison.a, comparison.b), 40)
-    return a, b
-
-
-def ratio_text(ratio: Estimate) -> str:
-    """'1.12× [1.08, 1.16]'."""
-    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
-    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (doubt not known)")
-
-
-def area_text(comparison: Comparison) -> str:
-    """The end of the area that is compared: 'p99 TTFT 500 ms'."""
-    other = comparison.objectives[1]
-    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
-
-
-def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
-    a, b = names_of(comparison, names)
-    ratio = f"{ratio_text(comparison.ratio)} the area up to {area_text(comparison)}"
-    per = " per GPU" if comparison.per_gpu else ""
-    if comparison.verdict == "invalid":
-        return f"{b} against {a} cannot be told: no usable measurement"
-    if comparison.verdict == "not resolved":
-        return f"{b} against {a}{per} is not resolved: {ratio}"
-    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
-
-
-def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
-    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
-
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
-    """
-    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
-    if comparison.per_gpu:
-        said = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
-        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
-        rates = [metric(name).unit in RATES for name in comparison.objectives]
-        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
-            said += f" As whole deployments {b} is {whole:.3g}× {a}."
-        return said
-    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
-        return None
-    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
-    return (
-        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, how many {unknown} has is not "
-        f"known; say it with  --set-{side} gpus=N."
-    )

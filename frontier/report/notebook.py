@@ -35,7 +35,7 @@ class Decisions(tuple[Decision, ...]):
     def _repr_html_(self) -> str:
         from markupsafe import escape
 
-        from frontier.report.tables import decision_table
+        from frontier.report.answer import decision_table
 
         return PRE.format(escape(decision_table(self, gpus=self.gpus, width=WIDE)))
 

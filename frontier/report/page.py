@@ -1,5 +1,5 @@
-"""The page as one HTML file: nothing loaded from elsewhere, pictures inside as SVG with text as text, and one small
-script without which it reads just as well.
+"""The report as one HTML page: it loads nothing, its pictures are inside as SVG with text as text, and it reads as well
+without its one small script.
 """
 
 import base64
@@ -20,7 +20,9 @@ from frontier.plot.picture import small_multiples
 from frontier.report.report import KEY, Report, page_of
 
 ROOM = 1_500_000
-"""Bytes the pictures of a page may take together; companions beyond it are named, not drawn."""
+"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not drawn."""
+MOST_OPEN = 20
+"""A table of points with more rows than this is folded."""
 
 NARROW = 520
 """Pixels a picture is laid out for that a phone shows."""
@@ -36,7 +38,7 @@ _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A companion on the page, chart by chart; without charts it was left out for its size. `key` are the names and
+    """A detail figure on the page, chart by chart; without charts it was left out for its size. `key` are the names and
     colours of its lines.
     """
 
@@ -47,8 +49,8 @@ class Drawn:
     @property
     def heading(self) -> str:
         """The title without the section's name."""
-        said = self.sheet.title.partition(": ")[2] or self.sheet.title
-        return said[:1].upper() + said[1:]
+        title = self.sheet.title.partition(": ")[2] or self.sheet.title
+        return title[:1].upper() + title[1:]
 
 
 def report_html(report: Report) -> str:
@@ -72,14 +74,14 @@ def report_html(report: Report) -> str:
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
     return _template().render(
         page=page_of(report), pictures=pictures, description=picture.description, companions=companions, key=KEY,
-        colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
+        most_open=MOST_OPEN, colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
         mark=mark_id,
     )  # fmt: skip
 
 
 def sheets_of(report: Report, view: View) -> Iterator[Picture]:
-    """The companions of one view, as far as there is something to show."""
-    samples = report.samples.get((view.frontier.deployment, view.frontier.shape), {})
+    """The detail figures of one view, as far as there is something to show."""
+    samples = report.samples.get(view.frontier.series, {})
     for make in FROM_POINTS.values():
         if (sheet := make(view)) is not None:
             yield sheet

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from frontier.client.adapters import DIALECTS
-from frontier.client.cache import reset_cache, settle_salt
-from frontier.client.detect import LONGEST_MODEL
-from frontier.client.loop import Progress as Tick
-from frontier.client.loop import run_open_trial, run_trial
-from frontier.client.preflight import Preflight, calibrate, changed, preflight
+from frontier.client.loop import TrialProgress as Tick
+from frontier.client.loop import run_trial
+from frontier.client.preflight import (
+    LONGEST_MODEL,
+    Preflight,
+    calibrate,
+    changed,
+    preflight,
+    reset_cache,
+    settle_salt,
+)
 from frontier.client.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
 from frontier.client.target import Proxies, read_key_file
 from frontier.config import Config, DeploymentConfig
@@ -141,16 +146,16 @@ class HttpBackend:
             what = target.secrets.redact(error.what)
             raise MeasurementError(what, error.hint, retry_after=error.retry_after) from None
         self._found[deployment.name] = found
-        doubts = tuple(target.said(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn")
+        doubts = tuple(
+            target.cleaned(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn"
+        )
         doubts += self._repeats(found)
-        model = target.said(found.target.model or "", LONGEST_MODEL)
+        model = target.cleaned(found.target.model or "", LONGEST_MODEL)
         return Facts(deployment.name, deployment.endpoint, model, found.identity, doubts)
 
     def _repeats(self, found: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
-        if self._config.prompts == "random" or (
-            found.target.salted and DIALECTS[found.target.dialect or "openai"].salted
-        ):
+        if self._config.prompts == "random" or (found.target.salted and found.target.adapter.salted):
             return ()
         count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
@@ -172,7 +177,7 @@ class HttpBackend:
             trial,
             found.target,
             self._prompts(trial),
-            sink=sink,
+            on_record=sink,
             expected_e2e=expected_e2e,
             on_progress=on_tick,
             stop=stop,
@@ -186,12 +191,12 @@ class HttpBackend:
         await self._same_server(trial)
         found = self._found[trial.deployment]
         await self._forget(found)
-        return await run_open_trial(
+        return await run_trial(
             trial,
             found.target,
             self._prompts(trial),
             rate=rate,
-            sink=sink,
+            on_record=sink,
             on_progress=on_tick,
             stop=stop,
             identity=found.identity,

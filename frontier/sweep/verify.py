@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress as Tick
 from frontier.config import Config, DeploymentConfig
 from frontier.decide.verdict import judge
 from frontier.errors import AnotherServerError, ExitCode, MeasurementError, UsageError

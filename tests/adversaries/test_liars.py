@@ -38,7 +38,7 @@ async def met(server: Hostile, liar: Liar) -> Point:
     )  # fmt: skip
     records: list[Record] = []
     measurement = await run_trial(
-        trial, target, random_prompts(shape, 7), sink=records.append, expected_e2e=0.1, identity="vllm 0.1"
+        trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1, identity="vllm 0.1"
     )
     limits = (Limit(*liar.limit),)
     found = point(sample(measurement, records), names=(), limits=limits)
@@ -76,7 +76,7 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
 
 def test_the_page_counts_them() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
-    table = page.partition("## Servers that look better than they are")[2].partition("\n## ")[0]
+    table = page.partition("## Servers that report better numbers than they deliver")[2].partition("\n## ")[0]
     assert f"has {len(ROOM)} servers" in table
     assert len(ROOM) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
 

@@ -246,7 +246,7 @@ def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
         ("c=4 (invalid: lockstep)",), ("c=4 (p99_e2e is infinite: too many requests failed)",),
     ) == found.absent  # fmt: skip
     text = comparison_table([found], names=("old", "new"))
-    assert "Of old takes no part: c=4 (invalid: lockstep)." in text
-    assert "Of new takes no part: c=4" in text
+    assert "Not compared of old: c=4 (invalid: lockstep)." in text
+    assert "Not compared of new: c=4" in text
     (none,) = compare.compare_all(a, [point(1, 110, 0.9, flags=lost)], OBJECTIVES)
     assert ("invalid", ("c=1 (invalid: lockstep)",)) == (none.verdict, none.absent[1])

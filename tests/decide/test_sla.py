@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.decide import operating_point
-from frontier.decide.verdict import judge
+from frontier.decide.verdict import deciding_bound, judge
+from frontier.decide.wording import headline
 from frontier.errors import ExitCode, UsageError
-from frontier.model import Estimate, Flag, Limit, Point, Shape, Verdict
+from frontier.model import Cause, Estimate, Flag, Limit, Point, Shape, Verdict
 from frontier.stats import estimate as summarize
 from tests.stats import made
 
@@ -152,12 +153,34 @@ def code(decision):
     return operating_point.exit_code([decision])
 
 
+def causes(decision):
+    return [reason.cause for reason in decision.explanation.reasons]
+
+
+def reason(decision, cause):
+    """The one reason of this cause."""
+    (found,) = (reason for reason in decision.explanation.reasons if reason.cause is cause)
+    return found
+
+
+def of_setting(decision, concurrency):
+    (found,) = (reason for reason in decision.explanation.settings if reason.settings == (concurrency,))
+    return found
+
+
 def test_the_highest_setting_worth_its_tail_below_the_first_violation_is_chosen():
     d = operating_point.solve(curve((1, 0.1), (8, 0.12), (32, 0.2), (48, 0.3), (64, 0.8), (96, 0.9)), [TTFT])
     assert (Verdict.MEETS, 48, 48, 64) == (d.verdict, d.concurrency, d.last_pass, d.first_fail)
     assert ExitCode.YES == code(d)
-    assert d.notes[0].startswith("Binding: p99 TTFT 300 ms [300 ms, 300 ms] against 500 ms, 40% left")
-    assert any(note.startswith("c=64 violates: p99 TTFT 800 ms") for note in d.notes)
+    assert [Cause.BINDING, Cause.VIOLATES] == causes(d)
+    assert ((64,), "p99_ttft", 0.8) == (
+        (beyond := reason(d, Cause.VIOLATES)).settings,
+        beyond.metric,
+        beyond.estimate.value,
+    )
+    each = [Cause.LESS_THROUGHPUT] * 3 + [Cause.CHOSEN] + [Cause.VIOLATES] * 2
+    assert each == [reason.cause for reason in d.explanation.settings]
+    assert "c=64 violates: p99 TTFT 800 ms, at least 800 ms (95%), limit 500 ms." in d.notes
 
 
 def test_points_may_come_in_any_order():
@@ -169,73 +192,64 @@ def test_points_may_come_in_any_order():
 def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queueing():
     d = operating_point.solve(curve((1, 0.612), (2, 0.7)), [TTFT])
     assert (Verdict.VIOLATES, None, 1, 1, None) == (d.verdict, d.concurrency, d.candidate, d.first_fail, d.last_pass)
-    assert "Nothing measured keeps p99_ttft <= 500 ms; closest: c=1, p99 TTFT 612 ms" in d.notes[0]
-    assert "Even one user waits too long, so queueing is not the cause." in d.notes
+    assert [Cause.NOTHING_MEETS, Cause.SLOW_ALONE] == causes(d)
+    assert ((1,), 0.612) == (reason(d, Cause.NOTHING_MEETS).settings, reason(d, Cause.SLOW_ALONE).estimate.value)
     assert ExitCode.NO == code(d)
 
 
 def test_without_a_measurement_at_one_user_lower_concurrencies_are_advised():
     d = operating_point.solve(curve((8, 0.9), (16, 0.8)), [TTFT])
     assert (Verdict.VIOLATES, 16) == (d.verdict, d.candidate)
-    assert any("c=8 is the lowest measured" in note for note in d.notes)
+    assert (8,) == reason(d, Cause.LOWEST_MEASURED).settings
 
 
 def test_a_hole_hides_everything_above_it():
     d = operating_point.solve(curve((1, 0.1), (8, 0.9), (16, 0.2), (32, 0.3), (64, 0.9)), [TTFT])
     assert (1, 8, (8,)) == (d.concurrency, d.first_fail, d.holes)
-    assert any("c=8 violates although c=16, 32 above meets" in note for note in d.notes)
+    assert (8, 32) == reason(d, Cause.NON_MONOTONE).settings
+    assert Cause.ABOVE_VIOLATION is of_setting(d, 16).cause
 
 
 def test_a_violation_below_every_meeting_setting_is_a_contradiction_not_a_choice():
     d = operating_point.solve(curve((1, 0.9), (8, 0.1)), [TTFT])
     assert (Verdict.UNPROVEN, None, 8) == (d.verdict, d.concurrency, d.candidate)
     assert ExitCode.NOT_PROVEN == code(d)
+    assert (8, 1) == reason(d, Cause.CONTRADICTION).settings
 
 
 def test_every_measured_setting_meeting_means_the_limit_is_above_the_grid():
     d = operating_point.solve(curve((64, 0.1), (128, 0.2)), [TTFT])
     assert 128 == d.concurrency
-    assert any("Every measured setting meets: the limit is above 128; add higher concurrencies" in n for n in d.notes)
+    assert (128,) == reason(d, Cause.ALL_MEET).settings
 
 
 def test_too_few_requests_name_the_candidate_and_what_would_decide():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
     d = operating_point.solve(few, [TTFT])
     assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
-    assert any("300 requests cannot bound p99 TTFT (400 ms); about 1,000 can" in note for note in d.notes)
+    open_one = reason(d, Cause.UNBOUNDED)
+    assert ((4,), 300, 1000, 4) == (open_one.settings, open_one.estimate.n, open_one.need, open_one.repeats)
+    assert any("300 requests cannot bound p99 TTFT (400 ms); about 1,000" in note for note in d.notes)
     assert ExitCode.NOT_PROVEN == code(d)
 
 
-LOOKS_GOOD = "against 500 ms, but 900 requests prove no p99 TTFT, however good they look; about 1,000 can"
-
-
-@pytest.mark.parametrize(
-    ("high", "said"),
-    [
-        (0.45, f"p99 TTFT 400 ms [380 ms, 450 ms] {LOOKS_GOOD}"),
-        (0.55, "900 requests cannot bound p99 TTFT (400 ms); about 1,000 can"),
-        (INF, "900 requests cannot bound p99 TTFT (400 ms); about 1,000 can"),
-    ],
-)
-def test_an_interval_inside_the_limit_beside_unproven_is_explained(high, said):
+@pytest.mark.parametrize(("high", "cause"), [(0.45, Cause.TOO_FEW), (0.55, Cause.UNBOUNDED), (INF, Cause.UNBOUNDED)])
+def test_an_interval_inside_the_limit_beside_unproven_is_explained(high, cause):
     few = dataclasses.replace(estimate(0.4, 0.38, INF, n=900, need=1000), low=0.38, high=high)
     d = operating_point.solve([point(8, few)], [TTFT])
     assert (Verdict.UNPROVEN, None) == (d.verdict, d.concurrency)
-    assert f"c=8: {said}." in d.notes
+    assert ((8,), 1000) == (reason(d, cause).settings, reason(d, cause).need)
 
 
 def test_an_interval_inside_the_limit_beside_marginal_names_the_bound_a_claim_stands_on():
     looked_at_often = dataclasses.replace(estimate(0.4, 0.37, 0.51), low=0.38, high=0.45)
     d = operating_point.solve([point(8, looked_at_often)], [TTFT])
     assert Verdict.MARGINAL == d.verdict
-    said = (
-        "p99 TTFT 400 ms [380 ms, 450 ms] against 500 ms: the bound that a claim stands on here (510 ms) is not inside"
-    )
-    assert any(said in note for note in d.notes)
+    assert 0.51 == deciding_bound(reason(d, Cause.CROSSES).estimate, TTFT)
     fast = Limit("p99_interactivity", 50)
     slowest = dataclasses.replace(estimate(60, 49, 70), low=52, high=68)
     d = operating_point.solve([point(8, 0.1, p99_interactivity=slowest)], [fast])
-    assert any("the bound that a claim stands on here (49.0 tok/s/user) is not inside" in note for note in d.notes)
+    assert 49 == deciding_bound(reason(d, Cause.CROSSES).estimate, fast)
 
 
 def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
@@ -243,10 +257,10 @@ def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
     points[0] = point(1, (0.4, 0.45, 0.55))
     d = operating_point.solve(points, [TTFT])
     assert (Verdict.MARGINAL, None, 1) == (d.verdict, d.concurrency, d.candidate)
-    assert (ExitCode.NOT_PROVEN, True) == (code(d), any("more requests would decide" in note for note in d.notes))
+    assert (ExitCode.NOT_PROVEN, True) == (code(d), reason(d, Cause.CROSSES).need > 3000)
     d = operating_point.solve(points, [TTFT], marginal_ok=True)
     assert (Verdict.MARGINAL, 1, ExitCode.YES) == (d.verdict, d.concurrency, code(d))
-    assert any(note.startswith("Accepted although not proven, as asked") for note in d.notes)
+    assert (1,) == reason(d, Cause.ACCEPTED).settings
     over = [point(1, (0.45, 0.52, 0.6))]
     assert operating_point.solve(over, [TTFT], marginal_ok=True).concurrency is None  # its own value is over the limit
 
@@ -254,35 +268,40 @@ def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
 def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
     d = operating_point.solve([point(48, 0.3), point(64, (0.456, 0.49, 0.531), 4944)], [TTFT])
     assert 48 == d.concurrency
-    assert any(
-        "c=64 gives +3% throughput but is marginal: p99 TTFT 490 ms [456 ms, 531 ms] against 500 ms: the" in note
-        for note in d.notes
-    )
+    beyond = reason(d, Cause.CROSSES)
+    assert ((64,), 0.03) == (beyond.settings, pytest.approx(beyond.gain))
+    assert any(note.startswith("c=64 gives +3% throughput but is not proven: p99 TTFT 490 ms") for note in d.notes)
+
+
+def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_own():
+    open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
+    d = operating_point.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
+    assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
+    assert "Run at concurrency 48; c=96 may give 70% more" == headline(d)
 
 
 def test_only_invalid_points_end_as_failed_measurement():
     d = operating_point.solve([point(8, 0.1, flags=BROKEN)], [TTFT])
     assert (Verdict.INVALID, None, None, ExitCode.FAILED) == (d.verdict, d.concurrency, d.candidate, code(d))
-    assert any("lockstep (8.1, limit 2): stagger the starts" in note for note in d.notes)
+    assert ((8,), BROKEN) == (reason(d, Cause.EXCLUDED).settings, reason(d, Cause.EXCLUDED).flags)
 
 
 def test_a_flag_that_many_points_have_is_explained_once():
     d = operating_point.solve([point(c, 0.1, flags=BROKEN) for c in (1, 2, 8)], [TTFT])
-    told = [note for note in d.notes if "lockstep" in note]
-    assert 1 == len(told)
-    assert told[0].startswith("c=1, 2, 8: lockstep (at c=1 8.1, limit 2): stagger the starts")
+    assert (1, 2, 8) == reason(d, Cause.EXCLUDED).settings
 
 
 def test_a_violation_above_invalid_settings_does_not_say_no():
     d = operating_point.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9)], [TTFT])
     assert (Verdict.INVALID, ExitCode.FAILED) == (d.verdict, code(d))
-    assert "no valid measurement below c=8" in d.notes[0]
+    assert (8,) == reason(d, Cause.NO_VALID_POINT).settings
 
 
 def test_an_invalid_point_is_never_chosen_and_is_named():
     d = operating_point.solve([point(1, 0.1), point(8, 0.1, flags=BROKEN), point(16, 0.2)], [TTFT])
     assert 16 == d.concurrency
-    assert "Left out as invalid: c=8 (lockstep)." in d.notes
+    assert (8,) == reason(d, Cause.EXCLUDED).settings
+    assert "c=8 excluded: requests came in waves: 8.1, limit 2; stagger the starts." in d.notes
 
 
 def test_errors_and_nan_never_make_a_setting_feasible():
@@ -301,7 +320,8 @@ def test_a_step_that_only_costs_tail_is_rejected_with_its_numbers():
     assert (56, "p99_ttft", False) == (d.rejected.concurrency, d.rejected.metric, d.rejected.tie)
     assert 0.003 == pytest.approx(d.rejected.gain)
     assert 9.75 == pytest.approx(d.rejected.cost)
-    assert any("c=56 also meets, but +0.3% throughput for 9.8 x the p99 TTFT" in note for note in d.notes)
+    assert ((56,), 9.75) == ((step := reason(d, Cause.STEP_NOT_WORTH)).settings, pytest.approx(step.cost))
+    assert any("+0.3% throughput for 9.8× the p99 TTFT" in note for note in d.notes)
     solve = operating_point.solve
     assert 56 == solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT], marginal_gain=False).concurrency
 
@@ -335,7 +355,7 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_doubt
     assert 9 == operating_point.solve(server(0.1, noisy), [TTFT]).concurrency
     d = operating_point.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the doubt
     assert (8, True) == (d.concurrency, d.rejected.tie)
-    assert any("a tie, so the lower stays" in note for note in d.notes)
+    assert (9,) == reason(d, Cause.TIE).settings
     assert not operating_point.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
     assert not operating_point.solve(server(0.1, Estimate(1010, 900, 1100, 3000, 908, 1092)), [TTFT]).rejected.tie
 
@@ -358,17 +378,17 @@ def test_the_other_optima_are_shown_beside_the_choice():
     ]
     d = operating_point.solve(points, [TTFT])
     assert (48, 56, 48) == (d.concurrency, d.throughput_optimum, d.goodput_optimum)  # goodput by its lower bound
-    assert any("The most throughput inside the SLA is at c=56: 1,018 tok/s, +2%" in note for note in d.notes)
-    assert any("The cheapest inside the SLA is c=56: $0.200/Mtok" in note for note in d.notes)
+    assert ((56,), 0.018) == ((most := reason(d, Cause.MOST_THROUGHPUT)).settings, pytest.approx(most.gain))
+    assert ((56,), 0.2) == ((cheapest := reason(d, Cause.CHEAPEST)).settings, cheapest.estimate.value)
 
 
 def test_a_range_says_whether_the_setting_is_comfortable():
     limit = Limit("p99_ttft", 0.5, comfort=0.3)
     comfortable = operating_point.solve([point(1, 0.2)], [limit])
-    assert any("inside the comfort mark 300 ms" in note for note in comfortable.notes)
+    assert limit == reason(comfortable, Cause.COMFORTABLE).limit
     between = operating_point.solve([point(1, 0.4)], [limit])
     assert Verdict.MEETS == between.verdict
-    assert any("between comfort 300 ms and promise 500 ms" in note for note in between.notes)
+    assert "p99_ttft" == reason(between, Cause.WITHIN_RANGE).metric
 
 
 # --- several shapes
@@ -520,4 +540,4 @@ def test_throughput_that_is_lost_again_is_a_violation() -> None:
 def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> None:
     decision = operating_point.solve([point(1, 0.1, 100.0), point(8, 0.1, 700.0)], [Limit("output_throughput", 900.0)])
     assert (Verdict.VIOLATES, 8) == (decision.verdict, decision.candidate)
-    assert any("add higher concurrencies" in note for note in decision.notes)
+    assert (8,) == reason(decision, Cause.HIGHEST_MEASURED).settings

@@ -54,7 +54,7 @@ def test_show_report_and_picture_say_how_far_from_light_the_run_is(runs: Path) -
     assert {"ceiling", "share", "binds", "mbu", "mfu"} == set(first)
     assert "decode bandwidth" == first["binds"]
     report = frontier("report", "runs/own", "-o", "-", cwd=runs).out
-    assert "| light bound by |" in report
+    assert "| roofline bound by |" in report
     assert frontier("plot", "runs/own", "-o", "far.svg", cwd=runs).code == 0
     picture = (runs / "far.svg").read_text()
     assert "speed of light" in picture

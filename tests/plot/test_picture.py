@@ -227,7 +227,7 @@ def test_axes_without_a_value_are_empty_and_say_so() -> None:
 def test_nothing_feasible_is_said_and_the_nearest_is_ringed_not_starred() -> None:
     found = drawn(toy_points(), Limit("p99_ttft", 0.02))
 
-    assert "Nothing measured keeps p99 TTFT ≤ 20 ms: closest is concurrency 1 at 47.3 ms" == found.title
+    assert "No setting meets p99 TTFT ≤ 20 ms: nearest is concurrency 1 at 47.3 ms" == found.title
     assert not starred(only(found))
     assert [1] == [m.concurrency for m in only(found).marks if m.ring]
 
@@ -241,8 +241,8 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
     )
     found = picture(points, toy_frontier(points), unproven)
 
-    assert "Not proven to keep p99 TTFT ≤ 500 ms" in found.title
-    assert "about 1,000 requests would decide, it has 900" in found.title
+    assert "No setting is proven to meet p99 TTFT ≤ 500 ms" in found.title
+    assert "it has 900 of about 1,000 requests" in found.title
     assert not starred(only(found))
 
 

@@ -1,8 +1,10 @@
 """Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
+from frontier.decide.explain import explain
 from frontier.decide.wording import Provenance
 from frontier.metrics import metric
 from frontier.model import (
@@ -120,7 +122,9 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "concurrency": chosen, "binding": about.binding, "metrics": point.metrics, "judgements": tuple(judgements),
         "candidate": None if passing else about.concurrency,
     }  # fmt: skip
-    return Decision(**(fields | changes))  # type: ignore[arg-type]
+    decision = Decision(**(fields | changes))  # type: ignore[arg-type]
+    explanation = explain(decision, {p.concurrency: p for p in points}, "output_throughput")
+    return dataclasses.replace(decision, explanation=explanation)
 
 
 def said(picture: Picture) -> str:

@@ -7,9 +7,10 @@ import math
 import pytest
 
 from frontier.decide.compare import Comparison, Gain, compare
+from frontier.decide.wording import comparison_sentence
 from frontier.model import Estimate
 from frontier.plot.data import Role, View
-from frontier.plot.multi_run import comparison_sentence, overlay
+from frontier.plot.multi_run import overlay
 from frontier.report.comparison import comparison_table, comparisons_json
 from tests.plot.toy import LIMIT, SHAPE, said, stairs, toy_frontier, toy_points
 
@@ -34,7 +35,7 @@ def test_the_sentence_is_the_verdict_with_its_interval() -> None:
     wanted = "fp8 is better than bf16: 1.29× [1.26, 1.33] the area up to p99 TTFT 500 ms"
 
     assert wanted == comparison_sentence(found())
-    assert "B against A is not resolved: 1.01× (doubt not known)" in comparison_sentence(
+    assert "B against A is not resolved: 1.01× (no interval)" in comparison_sentence(
         found("not resolved", Estimate.without_interval(1.01, 9), ("default", "default"))
     )
 
@@ -116,8 +117,8 @@ def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -
 
 @pytest.mark.parametrize(
     ("gpus", "known", "unknown"),
-    [((8, None), "bf16 has 8 GPUs", "how many fp8 has is not known; say it with --set-b gpus=N."),
-     ((None, 1), "fp8 has 1 GPU", "how many bf16 has is not known; say it with --set-a gpus=N.")],
+    [((8, None), "bf16 has 8 GPUs", "that of fp8 is not known; give it with --set-b gpus=N."),
+     ((None, 1), "fp8 has 1 GPU", "that of bf16 is not known; give it with --set-a gpus=N.")],
 )  # fmt: skip
 def test_where_the_gpus_of_one_are_not_known_it_says_so(
     gpus: tuple[int | None, int | None], known: str, unknown: str

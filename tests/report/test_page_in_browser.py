@@ -89,6 +89,9 @@ def test_a_reader_with_scripts(page: Path) -> None:
 def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page, scripts=False)
+        folded = (await tab.ask("Accessibility.getFullAXTree"))["nodes"]
+        assert 3 <= sum(n.get("role", {}).get("value") == "DisclosureTriangle" for n in folded if not n["ignored"])
+        await tab.unfold()
         tree = (await tab.ask("Accessibility.getFullAXTree"))["nodes"]
         said = [(n.get("role", {}).get("value"), n.get("name", {}).get("value", "")) for n in tree if not n["ignored"]]
         names = {role: [name for r, name in said if r == role] for role, _ in said}

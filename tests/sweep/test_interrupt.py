@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.run import load
@@ -51,7 +51,7 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
 
     class StopsIn(Told):
         def tick(self, tick: object) -> None:
-            assert isinstance(tick, Tick)
+            assert isinstance(tick, TrialProgress)
             if self.finished and tick.stage == stage:
                 stop.set()
 

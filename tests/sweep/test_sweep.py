@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from frontier.cli.reporting import page_report
 from frontier.config import DeploymentConfig, load_config
 from frontier.errors import MeasurementError
 from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
 from frontier.plan import make_plan
-from frontier.report.report import page_of
+from frontier.report.report import page_of, report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import Conductor
@@ -171,7 +170,7 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert 21 == len(told.finished) + len(dropped["trials"])
     assert any(note.endswith("; the budget had no room: requests 5,000") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
-    (said,) = [line for line in page_of(page_report(run, run.limits())).health if line.startswith("Not measured")]
+    (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Not measured")]
     assert "the budget had no room: requests 5,000" in said
 
 

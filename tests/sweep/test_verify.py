@@ -11,11 +11,11 @@ import pytest
 
 import frontier
 from frontier.cli.main import run as cli
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
-from frontier.report.verified import verified_json, verified_text
+from frontier.report.answer import verified_json, verified_text
 from frontier.run import Run
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
@@ -48,7 +48,7 @@ class Queue:
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[TrialProgress], None], stop: asyncio.Event
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)

@@ -1,16 +1,17 @@
-"""Reading events: the quick way by stencil says exactly what the proper way says, and each dialect is understood."""
+"""Parsing events: templates give exactly what full parsing gives, and each dialect is understood."""
 
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, Ask, Tally, message_of
+from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, Prompt, StreamState, message_of
 from frontier.client.http import Exchange
-from frontier.client.parse import Reading, to_record
-from frontier.client.sse import cut_stencil
+from frontier.client.parse import AnswerParser, to_record
+from frontier.client.sse import event_template
 from frontier.model import Outcome, Record
 
 
@@ -24,22 +25,23 @@ def exchange(reads: list[bytes], kind: str = "text/event-stream") -> Exchange:
 
 def read(
     reads: list[bytes], dialect: str = "vllm", api: str = "chat", kind: str = "text/event-stream",
-    stencils: bool = True, step: int = 1000,
+    templates: bool = True, step: int = 1000,
 ) -> Record:  # fmt: skip
-    reading = Reading(exchange(reads, kind), DIALECTS[dialect], api, stencils=stencils)
-    while reading.take(step):
+    with mock.patch("frontier.client.parse._MOST_TEMPLATES", 16 if templates else 0):
+        parser = AnswerParser(exchange(reads, kind), DIALECTS[dialect], api)
+    while parser.parse(step):
         pass
-    return to_record(reading, index=0, stream=0, isl=1, osl=1, zero=0.0)
+    return to_record(parser, 0.0)
 
 
 def sse(event: Any, separators: tuple[str, str] | None = None) -> bytes:
     return b"data: " + json.dumps(event, separators=separators, ensure_ascii=False).encode() + b"\n\n"
 
 
-def fold(dialect: str, api: str, event: Any, kind: bytes = b"") -> tuple[int, Tally]:
-    tally = Tally()
+def parse_event(dialect: str, api: str, event: Any, kind: bytes = b"") -> tuple[int, StreamState]:
+    state = StreamState()
     data = event if isinstance(event, bytes) else json.dumps(event).encode()
-    return DIALECTS[dialect].fold[api](tally, kind, data), tally
+    return DIALECTS[dialect].parse_event[api](state, kind, data), state
 
 
 TEXTS = st.sampled_from([" the", "a", "", '"', "\\", "\n", "é漢", "\u2028", " x" * 50, '"content":"', "}]}\n\ndata: "])
@@ -66,7 +68,7 @@ EVENTS = st.one_of(
     st.sampled_from(["chat", "completions"]),
     st.lists(st.integers(0, 60), max_size=8),
 )
-def test_stencils_never_change_what_is_read(
+def test_templates_never_change_what_is_read(
     events: list[tuple[Any, int]], separators: tuple[str, str] | None, api: str, joins: list[int]
 ) -> None:
     reads = [sse(event, separators) for event, times in events for _ in range(times)]
@@ -76,12 +78,12 @@ def test_stencils_never_change_what_is_read(
             reads[join] = whole[: len(whole) // 3]
             reads.insert(join + 1, whole[len(whole) // 3 :])
     reads = [r for r in reads if r]
-    assert read(reads, api=api, stencils=False) == read(reads, api=api, step=7)
+    assert read(reads, api=api, templates=False) == read(reads, api=api, step=7)
 
 
-def test_the_stencil_is_in_use_on_an_ordinary_stream() -> None:
+def test_a_template_is_in_use_on_an_ordinary_stream() -> None:
     event = {"id": "x", "choices": [{"index": 0, "delta": {"content": " the"}, "finish_reason": None}]}
-    before, after = cut_stencil(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].fold["chat"]) or (b"", b"")
+    before, after = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
     assert sse(event) == before + b" the" + after
 
 
@@ -94,13 +96,13 @@ def test_the_stencil_is_in_use_on_an_ordinary_stream() -> None:
         {"content": "decoy", "choices": [{"delta": {"content": "a\\nb"}}], "error": {"content": "x"}},
     ],
 )
-def test_no_stencil_is_cut_from_an_event_that_says_more_than_its_text(event: Any) -> None:
-    assert cut_stencil(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].fold["chat"]) is None
+def test_no_template_is_made_from_an_event_that_says_more_than_its_text(event: Any) -> None:
+    assert event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) is None
 
 
-def test_a_decoy_field_does_not_mislead_the_stencil() -> None:
+def test_a_decoy_field_does_not_mislead_the_template() -> None:
     event = {"content": "decoy", "choices": [{"delta": {"content": " the"}}]}
-    before, _ = cut_stencil(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].fold["chat"]) or (b"", b"")
+    before, _ = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
     assert before.endswith(b'"delta": {"content": "')
 
 
@@ -123,19 +125,19 @@ def test_a_decoy_field_does_not_mislead_the_stencil() -> None:
     ],
 )
 def test_an_openai_choice_is_a_token_only_when_it_brings_one(api: str, choice: Any, channel: int) -> None:
-    assert channel == fold("sglang", api, {"choices": [choice]})[0]
+    assert channel == parse_event("sglang", api, {"choices": [choice]})[0]
 
 
 def test_an_empty_text_is_a_token_on_vllm_only() -> None:
     event = {"choices": [{"text": "", "finish_reason": None}]}
-    assert VISIBLE == fold("vllm", "completions", event)[0]
-    assert NOTHING == fold("sglang", "completions", event)[0]
+    assert VISIBLE == parse_event("vllm", "completions", event)[0]
+    assert NOTHING == parse_event("sglang", "completions", event)[0]
 
 
 def test_usage_and_finish_may_share_the_last_token_event() -> None:
     event = {"choices": [{"text": "x", "finish_reason": "length"}], "usage": {"completion_tokens": 3}}
-    channel, tally = fold("vllm", "completions", event)
-    assert (VISIBLE, "length", {"completion_tokens": 3}) == (channel, tally.finish_reason, tally.usage)
+    channel, state = parse_event("vllm", "completions", event)
+    assert (VISIBLE, "length", {"completion_tokens": 3}) == (channel, state.finish_reason, state.usage)
 
 
 def test_tgi_counts_one_token_per_event_and_ends_without_done() -> None:
@@ -198,7 +200,7 @@ def test_a_count_may_be_an_integral_float_and_no_more_than_an_answer_can_hold(co
         (["\u200b", "\n", "\u3164", "b"], 3),
         (["\ufeff", "é"], 1),
         ([" ", "\t"], 1),
-        ([" "] * 20 + ["b"] * 20, 20),  # past the point where stencils are cut
+        ([" "] * 20 + ["b"] * 20, 20),  # past the point where templates are made
     ],
 )
 @pytest.mark.parametrize("channel", ["content", "reasoning_content"])
@@ -252,8 +254,9 @@ def test_the_words_of_an_error_are_found_in_any_shape(error: Any, message: str) 
     assert message == message_of(error)
 
 
-def payload(dialect: str, api: str, **options: Any) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, Ask("m", "hi", 9, **options)))
+def payload(dialect: str, api: str, shares: bool = False, **options: Any) -> dict[str, Any]:
+    prompt = Prompt("hi", 0, 9, shares=shares)
+    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, "m", prompt, **options))
     return body
 
 

@@ -1,11 +1,11 @@
-"""What a running trial looks like so far: roughly, against the exact figures of the same records."""
+"""Live statistics of a running trial, against the exact figures of the same records."""
 
 import math
 import random
 
 import pytest
 
-from frontier.client.pipeline import SoFar
+from frontier.client.pipeline import LiveStats
 from frontier.model import Outcome, Record
 
 
@@ -17,29 +17,29 @@ def record(i: int, ttft: float | None, end: float, outcome: Outcome = Outcome.OK
 def test_percentiles_are_within_three_percent_of_the_exact_ones() -> None:
     rng = random.Random(1)
     values = [rng.lognormvariate(-2, 0.8) for _ in range(5000)]
-    so_far = SoFar(start=0.0)
+    live = LiveStats(start=0.0)
     for i, value in enumerate(values):
-        so_far.add(record(i, value, 1.0 + i * 0.01))
+        live.add(record(i, value, 1.0 + i * 0.01))
 
     for p in (0.5, 0.99):
         exact = sorted(values)[math.ceil(p * len(values)) - 1]
-        found = so_far.ttft(p)
+        found = live.ttft(p)
         assert found is not None
         assert exact <= found * (1 + 1e-9)
         assert found <= exact * 1.031
-    assert so_far.rate(100.0) == pytest.approx(5000 * 20 / 100.0)
+    assert live.rate(100.0) == pytest.approx(5000 * 20 / 100.0)
 
 
 def test_failures_are_infinite_and_what_was_cut_off_or_came_before_the_window_is_left_out() -> None:
-    so_far = SoFar()
-    so_far.add(record(0, 0.1, 1.0))
-    assert so_far.ttft(0.5) is None
-    assert so_far.rate(9.0) is None
-    so_far.start = 5.0
-    so_far.add(record(1, 0.1, 4.0))
-    so_far.add(record(2, None, 6.0, Outcome.CANCELLED))
-    assert so_far.ttft(0.5) is None
-    so_far.add(record(3, 0.1, 6.0))
-    so_far.add(record(4, None, 6.0, Outcome.TIMEOUT))
-    assert so_far.ttft(0.5) == pytest.approx(0.1, rel=0.031)
-    assert math.inf == so_far.ttft(0.99)
+    live = LiveStats()
+    live.add(record(0, 0.1, 1.0))
+    assert live.ttft(0.5) is None
+    assert live.rate(9.0) is None
+    live.start = 5.0
+    live.add(record(1, 0.1, 4.0))
+    live.add(record(2, None, 6.0, Outcome.CANCELLED))
+    assert live.ttft(0.5) is None
+    live.add(record(3, 0.1, 6.0))
+    live.add(record(4, None, 6.0, Outcome.TIMEOUT))
+    assert live.ttft(0.5) == pytest.approx(0.1, rel=0.031)
+    assert math.inf == live.ttft(0.99)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.client.body_capture import FramingError, Tape, Unchunker
+from frontier.client.body_capture import BodyCapture, FramingError, Unchunker
 
 
 def encode(pieces: list[bytes], style: str, trailer: bytes = b"") -> bytes:
@@ -14,17 +14,17 @@ def encode(pieces: list[bytes], style: str, trailer: bytes = b"") -> bytes:
 
 
 def unpack(reads: list[bytes], at_once: int) -> tuple[bytes, bool]:
-    """Through a tape, unpacked after every so many reads."""
-    tape, ended = Tape(), False
+    """Through a BodyCapture, unpacked after every so many reads."""
+    capture, ended = BodyCapture(), False
     for i, read in enumerate(reads):
-        tape.heard.append(float(i))
-        tape.raw.append(read)
+        capture.raw_stamps.append(float(i))
+        capture.raw_reads.append(read)
         if i % at_once == 0:
-            ended = tape.unpack()
-    ended = tape.unpack()
-    assert len(tape.stamps) == len(tape.reads)
-    assert tape.stamps == sorted(set(tape.stamps))
-    return b"".join(tape.reads), ended
+            ended = capture.unpack()
+    ended = capture.unpack()
+    assert len(capture.stamps) == len(capture.reads)
+    assert capture.stamps == sorted(set(capture.stamps))
+    return b"".join(capture.reads), ended
 
 
 @settings(max_examples=400, deadline=None)
@@ -47,15 +47,15 @@ def test_any_cut_gives_the_body_back(pieces: list[bytes], style: str, cuts: list
 @given(st.lists(st.binary(min_size=1, max_size=600), min_size=1, max_size=12), st.integers(1, 5))
 def test_one_chunk_per_read_is_one_body_read_each(pieces: list[bytes], at_once: int) -> None:
     reads = [b"%x\r\n%b\r\n" % (len(p), p) for p in pieces]
-    tape = Tape()
+    capture = BodyCapture()
     for i, read in enumerate(reads):
-        tape.heard.append(float(i))
-        tape.raw.append(read)
+        capture.raw_stamps.append(float(i))
+        capture.raw_reads.append(read)
         if i % at_once == 0:
-            assert not tape.unpack()
-    tape.unpack()
-    assert pieces == tape.reads
-    assert [float(i) for i in range(len(pieces))] == tape.stamps
+            assert not capture.unpack()
+    capture.unpack()
+    assert pieces == capture.reads
+    assert [float(i) for i in range(len(pieces))] == capture.stamps
 
 
 @pytest.mark.parametrize("length", [1, 9, 15, 16, 17, 255, 256, 257, 4087, 4088, 4089, 4095, 4096, 5000])
@@ -74,13 +74,13 @@ def test_body_bytes_that_look_like_an_end_are_body() -> None:
     "coded", [b"xyz\r\n", b"3\r\nabcd\r\n", b"\r\n\r\n", b"-1\r\n", b"0x3\r\nabc\r\n", b"1" * 20000]
 )
 def test_broken_coding_is_refused(coded: bytes) -> None:
-    coding, tape = Unchunker(), Tape()
+    coding, capture = Unchunker(), BodyCapture()
     coding.feed(b"2\r\nok\r\n" + coded)
     assert coding.broken
-    tape.heard, tape.raw = [1.0], [b"2\r\nok\r\n" + coded]
+    capture.raw_stamps, capture.raw_reads = [1.0], [b"2\r\nok\r\n" + coded]
     with pytest.raises(FramingError):
-        tape.unpack()
-    assert b"".join(tape.reads).startswith(b"ok")
+        capture.unpack()
+    assert b"".join(capture.reads).startswith(b"ok")
 
 
 def test_what_follows_the_end_is_surplus() -> None:
