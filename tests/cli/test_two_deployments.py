@@ -17,7 +17,7 @@ TEXT = """\
 shapes: [256/32, {isl: 128, osl: 16, name: short}]
 concurrency: [1, 4, 16]
 sla: {p90_ttft: 50ms}
-requests: 400
+requests: 200
 repeats: 1
 refine: 0
 deployments:

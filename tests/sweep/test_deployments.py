@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from frontier.cli.confirm_foreign_config import consent_to_reach, consent_to_sweep
+from frontier.cli.common import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
 from frontier.errors import UsageError
 from frontier.model import Phase

@@ -99,8 +99,8 @@ def test_ctrl_c_while_the_answer_is_drawn_is_told_as_that(tmp_path: Path, monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("frontier.cli.sweep._drive", lambda *_: "finished")
-    monkeypatch.setattr("frontier.cli.reporting.conclude", interrupted)
+    monkeypatch.setattr("frontier.cli.sweep.measure", lambda *_: "finished")
+    monkeypatch.setattr("frontier.cli.sweep._conclude", interrupted)
     (tmp_path / "sweep.yaml").write_text(f"{TINY}on_finish: 'cat > told.json'\n")
     assert 130 == frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code
     told = json.loads((tmp_path / "told.json").read_text())
