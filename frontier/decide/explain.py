@@ -38,7 +38,8 @@ def explain(
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
-        reasons += _excluded(points.values())
+        named = {c for reason in reasons if reason.cause is Cause.EXCLUDED for c in reason.settings}
+        reasons += _excluded(point for point in points.values() if point.concurrency not in named)
     if point_estimates:
         reasons.append(Reason(Cause.POINT_ESTIMATES))
     return Explanation(settings, tuple(reasons))

@@ -1,4 +1,4 @@
-"""The budget tracker of a sweep: what all its sessions have spent, what trials take, whether there is room for the next.
+"""The budget tracker of a sweep: what its sessions have spent, what trials take, whether there is room for the next.
 
 Totals go with the lines of the journal and are read back from the last of them, so a killed sweep forgets at most what
 its trial in flight had spent. Free memory is checked before a sweep, because C libraries crash where they get none.

@@ -689,3 +689,9 @@ def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
     decisions = operating_point.solve_all([*worth, *other], [TTFT])
     assert [8, 32] == [d.concurrency for d in decisions]
     assert {"d": 8} == operating_point.common(decisions)
+
+
+def test_an_excluded_setting_is_named_once():
+    decision = operating_point.solve([point(8, 0.1), point(16, 0.1, flags=BROKEN), point(4, 0.05, flags=BROKEN)], [TTFT])
+    excluded = [r.settings for r in decision.explanation.reasons if r.cause is Cause.EXCLUDED]
+    assert [(16,), (4,)] == excluded
