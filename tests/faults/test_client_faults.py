@@ -1,4 +1,4 @@
-"""The fault matrix, our own machine: disk, descriptors, ports, clock, sleep, memory. Nothing finished is lost."""
+"""The fault matrix, faults of the client machine: disk, descriptors, ports, clock, memory. Finished trials are kept."""
 
 import ast
 import errno
@@ -249,7 +249,7 @@ def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytes
 
 @pytest.mark.fault("local ports taken away in the night")
 @pytest.mark.slow
-def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Path) -> None:
+def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[4, 32]"))
     said = in_a_namespace(
         LOOPBACK
@@ -295,9 +295,7 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
-def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
     whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
     real, calls = time.time, [0]
@@ -378,7 +376,7 @@ def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path
 
 
 @pytest.mark.fault("out of memory")
-def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_memory_is_reported_and_is_no_internal_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     def greedy(**_: object) -> None:
         raise MemoryError
 
