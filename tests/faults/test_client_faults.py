@@ -1,6 +1,7 @@
 """The fault matrix, faults of the client machine: disk, descriptors, ports, clock, memory. Finished trials are kept."""
 
 import ast
+import asyncio
 import errno
 import os
 import resource
@@ -19,6 +20,7 @@ import frontier
 from frontier.cli import main
 from frontier.client import health as watchdog
 from frontier.client import preflight
+from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
 from frontier.stats.flags import flags
@@ -26,6 +28,7 @@ from frontier.stats.window import sample
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier
 from tests.commands import start
+from tests.store.test_store import open_run, record, trial
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SWEEP = """\
@@ -41,6 +44,12 @@ warmup: 100ms
 max_time: 20s
 """
 BIG = SWEEP.replace("requests: 60", "requests: 600")
+VIRTUAL = (
+    config_text(ENGINES["smooth"], requests=100)
+    .replace("[1, 2, 4, 8, 16, 32, 64]", "[2, 4]")
+    .replace("repeats: 3", "repeats: 2")
+)
+"""A config for virtual time; the tests below share one run of it."""
 
 
 def finished(run: Path) -> list[int]:
@@ -129,23 +138,20 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
 @pytest.mark.fault("file size limit")
 def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path: Path) -> None:
     """While the trial runs, not only at its end: the buffer is written out when it is full."""
-    script = """
-        import resource, sys
-        from pathlib import Path
-        from tests.store.test_store import open_run, record, trial
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        from frontier.errors import WriteError
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(run: RunDirectory) -> None:
+        with run.writer(trial()) as writer:
+            for i in range(100_000):
+                writer.add(record(i))
+
+    with open_run(tmp_path / "run") as run:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
         try:
-            with open_run(Path(sys.argv[1])) as run, run.writer(trial()) as writer:
-                for i in range(100_000):
-                    writer.add(record(i))
-        except WriteError as error:
-            print(error)
-    """
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
-    said = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
-    assert "file size limit" in said.stdout, said.stderr
+            with pytest.raises(WriteError, match="file size limit"):
+                write(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [] == list((tmp_path / "run" / "trials").iterdir())
 
 
@@ -163,8 +169,7 @@ def test_what_the_disk_says_is_said_plainly(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """fsync is made to fail: a quota, a dying disk and a remount cannot be had for a test."""
-    text = config_text(ENGINES["smooth"], requests=100)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
     before = finished(tmp_path / "run")
     real = os.fsync
@@ -176,7 +181,7 @@ def test_what_the_disk_says_is_said_plainly(
 
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(WriteError, match=words) as caught:
-        sweep_in_virtual_time(tmp_path / "run", text)
+        sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert caught.value.exit_code == 5
     assert "finished trials are kept" in (caught.value.hint or "")
     monkeypatch.setattr(os, "fsync", real)
@@ -204,8 +209,7 @@ def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_m
 
 def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing is made to fail: root may write anywhere, and tests may run as root."""
-    text = config_text(ENGINES["smooth"], requests=100)
-    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     shutil.rmtree(tmp_path / "run" / "derived")
 
     def denied(*_: object, **__: object) -> None:
@@ -219,12 +223,12 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.fault("too few file descriptors or local ports")
-def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) -> None:
     nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
     (tmp_path / "sweep.yaml").write_text(nowhere.replace("[1, 4]", "[1, 512]"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    process = start(
+        "sweep", "sweep.yaml", cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
     )  # fmt: skip
     _, err = process.communicate(timeout=60)
@@ -234,17 +238,30 @@ def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> 
 
 
 @pytest.mark.fault("too few file descriptors or local ports")
-def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range as small as a crowded machine's; the system's own is not touched."""
-    import asyncio
-
-    from frontier.client.target import Target
-
-    monkeypatch.setattr(preflight, "local_ports", lambda: 100)
-    with pytest.raises(MeasurementError, match="128 connections need 192 local ports; this system has 100") as caught:
+@pytest.mark.parametrize(
+    ("limit", "words", "hint"),
+    [
+        ("raise_fd_limit", "128 connections need 192 open files; this system's hard limit is lower", "ulimit -Hn 192"),
+        ("local_ports", "128 connections need 192 local ports; this system has 100", "ip_local_port_range"),
+    ],
+)
+def test_a_limit_below_the_concurrency_is_an_error_before_anything_is_sent(
+    limit: str, words: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits as small as a crowded machine's; the system's own are not touched."""
+    monkeypatch.setattr(preflight, limit, lambda *_: 100)
+    with pytest.raises(MeasurementError, match=words) as caught:
         asyncio.run(preflight.preflight(Target("http://127.0.0.1:9/v1"), concurrency=128))
-    assert "ip_local_port_range" in (caught.value.hint or "")
-    assert watchdog.local_ports() is None or (watchdog.local_ports() or 0) > 100
+    assert hint in (caught.value.hint or "")
+
+
+def test_the_number_of_local_ports_is_the_systems() -> None:
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not setting.exists():
+        assert watchdog.local_ports() is None
+        return
+    low, high = map(int, setting.read_text().split())
+    assert watchdog.local_ports() == high - low + 1
 
 
 @pytest.mark.fault("local ports taken away in the night")
@@ -258,6 +275,7 @@ def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_p
         $PY -c "
         import sys
         from frontier.client import preflight
+from frontier.client.target import Target
         preflight.local_ports = lambda: None  # as if the ports had been taken later
         from frontier.cli.main import run
         sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
@@ -290,14 +308,13 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; loop: a trial.s epoch; probe: how long a certificate is valid.
+    # conductor: the hour of a deadline; loop: a trial's epoch; probe: how long a certificate is valid.
     assert sorted(calls) == ["conductor", "loop", "probe", "probe"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
 def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
-    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
+    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", VIRTUAL)
     real, calls = time.time, [0]
 
     def stepping() -> float:
@@ -305,8 +322,11 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
         return real() - 3600 * (calls[0] // 5)
 
     monkeypatch.setattr(time, "time", stepping)
-    stepped, _, end = sweep_in_virtual_time(tmp_path / "run", text)
+    (tmp_path / "run").mkdir()  # a run that exists is swept, a new one may be a copy of "whole"
+    stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert end == "finished"
+    assert len(progress.finished) == len(finished(tmp_path / "whole"))
+    assert calls[0] > 5
     assert whole.solve() == stepped.solve()
     assert list(RunDirectory.read(tmp_path / "whole").finished()) == list(
         RunDirectory.read(tmp_path / "run").finished()
@@ -314,8 +334,6 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
 
 
 def measured(health: ClientHealth) -> tuple[str, ...]:
-    from tests.store.test_store import trial
-
     records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
                for i in range(100)]  # fmt: skip
     found = sample(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
@@ -391,8 +409,7 @@ def test_no_memory_is_reported_and_is_no_internal_error(monkeypatch: pytest.Monk
 def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = config_text(ENGINES["smooth"], requests=100)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     before = finished(tmp_path / "run")
     (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
 
@@ -401,7 +418,7 @@ def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
 
     monkeypatch.setattr(RunDirectory, "writer", greedy)
     with pytest.raises(MemoryShortError, match="this machine is out of memory") as caught:
-        sweep_in_virtual_time(tmp_path / "run", text)
+        sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert caught.value.exit_code == 5
     assert len(finished(tmp_path / "run")) == len(before) - 1
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
