@@ -12,7 +12,7 @@ from pathlib import Path
 
 from frontier.cli.main import run
 
-ANSWERING = ("probe", "show", "solve", "compare", "predict", "plot", "report", "export", "import", "init")
+ANSWERING = ("probe", "show", "solve", "compare", "predict", "plot", "report", "export", "import", "init", "status")
 """Commands that measure nothing: a start of Python for each would be most of a test's time."""
 
 

@@ -270,9 +270,16 @@ def test_any_bytes_are_no_sample(data: bytes) -> None:
     assert unpack(b"PK\x03\x04" + data, "x") is None
 
 
+SMALL = (
+    config_text(ENGINES["smooth"], requests=60)
+    .replace("[1, 2, 4, 8, 16, 32, 64]", "[1, 4]")
+    .replace("repeats: 3", "repeats: 1")
+)
+
+
 def small_run(path: Path) -> None:
-    """A finished run of 60 requests a setting."""
-    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+    """A finished run of two trials of 60 requests, and one of each repeat that its decision asks for."""
+    sweep_in_virtual_time(path, SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +420,7 @@ def test_numbers_at_the_edges_with_every_hash_in_place_are_read_or_refused(
 def test_records_of_the_wrong_type_are_refused_with_the_file_named(tmp_path: Path) -> None:
     """A foreign run: each line is a record by its names, and nonsense by its values."""
     path = tmp_path / "run"
-    sweep_in_virtual_time(path, config_text(ENGINES["smooth"], requests=60).replace("repeats: 3", "repeats: 1"))
+    small_run(path)
     opened = RunDirectory.read(path)
     key, measurement = next(iter(opened.finished().items()))
     file = opened.trial_file(key)

@@ -91,7 +91,7 @@ def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tm
     assert first.stderr is not None
     while "trials" not in (line := first.stderr.readline()):
         assert line
-    said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
     assert f"is in use by process {first.pid} on {os.uname().nodename}" in said.err
     assert "frontier status runs/" in said.err

@@ -56,7 +56,7 @@ PARTS = ("manifest.json", "journal.jsonl")
 
 @pytest.mark.parametrize(
     "many",
-    [pytest.param(30, marks=pytest.mark.fault(HOSTILE, times=30)),
+    [pytest.param(20, marks=pytest.mark.fault(HOSTILE, times=20)),
      pytest.param(
          300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]
      )],

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "UNOPENED", 0.1)
+    monkeypatch.setattr(files, "UNOPENED", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,12 @@ FILES = {
     "verify/trials": (resume, verify),
     "verify/evidence": (resume, verify),
 }
-CASES = [(place, act) for place, acts in FILES.items() for act in acts]
+CASES = [
+    pytest.param(place, act, marks=[pytest.mark.slow] if number else [])
+    for place, acts in FILES.items()
+    for number, act in enumerate(acts)
+]
+"""The first way to meet each place in the default run, the others under slow."""
 
 
 def contents(root: Path) -> dict[str, bytes | None]:
