@@ -73,7 +73,7 @@ async def client(port: int, streams: int, tokens: int, itl: float, seconds: floa
     trial = Trial("bench", shape, streams, 0, Phase.GRID, 1, 1, 0.5, seconds, 120.0, "bench")
     records: list[Record] = []
     found = await run_trial(
-        trial, target, random_prompts(shape, 1), sink=records.append, expected_e2e=max(0.05, itl * tokens)
+        trial, target, random_prompts(shape, 1), on_record=records.append, expected_e2e=max(0.05, itl * tokens)
     )
     window, health = found.window, found.health
     assert all(r.outcome in (Outcome.OK, Outcome.CANCELLED) for r in records)

@@ -45,7 +45,9 @@ def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float)
         target = Target(server.url, "truth", "chat", dialect="vllm")
         trial = Trial("bench", Shape.of(1, tokens), streams, 0, Phase.GRID, 1, 1, 0.5, seconds, 120.0, "bench")
         found: Measurement = run(
-            run_trial(trial, target, lambda i: prompt(i, tokens), sink=records.append, expected_e2e=ttft + itl * tokens)
+            run_trial(
+                trial, target, lambda i: prompt(i, tokens), on_record=records.append, expected_e2e=ttft + itl * tokens
+            )
         )
         zero = found.epoch - (time.time() - time.perf_counter())
         server.stop()

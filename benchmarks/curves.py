@@ -17,7 +17,7 @@ def engine_model(series: Series) -> Fit:
     """Ours."""
 
     def fit(known: Sequence[Known]) -> Callable[[float], Prediction]:
-        model = calibrate(known, series.isl, series.osl, light=series.light())
+        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
         return model.at
 
     return lambda known: _values(fit(known))

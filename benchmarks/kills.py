@@ -32,11 +32,11 @@ from typing import Any
 
 from frontier.config import load_config
 from frontier.model import Measurement, Trial
-from frontier.plan import make_plan
+from frontier.plan import Progress, make_plan
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, Quiet
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 CONFIG = """\
 endpoint: simulator
@@ -50,7 +50,7 @@ refine: 1
 """
 
 
-class Reports(Quiet):
+class Reports(Progress):
     """Tells on a pipe which trials begin and which are on the disk; this outlives the process."""
 
     def __init__(self, pipe: int) -> None:
@@ -69,13 +69,13 @@ class Slow(VirtualBackend):
     pause = 0.004
 
     async def run(self, trial: Trial, **how: Any) -> Measurement:
-        sink, records = how["sink"], []
-        measurement = await super().run(trial, **{**how, "sink": records.append})
+        on_record, records = how["on_record"], []
+        measurement = await super().run(trial, **{**how, "on_record": records.append})
         for record in records[: len(records) // 2]:
-            sink(record)
+            on_record(record)
         await asyncio.sleep(self.pause)
         for record in records[len(records) // 2 :]:
-            sink(record)
+            on_record(record)
         return measurement
 
 

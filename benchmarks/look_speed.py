@@ -1,13 +1,11 @@
 """How long a second look at a finished run takes, the interpreter's start included: `python benchmarks/look_speed.py`.
 
 A run is swept in virtual time into a temporary directory and looked at once, which makes its derived summaries; then
-each command is timed, a plot as it is drawn and as it is copied once drawn. The goal is one second. Times are processor
-time of the command, the least of three, so that other work on the machine does not count; wall-clock time stands beside
-it.
+each command is timed. The goal is one second. Times are processor time of the command, the least of three, so that
+other work on the machine does not count; wall-clock time stands beside it.
 """
 
 import asyncio
-import os
 import resource
 import subprocess
 import sys
@@ -16,10 +14,10 @@ import time
 from pathlib import Path
 
 from frontier.config import load_config
-from frontier.plan import make_plan
+from frontier.plan import Progress, make_plan
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, Quiet
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 GOAL = 1.0
 CONFIG = """\
@@ -37,8 +35,7 @@ COMMANDS = {
     "solve": ("solve",),
     "solve, five SLAs": ("solve", *(part for sla in FIVE for part in ("--sla", sla))),
     "show": ("show",),
-    "plot, drawn": ("plot", "-o", "out.png"),
-    "plot, again": ("plot", "-o", "out.png"),
+    "plot": ("plot", "-o", "out.png"),
     "report": ("report", "-o", "page.html"),
 }
 
@@ -49,7 +46,7 @@ def sweep(path: Path) -> None:
 
     async def go(run: RunDirectory) -> None:
         backend = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
-        await Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event()).conduct()
+        await Conductor(config, make_plan(config), run, backend, Progress(), asyncio.Event()).conduct()
 
     with RunDirectory.open_for_sweep(
         path, identity=config.identity(), canonical=config.canonical(), config_text=CONFIG, facts={}
@@ -57,12 +54,11 @@ def sweep(path: Path) -> None:
         asyncio.run(go(run))
 
 
-def spent(arguments: list[str], cwd: Path, cache: str) -> tuple[float, float]:
-    """Processor and wall-clock seconds of one command, with pictures kept in `cache` ('' for nowhere)."""
-    environ = {**os.environ, "FRONTIER_CACHE": cache}
+def spent(arguments: list[str], cwd: Path) -> tuple[float, float]:
+    """Processor and wall-clock seconds of one command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "frontier", *arguments]
-    subprocess.run(command, cwd=cwd, env=environ, capture_output=True, check=False)
+    subprocess.run(command, cwd=cwd, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.perf_counter() - began
 
@@ -74,9 +70,9 @@ def main() -> None:
         sweep(cwd / "run")
         print(f"{'command':<18} {'processor':>10} {'wall clock':>11} {'of the goal':>12}")
         for name, (command, *rest) in COMMANDS.items():
-            arguments, cache = [command, "run", *rest], "" if name == "plot, drawn" else str(cwd / "kept")
-            spent(arguments, cwd, cache)
-            processor, wall = min(spent(arguments, cwd, cache) for _ in range(3))
+            arguments = [command, "run", *rest]
+            spent(arguments, cwd)
+            processor, wall = min(spent(arguments, cwd) for _ in range(3))
             print(f"{name:<18} {processor:>8.2f} s {wall:>9.2f} s {processor / GOAL:>12.2f}")
 
 

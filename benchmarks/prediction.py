@@ -20,9 +20,8 @@ import numpy as np
 
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
-from frontier.decide.forecast import Assumption, assumed_engine, expect
+from frontier.decide.prediction import Assumption, assumed_engine, predict
 from frontier.hardware.predict import Known, Prediction, calibrate
-from frontier.hardware.roofline import Carded
 from frontier.model import Shape
 
 Choice = Callable[[int], list[list[int]]]
@@ -87,7 +86,7 @@ def banded(all_series: Iterable[Series], choose: Choice) -> dict[str, float]:
     """The share of left-out points inside our bands."""
     held = defaultdict(list)
     for series, known, unseen in tries(all_series, choose):
-        model = calibrate(known, series.isl, series.osl, light=series.light())
+        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
         for point in unseen:
             _hold(held, model.at(point.concurrency), series.figures(point))
     return {name: float(np.mean(held[name])) for name in METRICS}
@@ -112,7 +111,7 @@ def across(all_series: Iterable[Series]) -> tuple[Errors, Errors]:
     """Our prediction of another shape, and the same curve taken over as it is."""
     ours, same = (Errors(defaultdict(list), defaultdict(list)) for _ in range(2))
     for here, there in shape_pairs(all_series):
-        model = calibrate(here.points, here.isl, here.osl, light=here.light())
+        model = calibrate(here.points, here.isl, here.osl, roofline=here.roofline())
         for point in there.points:
             said, truth = model.elsewhere(there.isl, there.osl, point.concurrency), there.figures(point)
             at = model.at(point.concurrency)
@@ -132,7 +131,7 @@ def cross_checked(all_series: Sequence[Series], choose: Choice) -> dict[str, flo
     rows = []
     names = sorted({(s.deployment.model, s.deployment.system) for s in all_series})
     for series, known, unseen in tries(all_series, choose):
-        model = calibrate(known, series.isl, series.osl, light=series.light())
+        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
         group = names.index((series.deployment.model, series.deployment.system))
         for point in unseen:
             said, truth = model.at(point.concurrency), series.figures(point)
@@ -154,13 +153,13 @@ def without_measurement(all_series: Iterable[Series]) -> Errors:
     """The engine at its assumed efficiency against everything measured."""
     found = Errors(defaultdict(list), defaultdict(list))
     for series in all_series:
-        light = series.light()
-        if light is None:
+        roofline = series.roofline()
+        if roofline is None:
             continue
-        assumed = Assumption(assumed_engine(Carded(light)))
+        assumed = Assumption(assumed_engine(roofline))
         for point in series.points:
             try:
-                said = expect(assumed, Shape.of(series.isl, series.osl), point.concurrency)
+                said = predict(assumed, Shape.of(series.isl, series.osl), point.concurrency)
             except ValueError:  # longer than the model takes
                 continue
             truth = series.figures(point)

@@ -21,7 +21,7 @@ from scipy import stats
 
 from benchmarks.truth import TruthServer
 from frontier.client.event_loop import run
-from frontier.client.loop import Progress, run_trial
+from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target
 from frontier.model import Outcome, Phase, Record, Shape, Trial
@@ -48,12 +48,12 @@ def view_of(trial: Trial) -> LiveProgress:
     return view
 
 
-async def once(port: int, tell: Callable[[Progress], None] | None, trial: Trial) -> dict[str, float]:
+async def once(port: int, tell: Callable[[TrialProgress], None] | None, trial: Trial) -> dict[str, float]:
     """One trial; `tell` is told how it stands, or nobody is."""
     target = Target(f"http://127.0.0.1:{port}/v1", "truth", "chat", dialect="vllm")
     records: list[Record] = []
     found = await run_trial(
-        trial, target, random_prompts(trial.shape, 1), sink=records.append, on_progress=tell,
+        trial, target, random_prompts(trial.shape, 1), on_record=records.append, on_progress=tell,
         expected_e2e=ITL * TOKENS,
     )  # fmt: skip
     inside = [r for r in records if found.window.start <= r.sent < found.window.end and r.outcome is Outcome.OK]
@@ -93,7 +93,7 @@ def redraw() -> float:
     for i in range(200):
         view._drawn = 0.0  # as if the last redraw were long ago
         begin = time.perf_counter()
-        view.tick(Progress("window", 40.0 + i, 128, 200, 180, 0, 2914.0, 0.31, 2.33))
+        view.tick(TrialProgress("window", 40.0 + i, 128, 200, 180, 0, 2914.0, 0.31, 2.33))
         found.append(time.perf_counter() - begin)
     view.close()
     return statistics.median(found)

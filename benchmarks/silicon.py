@@ -16,7 +16,7 @@ import numpy as np
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.predict import Known
-from frontier.hardware.roofline import Roofline
+from frontier.hardware.roofline import ModelRoofline
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "silicon" / "sample.csv"
 
@@ -45,7 +45,7 @@ class Series:
     osl: int
     points: tuple[Known, ...]
 
-    def light(self) -> Roofline | None:
+    def roofline(self) -> ModelRoofline | None:
         """Its roofline; None where the model is none of the shipped cards, or attention is not sharded."""
         of = self.deployment
         try:
@@ -54,7 +54,7 @@ class Series:
             return None
         if of.attention_dp != 1:
             return None
-        return Roofline.of(model, gpu, of.tp, of.precision or None, "fp8")
+        return ModelRoofline.of(model, gpu, of.tp, of.precision or None, "fp8")
 
     def figures(self, point: Known) -> dict[str, float]:
         """TTFT, TPOT and throughput of a point."""

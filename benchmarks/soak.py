@@ -37,12 +37,12 @@ from frontier.client.prompts import PromptSource
 from frontier.config import Config, load_config
 from frontier.errors import MeasurementError
 from frontier.model import Decision, Measurement, Outcome, Record, Trial
-from frontier.plan import make_plan
+from frontier.plan import Progress, make_plan
 from frontier.run import load
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, Quiet
-from frontier.sweep.backend import HttpBackend, Sink, VirtualBackend
+from frontier.sweep.backend import HttpBackend, OnRecord, VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 SPEC = EngineSpec(step_base=0.030, per_decode=1e-4, per_prefill_token=1e-6, noise=0.05)
 CONFIG = """\
@@ -142,7 +142,7 @@ class Watched(HttpBackend):
 
         return noted
 
-    async def run(self, trial: Trial, *, sink: Sink, **how: Any) -> Measurement:
+    async def run(self, trial: Trial, *, on_record: OnRecord, **how: Any) -> Measurement:
         seen: set[int] = set()
 
         def noted(record: Record) -> None:
@@ -158,10 +158,10 @@ class Watched(HttpBackend):
                     at=time.time(), took=record.end - record.sent, error=record.error,
                 )
             )  # fmt: skip
-            sink(record)
+            on_record(record)
 
         try:
-            return await super().run(trial, sink=noted, **how)
+            return await super().run(trial, on_record=noted, **how)
         finally:
             if seen != set(range(len(seen))):
                 self.account.faults.append(f"requests of {trial.key} are missing from the records")
@@ -269,7 +269,7 @@ def _sweep(config: Config, config_text: str, path: Path, backend: Watched) -> De
     with RunDirectory.open_for_sweep(
         path, identity=config.identity(), canonical=config.canonical(), config_text=config_text, facts={}
     ) as run:
-        conductor = Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event(), ready_wait=60.0)
+        conductor = Conductor(config, make_plan(config), run, backend, Progress(), asyncio.Event(), ready_wait=60.0)
         asyncio.run(conductor.conduct())
     decided = load(path).solve()
     return decided[0] if decided else None
@@ -282,7 +282,7 @@ def without_faults(config_text: str, path: Path) -> Decision:
         path, identity=config.identity(), canonical=config.canonical(), config_text=config_text, facts={}
     ) as run:
         backend = VirtualBackend({"default": SPEC})
-        asyncio.run(Conductor(config, make_plan(config), run, backend, Quiet(), asyncio.Event()).conduct())
+        asyncio.run(Conductor(config, make_plan(config), run, backend, Progress(), asyncio.Event()).conduct())
     return load(path).solve()[0]
 
 

@@ -3,7 +3,7 @@
 Run: python -m benchmarks.time_left [cases]
 
 Sweeps are simulated in virtual time on engines whose efficiency differs from the assumed 60 %, and judged after so many
-of their 32 to 48 trials: by the mean of the trials so far, by what neighbouring settings took (`Pace`), and by
+of their 32 to 48 trials: by the mean of the trials so far, by what neighbouring settings took (`TrialTimes`), and by
 `frontier.budget` with the hardware described and without.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from frontier.budget import Amount, Pace, Timing
+from frontier.budget import Amount, TimeEstimator, TrialTimes
 from frontier.config import Config, load_config
-from frontier.model import Trial
+from frontier.model import Series, Trial
 from frontier.plan import make_plan
-from frontier.run import History, Setting
+from frontier.run import History
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.stats import window
@@ -53,27 +53,28 @@ seed: {i}
 def judged(described: Config, bare: Config, spec: EngineSpec) -> Iterator[tuple[str, int, float | None]]:
     """(method, trials done, relative error of the time left) of one sweep."""
     trials = make_plan(described).trials
-    with_hardware, without = Timing(described), Timing(bare)
+    with_hardware, without = TimeEstimator(described), TimeEstimator(bare)
     seen: list[tuple[Trial, Amount]] = []
-    histories: dict[Setting, History] = {}
+    histories: dict[Series, History] = {}
     said: list[dict[str, float | None]] = []
     for done, trial in enumerate(trials):
         if done in AFTER:
-            pace, rest = Pace(tuple(seen)), trials[done:]
+            times, rest = TrialTimes(tuple(seen)), trials[done:]
             mean = sum(took.seconds for _, took in seen) / done * len(rest) if done > 1 else None
+            near = [times.seconds(other) for other in rest]
             said.append(
                 {
                     "mean of the trials": mean,
-                    "neighbours": pace.left(rest),
-                    "fitted": without.left(rest, pace, histories),
-                    "fitted, hardware": with_hardware.left(rest, pace, histories),
+                    "neighbours": None if None in near else sum(near),
+                    "fitted": without.left(rest, times, histories),
+                    "fitted, hardware": with_hardware.left(rest, times, histories),
                 }
             )
         records, measurement = virtual_trial(trial, spec)
         took = Amount(max(record.end for record in records) + OVERHEAD, len(records))
         seen.append((trial, took))
         sample = window.sample(measurement, iter(records))
-        histories.setdefault((trial.deployment, trial.shape), []).append((trial, sample))
+        histories.setdefault(trial.series, []).append((trial, sample))
     ends = np.cumsum([took.seconds for _, took in seen])
     for done, each in zip(AFTER, said, strict=False):
         left = float(ends[-1] - (ends[done - 1] if done else 0.0))

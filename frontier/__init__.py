@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 from frontier._version import __version__
 
 if TYPE_CHECKING:
+    from frontier.api import import_files, run_sweep
     from frontier.config import Config, load_config, parse_sla
     from frontier.decide.pareto import nondominated
     from frontier.metrics import Metric, metric
     from frontier.model import Decision, Estimate, Frontier, Limit, Point, Shape, Verdict
     from frontier.plan import make_plan
-    from frontier.report.compare_runs import compare_runs
-    from frontier.run import Run, import_files, load
-    from frontier.sweep import run_sweep
+    from frontier.report.comparison import compare_runs
+    from frontier.report.notebook import load
+    from frontier.run import Run
 
 __all__ = [
     "Config",
@@ -54,9 +55,10 @@ _HOMES = {
     "frontier.metrics": ("Metric", "metric"),
     "frontier.model": ("Decision", "Estimate", "Frontier", "Limit", "Point", "Shape", "Verdict"),
     "frontier.plan": ("make_plan",),
-    "frontier.run": ("Run", "import_files", "load"),
-    "frontier.sweep": ("run_sweep",),
-    "frontier.report.compare_runs": ("compare_runs",),
+    "frontier.run": ("Run",),
+    "frontier.report.comparison": ("compare_runs",),
+    "frontier.report.notebook": ("load",),
+    "frontier.api": ("import_files", "run_sweep"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,33 +1,31 @@
-"""What a sweep may spend, how long its trials take, and what therefore fits: planned before, kept during. Pure.
+"""The budget of a sweep and the time it has left: what may be spent, what trials take, which therefore fit. Pure.
 
-Work is done in the order of its worth (see `plan`), and what has no room left is dropped: so the least valuable goes.
+Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so the least valuable is.
+Whether a trial has room is decided by what its neighbours took (`TrialTimes`), or by its `max_time`; never by a model.
 
-How long trials will take, for whoever waits: nothing is chosen by it, and nothing claimed.
-
-A setting that was measured takes as long again. Others of its shape follow from the engine model fitted to the shape's
-points; where there are fewer than three, from the described hardware at its assumed efficiency, by what was found of it
-so far. Where nothing is described, neighbours tell. How well is measured by `benchmarks/time_left.py`.
+`TimeEstimator` says how long trials will take, for the people who wait. A setting that was measured takes as long
+again. Others of its shape follow from the engine model fitted to the shape's points; where there are fewer than three,
+from the described hardware at its assumed efficiency, scaled by what was measured so far. Where nothing is described,
+neighbours decide. `benchmarks/time_left.py` measures how good this is.
 """
 
 import dataclasses
 import math
-import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from frontier.config import BudgetConfig, Config
-from frontier.decide.forecast import LEAST, Assumption, assumption, guess_e2e
+from frontier.config import BudgetConfig, Config, DeploymentConfig
+from frontier.decide.confirmation import History, by_concurrency
+from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
-from frontier.hardware.roofline import Carded
-from frontier.model import Phase, Shape, Trial
-from frontier.plan import estimate
-from frontier.run import History, Setting, by_concurrency
-from frontier.stats.window_data import Sample
+from frontier.hardware.roofline import ModelRoofline
+from frontier.model import Phase, Series, Trial
+from frontier.plan import estimate, in_turn
+from frontier.stats.window import Sample
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -59,7 +57,7 @@ class Amount:
 class Caps:
     """The most that may be spent in all; None where there is no limit. `until` is unix time.
 
-    `words` says each limit as the config does: {'time': '8 h', 'until': '07:00'}.
+    `words` has each limit as the config writes it: {'time': '8 h', 'until': '07:00'}.
     """
 
     seconds: float | None = None
@@ -70,9 +68,9 @@ class Caps:
     words: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, budget: BudgetConfig, now: float) -> "Caps":
-        """The caps of a config's budget at unix time `now`, which tells which day a deadline means."""
-        said = {
+    def of(cls, budget: BudgetConfig, until: float | None) -> "Caps":
+        """The caps of a config's budget, `until` being its deadline in unix time."""
+        words = {
             "time": budget.time and format_elapsed(budget.time),
             "until": budget.until,
             "requests": budget.requests and f"{budget.requests:,}",
@@ -80,9 +78,8 @@ class Caps:
             "cost": budget.cost and f"${budget.cost:,.10g}",
         }
         return cls(
-            budget.time, budget.requests, budget.tokens, budget.cost,
-            None if budget.until is None else deadline(budget.until, now), {k: v for k, v in said.items() if v},
-        )  # fmt: skip
+            budget.time, budget.requests, budget.tokens, budget.cost, until, {k: v for k, v in words.items() if v}
+        )
 
     def share(self, spent: Amount, now: float, parts: float) -> "Caps":
         """An equal part of what is left, as caps of their own: for what runs next of `parts` things in turn."""
@@ -112,33 +109,14 @@ class Caps:
         return min(left, default=None)
 
 
-_CLOCK = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)")
-
-
-def deadline(until: str, now: float) -> float:
-    """Unix time of '07:00', the next time this machine's clock shows it, or of '2026-11-22 07:00'.
-
-    A dated one may lie in the past. ValueError when it is neither.
-    """
-    found = _CLOCK.fullmatch(until)
-    if found is None:
-        raise ValueError(f"{until!r} is not a time of day")
-    hour, minute = int(found[4]), int(found[5])
-    if found[1] is not None:
-        return time.mktime((int(found[1]), int(found[2]), int(found[3]), hour, minute, 0, 0, 0, -1))
-    today = time.localtime(now)
-    at = [time.mktime((today.tm_year, today.tm_mon, today.tm_mday + d, hour, minute, 0, 0, 0, -1)) for d in (0, 1)]
-    return at[0] if at[0] > now else at[1]
-
-
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TrialTimes:
     """What trials took so far, and so what others may be expected to take."""
 
-    seen: tuple[tuple[Trial, Amount], ...] = ()
+    taken: tuple[tuple[Trial, Amount], ...] = ()
 
     @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]], trials: Mapping[str, Trial]) -> "Pace":
+    def of(cls, lines: Iterable[Mapping[str, Any]], trials: Mapping[str, Trial]) -> "TrialTimes":
         """From a run's journal; `trials` are those that may be named in it, by key."""
         done = [line for line in lines if line["event"] == "trial_done" and "took" in line and line["trial"] in trials]
         return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
@@ -150,91 +128,135 @@ class Pace:
         grow as concurrency falls; above, no gain is counted on.
         """
         rates: dict[int, list[float]] = {}
-        for other, took in self.seen:
-            if other.shape == trial.shape and other.deployment == trial.deployment and took.seconds > 0:
-                rates.setdefault(other.concurrency, []).append(took.seconds / other.requests)
+        for other, amount in self.taken:
+            if other.series == trial.series and amount.seconds > 0:
+                rates.setdefault(other.concurrency, []).append(amount.seconds / other.requests)
         if not rates:
             return None
-        known = {c: sum(found) / len(found) for c, found in rates.items()}
-        longest = max(trial.max_time, *(took.seconds for _, took in self.seen))
+        known = {c: sum(each) / len(each) for c, each in rates.items()}
+        longest = max(trial.max_time, *(amount.seconds for _, amount in self.taken))
         return min(longest, max(trial.min_time, _between(known, trial.concurrency) * trial.requests))
 
     def same(self, trial: Trial) -> list[Amount]:
         """What trials of the very same setting and size took."""
-        return [took for other, took in self.seen if _setting(other) == _setting(trial)]
+        return [amount for other, amount in self.taken if _size(other) == _size(trial)]
 
     def need(self, trial: Trial, rate: float = 0.0) -> Amount:
-        """What a trial will take, at `rate` dollars per second. `max_time` bounds what nobody knows yet."""
+        """What a trial will take, at `rate` dollars per second. `max_time` bounds what is not known yet."""
         expected = self.seconds(trial)
         seconds = trial.max_time if expected is None else expected
-        same = [took for took in self.same(trial) if took.requests > 0]
+        same = [amount for amount in self.same(trial) if amount.requests > 0]
         requests = float(trial.requests + 3 * trial.concurrency)
         tokens = requests * trial.shape.osl.mean
         if same:
-            requests = max(took.requests for took in same)
-            tokens = max(took.tokens for took in same)
+            requests = max(amount.requests for amount in same)
+            tokens = max(amount.tokens for amount in same)
         return Amount(seconds, requests, tokens, seconds * rate)
 
-    def left(self, trials: Sequence[Trial]) -> float | None:
-        """Seconds all these trials will take; None when that is not known of each."""
-        found = [self.seconds(trial) for trial in trials]
-        return None if None in found else math.fsum(s for s in found if s is not None)
 
-
-def _between(known: Mapping[int, float], at: int) -> float:
+def _between(known: Mapping[int, float], concurrency: int) -> float:
     """Interpolated on logarithmic axes."""
-    below, above = max((c for c in known if c <= at), default=None), min((c for c in known if c >= at), default=None)
+    below = max((c for c in known if c <= concurrency), default=None)
+    above = min((c for c in known if c >= concurrency), default=None)
     if below is None:
         assert above is not None
-        return known[above] * above / at
+        return known[above] * above / concurrency
     if above is None or below == above:
         return known[below]
-    share = math.log(at / below) / math.log(above / below)
+    share = math.log(concurrency / below) / math.log(above / below)
     return math.exp((1 - share) * math.log(known[below]) + share * math.log(known[above]))
 
 
-def _setting(trial: Trial) -> tuple[str, Shape, int, int]:
-    return trial.deployment, trial.shape, trial.concurrency, trial.requests
+def _size(trial: Trial) -> tuple[Series, int, int]:
+    return trial.series, trial.concurrency, trial.requests
+
+
+# -- what fits -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What of some trials fits, in their order, and which limit drops the others.
+class Turn:
+    """Deployments that are up at one time, and the trials that are left on them in their order."""
 
-    `spent` is what will have been spent then; `bounded`: some trial's time is not known but for its `max_time`.
+    deployments: Sequence[DeploymentConfig]
+    trials: Sequence[Trial]
+
+    @property
+    def rate(self) -> float:
+        """Dollars per second while it lasts."""
+        return sum(d.price or 0.0 for d in self.deployments) / 3600
+
+
+def turns_of(deployments: Iterable[DeploymentConfig], trials: Sequence[Trial]) -> list[Turn]:
+    """The turns in which these trials are run (see `plan.in_turn`); those with none are left out."""
+    groups = in_turn(deployments)
+    turns = (Turn(group, [t for t in trials if t.deployment in {d.name for d in group}]) for group in groups)
+    return [turn for turn in turns if turn.trials]
+
+
+def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
+    """Of how many equal parts the first of these groups may take one: every deployment that is left counts alike."""
+    return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFit:
+    """Which trials fit, in their order, and which limit drops the others.
+
+    `bounded`: the time of some trial is known by its `max_time` alone. `once`: every setting fits once; `whole`: all
+    that follows fits too, the refinement included. `spare` are the seconds left after every setting was measured once.
     """
 
     fits: tuple[Trial, ...]
     dropped: tuple[Trial, ...]
     by: tuple[str, ...]
     bounded: bool
-    spent: Amount = Amount()
-
-    def __add__(self, later: "Forecast") -> "Forecast":
-        """This, and then what comes later."""
-        return Forecast(
-            self.fits + later.fits, self.dropped + later.dropped, tuple(dict.fromkeys(self.by + later.by)),
-            self.bounded or later.bounded, later.spent,
-        )  # fmt: skip
+    once: bool
+    whole: bool
+    spare: float
 
 
-def forecast(
-    trials: Sequence[Trial], caps: Caps, pace: Pace, *, now: float, spent: Amount | None = None, rate: float = 0.0
-) -> Forecast:
-    """Which trials fit into what is left, when each takes what is expected, or its longest where nothing is known."""
-    used, at = spent or Amount(), now
-    fits, dropped, by = [], [], []
-    for trial in trials:
-        need = pace.need(trial, rate)
-        reason = caps.refuses(used, need, at)
-        if reason is None:
-            used, at = used + need, at + need.seconds
-            fits.append(trial)
-        else:
-            dropped.append(trial)
-            by.append(reason)
-    bounded = any(pace.seconds(trial) is None for trial in trials)
-    return Forecast(tuple(fits), tuple(dropped), tuple(dict.fromkeys(by)), bounded, used)
+def fit_budget(
+    turns: Sequence[Turn], caps: Caps, times: TrialTimes, *, now: float, spent: Amount, refine_seconds: float = 0.0
+) -> BudgetFit:
+    """Which trials fit into what is left, each taking what is expected, or its longest where nothing is known.
+
+    A turn may take the share of its deployments, as it may when the sweep runs. `refine_seconds` is how long the
+    refinement of one deployment takes at most: it comes when every setting was measured once.
+    """
+    fits: list[Trial] = []
+    dropped: list[tuple[Trial, str]] = []
+    used, once, refined, spare = spent, True, True, 0.0
+
+    def clock() -> float:
+        return now + used.seconds - spent.seconds
+
+    def all_fit(trials: Iterable[Trial]) -> bool:
+        nonlocal used
+        before = len(dropped)
+        for trial in trials:
+            need = times.need(trial, turn.rate)
+            if (reason := share.refuses(used, need, clock())) is None:
+                used += need
+                fits.append(trial)
+            else:
+                dropped.append((trial, reason))
+        return len(dropped) == before
+
+    for i, turn in enumerate(turns):
+        share = caps.share(used, clock(), parts_left([later.deployments for later in turns[i:]]))
+        once &= all_fit(trial for trial in turn.trials if trial.repeat == 1)
+        room = share.seconds_left(used, clock())
+        spare += max(0.0, room or 0.0)
+        longest = refine_seconds * len(turn.deployments)
+        refined &= not longest or share.refuses(used, Amount(longest, dollars=longest * turn.rate), clock()) is None
+        taken = longest if room is None else min(longest, max(0.0, room))
+        used += Amount(taken, dollars=taken * turn.rate)
+        all_fit(trial for trial in turn.trials if trial.repeat > 1)
+    bounded = any(times.seconds(trial) is None for turn in turns for trial in turn.trials)
+    reasons = tuple(dict.fromkeys(reason for _, reason in dropped))
+    whole = refined and not dropped
+    return BudgetFit(tuple(fits), tuple(trial for trial, _ in dropped), reasons, bounded, once, whole, spare)
 
 
 def described_trials(trials: Sequence[Trial]) -> str:
@@ -246,14 +268,17 @@ def described_trials(trials: Sequence[Trial]) -> str:
     return ", ".join(f"{n} of {name}" for name, n in groups.items())
 
 
-class Timing:
-    """Estimates for the trials of one config."""
+# -- the time left ---------------------------------------------------------------------------------------------------
+
+
+class TimeEstimator:
+    """Estimates how long trials of one config will take. The only one; the budget drops nothing by it."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._assumed: dict[str, Assumption] = {}
-        self._light = {d.name: d.light() for d in config.deployments}
-        self._fits: dict[tuple[Setting, int], Calibrated | None] = {}
+        self._rooflines = {d.name: d.roofline() for d in config.deployments}
+        self._fits: dict[tuple[Series, int], Calibrated | None] = {}
         for deployment in config.deployments:
             try:
                 self._assumed[deployment.name] = assumption(deployment)[0]
@@ -261,58 +286,55 @@ class Timing:
                 continue
 
     def left(
-        self, trials: Sequence[Trial], pace: Pace, histories: Mapping[Setting, History] | None = None
+        self, trials: Iterable[Trial], times: TrialTimes, histories: Mapping[Series, History] | None = None
     ) -> float | None:
-        """Seconds these trials will take in all, after what `pace` and `histories` saw; None when that is not known of
-        each."""
-        found = [self.seconds(trial, pace, histories or {}) for trial in trials]
-        return None if None in found else math.fsum(s for s in found if s is not None)
+        """Seconds these trials will take in all, after what was measured; None when that is not known of each."""
+        each = [self.seconds(trial, times, histories or {}) for trial in trials]
+        return None if None in each else math.fsum(seconds for seconds in each if seconds is not None)
 
-    def seconds(self, trial: Trial, pace: Pace, histories: Mapping[Setting, History]) -> float | None:
-        """Seconds one trial will take; None when nothing says so."""
-        if same := pace.same(trial):
-            return sum(took.seconds for took in same) / len(same)
-        setting = trial.deployment, trial.shape
-        fit = self._fit(setting, histories.get(setting, []))
+    def seconds(self, trial: Trial, times: TrialTimes, histories: Mapping[Series, History]) -> float | None:
+        """Seconds one trial will take; None when it cannot be estimated."""
+        if same := times.same(trial):
+            return sum(amount.seconds for amount in same) / len(same)
+        fit = self._fit(trial.series, histories.get(trial.series, ()))
         if fit is not None:
-            said = fit.at(trial.concurrency)
-            return self._cost(trial, said.ttft.value + (trial.shape.osl.mean - 1) * said.tpot.value)
-        guess = self._guessed(trial)
-        return pace.seconds(trial) if guess is None else guess * self._ratio(trial, pace)
+            known = fit.at(trial.concurrency)
+            return self._cost(trial, known.ttft.value + (trial.shape.osl.mean - 1) * known.tpot.value)
+        by_hardware = self._by_hardware(trial)
+        return times.seconds(trial) if by_hardware is None else by_hardware * self._ratio(trial, times)
 
     def _cost(self, trial: Trial, e2e: float) -> float | None:
         return estimate((trial,), self._config, lambda _: e2e)[0].expected
 
-    def _guessed(self, trial: Trial) -> float | None:
+    def _by_hardware(self, trial: Trial) -> float | None:
         """By the described hardware; None where none is, or a request does not fit it."""
         assumed = self._assumed.get(trial.deployment)
         if assumed is None:
             return None
-        e2e = guess_e2e(assumed, trial.shape, trial.concurrency)
+        e2e = rough_e2e(assumed, trial.shape, trial.concurrency)
         return None if e2e is None else self._cost(trial, e2e)
 
-    def _ratio(self, trial: Trial, pace: Pace) -> float:
-        """What trials took over what was guessed of them: those of the shape, else of the deployment."""
-        mine = [(other, took.seconds) for other, took in pace.seen if other.deployment == trial.deployment]
+    def _ratio(self, trial: Trial, times: TrialTimes) -> float:
+        """What trials took over what the hardware let expect: those of the shape, else of the deployment."""
+        mine = [(other, amount.seconds) for other, amount in times.taken if other.deployment == trial.deployment]
         alike = [(other, took) for other, took in mine if other.shape == trial.shape] or mine
-        ratios = [math.log(took / guess) for other, took in alike if took > 0 and (guess := self._guessed(other))]
+        ratios = [math.log(took / guess) for other, took in alike if took > 0 and (guess := self._by_hardware(other))]
         return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
 
-    def _fit(self, setting: Setting, history: History) -> Calibrated | None:
-        """The engine model fitted to what was measured of a setting's shape so far."""
-        key = setting, len(history)
+    def _fit(self, series: Series, history: History) -> Calibrated | None:
+        """The engine model fitted to what was measured of a series so far; fitted again when there is more."""
+        key = series, len(history)
         if key not in self._fits:
-            self._fits[key] = self._fitted(setting, history)
+            self._fits[key] = self._fitted(series, history)
         return self._fits[key]
 
-    def _fitted(self, setting: Setting, history: History) -> Calibrated | None:
+    def _fitted(self, series: Series, history: History) -> Calibrated | None:
         known = [point for c, samples in sorted(by_concurrency(history).items()) if (point := _mean(c, samples))]
         if len(known) < LEAST:
             return None
-        light, shape = self._light.get(setting[0]), setting[1]
-        return calibrate(
-            known, shape.isl.mean, shape.osl.mean, light=light.roofline if isinstance(light, Carded) else None
-        )
+        roofline, shape = self._rooflines.get(series.deployment), series.shape
+        card = roofline if isinstance(roofline, ModelRoofline) else None
+        return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
 
 
 def _mean(concurrency: int, samples: Sequence[Sample]) -> Known | None:

@@ -666,6 +666,80 @@ class RejectedStep:
     tie: bool = False
 
 
+class Cause(StrEnum):
+    """What a reason of an explanation is; its words are in decide/wording.py."""
+
+    # of one setting
+    CHOSEN = "chosen"
+    STEP_NOT_WORTH = "step_not_worth"
+    TIE = "tie"
+    LESS_THROUGHPUT = "less_throughput"
+    ABOVE_VIOLATION = "above_violation"
+    VIOLATES = "violates"
+    EXCLUDED = "excluded"
+    CROSSES = "crosses"
+    TOO_FEW = "too_few"
+    UNBOUNDED = "unbounded"
+    NO_INTERVAL = "no_interval"
+    NOT_MEASURED = "not_measured"
+    NOT_JUDGED = "not_judged"
+    # of a decision
+    BINDING = "binding"
+    UNDEFINED = "undefined"
+    ACCEPTED = "accepted"
+    COMFORTABLE = "comfortable"
+    WITHIN_RANGE = "within_range"
+    ALL_MEET = "all_meet"
+    NO_VIOLATION = "no_violation"
+    HIGHEST_MEASURED = "highest_measured"
+    LOWEST_MEASURED = "lowest_measured"
+    BRACKET = "bracket"
+    MOST_THROUGHPUT = "most_throughput"
+    MOST_GOODPUT = "most_goodput"
+    CHEAPEST = "cheapest"
+    ENERGY = "energy"
+    NON_MONOTONE = "non_monotone"
+    NO_VALID_POINT = "no_valid_point"
+    NOTHING_MEETS = "nothing_meets"
+    NOTHING_PROVEN = "nothing_proven"
+    SLOW_ALONE = "slow_alone"
+    CONTRADICTION = "contradiction"
+    POINT_ESTIMATES = "point_estimates"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a metric's value.
+
+    `gain` is the throughput against the operating point's as a share (0.1: ten percent more), `cost` the factor by
+    which the tail of `metric` grows, `need` the number of requests in all that would decide and `repeats` how many
+    repeats those are, `flags` what excluded a setting.
+    """
+
+    cause: Cause
+    settings: tuple[int, ...] = ()
+    metric: str | None = None
+    estimate: Estimate | None = None
+    limit: Limit | None = None
+    verdict: Verdict | None = None
+    gain: float | None = None
+    cost: float | None = None
+    need: int | None = None
+    repeats: int | None = None
+    flags: tuple[Flag, ...] = ()
+    power: Power | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is (not) the answer;
+    `reasons` what binds, which step was rejected, what would decide, what was excluded, in the order to read them.
+    """
+
+    settings: tuple[Reason, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The operating point of one series, or the statement that no setting is one.
@@ -688,6 +762,7 @@ class Decision:
     last_pass: int | None = None
     first_fail: int | None = None
     holes: tuple[int, ...] = ()
+    explanation: Explanation = Explanation()
     rejected: RejectedStep | None = None
     throughput_optimum: int | None = None
     goodput_optimum: int | None = None

@@ -1,26 +1,28 @@
-"""Config to plan: every trial of the grid in the order it is run, with what it may cost. Pure; `--dry-run` ends here.
+"""The plan of a sweep: every trial of a config's grid in its order, with its cost; and what a sweep reports of itself.
 
-Repeats are blocks, each with every setting once in an order of its own, so that a drift of the machine over the night
-cannot look like an effect of concurrency. Deployments take turns inside a block, setting by setting, for the same
-reason. Before all, each shape is run once at its lowest concurrency: that is cheap, and it tells how long a request
-takes.
+Repeats are blocks, each with every setting once in an order of its own, so that a drift of the machine during the sweep
+cannot look like an effect of concurrency. Deployments alternate inside a block, setting by setting, for the same
+reason. Each shape is run once at its lowest concurrency first: that is cheap, and shows how long a request takes.
 
-With a budget the order is that of worth, as the end may be cut off: the lowest concurrency of each shape; every
-setting once, each next one halving the widest gap; the refinement at the edge of the SLA; then the other repeats, block
-by block.
+With a budget the most valuable trials come first, as the end may be cut off: the lowest concurrency of each shape;
+every setting once, each next one halving the widest gap; the refinement at the edge of the SLA; then the other repeats,
+block by block. All of it is pure; `--dry-run` ends here.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frontier.config import Config, DeploymentConfig, digest
-from frontier.config.models import described
-from frontier.decide.confirmation import LOOKS
+from frontier.config.schema import described
+from frontier.decide.confirmation import MAX_BATCHES
 from frontier.errors import UsageError
-from frontier.model import Phase, Shape, Trial
+from frontier.model import Flag, Phase, Shape, Trial
 from frontier.stats.window import BATCH
+
+if TYPE_CHECKING:
+    from frontier.client.loop import TrialProgress
 
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
@@ -32,7 +34,7 @@ gap of the records that are read at one time."""
 
 @dataclass(frozen=True, slots=True)
 class TrialCost:
-    """What one trial may take. `expected` seconds are None while nobody knows how long a request takes."""
+    """What one trial may take. `expected` seconds are None while it is not known how long a request takes."""
 
     trial: Trial
     longest: float
@@ -45,7 +47,7 @@ class Plan:
     """The grid in order, and room for refinement.
 
     `longest` and `refine_longest` are seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. Refinement
-    comes on top and is a budget, used only where the SLA is crossed: each extra setting takes at most LOOKS trials. The
+    comes on top and is a budget, used only where the SLA is crossed: each takes at most MAX_BATCHES trials. The
     time for the last requests of a trial to end, after its window, is not counted.
     """
 
@@ -98,7 +100,8 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
     if unknown := [name for name in only if name not in (*shapes, *deployments)]:
         names = [*(s.label for s in config.shapes), *(d.name for d in config.deployments if d.name != "default")]
         raise UsageError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
-    trials = tuple(t for t in _in_order(config) if t.shape.label in shapes and t.deployment in deployments)
+    ordered = (trial for turn in in_turn(config.deployments) for trial in _turn_in_order(config, turn))
+    trials = tuple(t for t in ordered if t.shape.label in shapes and t.deployment in deployments)
     costs = estimate(trials, config)
     pairs = len(deployments) * len(shapes)
     refine = config.refine if config.limits else 0
@@ -111,8 +114,8 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         repeats=config.repeats,
         refine=refine,
         longest=sum(cost.longest for cost in costs),
-        refine_longest=refine * pairs * LOOKS * config.max_time,
-        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * LOOKS * biggest,
+        refine_longest=refine * pairs * MAX_BATCHES * config.max_time,
+        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * MAX_BATCHES * biggest,
         expected_memory=_memory(trials),
         requests=sum(trial.requests for trial in trials),
     )
@@ -130,11 +133,14 @@ def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in wanted) or tuple(names)
 
 
-def in_turn(config: Config, plan: Plan) -> list[list[DeploymentConfig]]:
-    """The deployments that are up at one time: all that the user runs together, then each that is started, alone."""
-    planned = [d for d in config.deployments if d.name in plan.deployments]
-    together = [d for d in planned if d.start is None]
-    return [*([together] if together else []), *([d] for d in planned if d.start is not None)]
+def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
+    """The deployments that are up at one time: all that the user runs, together; then each that a sweep starts, alone.
+
+    A turn is measured whole before the next begins.
+    """
+    listed = list(deployments)
+    together = [d for d in listed if d.start is None]
+    return [*([together] if together else []), *([d] for d in listed if d.start is not None)]
 
 
 def make_trial(
@@ -146,7 +152,7 @@ def make_trial(
     repeat: int,
     requests: int,
 ) -> Trial:
-    """One trial, planned or asked for by the search. Its seed and fingerprint follow from the arguments alone.
+    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
@@ -168,15 +174,8 @@ def make_trial(
     )
 
 
-def _in_order(config: Config) -> list[Trial]:
-    """The first cheap trials, then block after block; deployments that are started are run one after another."""
-    started = [d for d in config.deployments if d.start is not None]
-    together = [d for d in config.deployments if d.start is None]
-    turns = [*([together] if together else []), *([d] for d in started)]
-    return [trial for turn in turns for trial in _turn_in_order(config, turn)]
-
-
 def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> list[Trial]:
+    """The first cheap trials, then block after block."""
 
     def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
         requests = config.window_requests(concurrency)
@@ -199,7 +198,7 @@ def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> l
 
 
 def halving(ladder: tuple[int, ...]) -> list[int]:
-    """The ladder's lowest rung, then each next one in the middle of what lies open: cut anywhere, it is even.
+    """The lowest concurrency, then each next one in the middle of the widest gap: cut anywhere, the rest is even.
 
     >>> halving((1, 2, 4, 8, 16, 32, 64, 128))
     [1, 16, 4, 64, 2, 8, 32, 128]
@@ -235,3 +234,32 @@ def _cost(trial: Trial, config: Config, e2e: float | None) -> TrialCost:
         sent = min(sent, round(expected / e2e * trial.concurrency) + 1)
     longest = trial.max_time + (e2e or 0.0)
     return TrialCost(trial, longest, expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean))
+
+
+class Progress:
+    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it shows.
+
+    `expect` gets the seconds that the rest of the grid will take from now on, None while that is not known.
+    `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
+    """
+
+    def plan(self, total: int, done: int) -> None:
+        """The grid has `total` trials, of which `done` are finished."""
+
+    def expect(self, seconds: float | None) -> None:
+        """The estimate of the time left has changed."""
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:
+        """A trial begins."""
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """The state of the running trial, several times a second."""
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """A trial is finished and stored."""
+
+    def note(self, text: str) -> None:
+        """Anything else worth a line."""
+
+    def close(self) -> None:
+        """The sweep is over."""

@@ -1,16 +1,17 @@
-"""How far the sweep of a run has come: finished, running, interrupted or killed; what is left, and what goes on.
+"""A run directory read back: points, frontiers, decisions and how far its sweep has come. `load` reads one.
 
-A finished or growing run, looked at: records to samples to points, frontiers and decisions. `load` is the door.
+Records become samples, samples become points, and frontiers and decisions follow from these. Nothing here is for the
+eye: what a notebook shows of a run is in `report.notebook`.
 
 Samples are cached under `derived/samples`, so that a second look never reads the records again unless their file was
-touched since; deleting `derived/` is always safe. A trial that is not as it was written down never counts: its setting
-is flagged instead.
+touched since; deleting `derived/` is always safe. A trial whose files were changed after it was measured never counts:
+its setting is flagged instead.
 """
 
 import functools
 import shlex
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,24 +22,39 @@ import numpy as np
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
+from frontier.decide.confirmation import by_concurrency
 from frontier.decide.frontier_summary import Insight, insight
 from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
-from frontier.decide.wording import clean, count
+from frontier.decide.wording import count
 from frontier.errors import UsageError
-from frontier.hardware.roofline import Light, bounds, distance
+from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import Estimate, Flag, Frontier, Limit, Point, Power, Shape, Trial, Verdict
+from frontier.model import (
+    Decision,
+    Estimate,
+    Flag,
+    Frontier,
+    Limit,
+    Point,
+    Power,
+    Series,
+    Trial,
+    Verdict,
+    by_series,
+)
 from frontier.plan import make_plan
-from frontier.report.notebook import Decisions
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
 from frontier.stats.sample_cache import load_sample
-from frontier.stats.window_data import Floats, Sample
+from frontier.stats.window import Floats, Sample
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
-from frontier.text import redact
+from frontier.text import clean, redact
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 """What the journal of a sweep ends with; with anything else it was killed."""
@@ -124,9 +140,10 @@ class Standing:
 def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
     """How far the sweep of `run` has come; `finished` are its finished trials by key."""
     lines = run.journal_lines()
-    began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
-    given_up = given_up_in(lines[began:]) - finished.keys()
+    began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
+    given_up = _skipped(lines[began:], finished.keys()).keys()
     planned = {t.key: t for t in make_plan(config).trials}
+    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), finished.values()))
     last, over = _last(lines)
     running = not over and run.held()
     return Standing(
@@ -137,8 +154,8 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
         refined=len(finished.keys() - planned.keys()),
         left=tuple(trial for key, trial in planned.items() if key not in finished and key not in given_up),
         given_up=frozenset(given_up),
-        settings=len(_settings(planned.values())),
-        measured=len(_settings(planned.values()) & _settings(finished.values())),
+        settings=len(settings),
+        measured=len(settings & measured),
         again=_command(run),
     )
 
@@ -146,23 +163,13 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
 def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
     """The line that says how the last session ended, and whether it is surely over.
 
-    A server that is stopped says so after the end. A trial that is lost or cut off is not yet the end, and only who
-    holds the lock then says whether the sweep lives; after the end it may be `verify` that holds it.
+    The line of a server that was stopped comes after the end. A trial that was lost or cut off is not yet the end: the
+    lock shows whether the sweep still lives. After the end it may be `verify` that holds the lock.
     """
     kept = [line for line in lines if line["event"] != "stopped"] or lines
     last = kept[-1] if kept else {"event": "created"}
     over = last["event"] in ENDS and "trial" not in last
     return (last if over or not lines else lines[-1]), over
-
-
-def given_up_in(session: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The trials that were skipped, or dropped for the budget."""
-    skipped = {str(one["trial"]) for one in session if one["event"] == "skipped"}
-    return skipped.union(*(one["trials"] for one in session if one["event"] == "dropped"))
-
-
-def _settings(trials: Any) -> set[tuple[str, Shape, int]]:
-    return {(t.deployment, t.shape, t.concurrency) for t in trials}
 
 
 def _command(run: RunDirectory) -> str:
@@ -179,14 +186,7 @@ def _command(run: RunDirectory) -> str:
     return clean(shlex.join(["frontier", "sweep", str(kept), "-o", str(run.path)]), 4000)
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from frontier.report.notebook import Shown
-
 History = list[tuple[Trial, Sample]]
-Setting = tuple[str, Shape]
-
 
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
@@ -203,7 +203,7 @@ NEEDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class FrontierUncertainty:
     """How sure a frontier is: each setting's probability to be on it, the band its staircase lies in, and its area.
 
     The `area` counts up to `reference`: (least of the first objective, worst of the second), the second being the
@@ -215,27 +215,29 @@ class Doubt:
     area: Estimate
     reference: tuple[float, float]
 
+    @property
+    def band_steps(self) -> list[tuple[float, float, float]]:
+        """The band as (x, low, high), ascending in x, as a picture draws it."""
+        return list(zip(self.band.x, self.band.low, self.band.high, strict=True))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Run:
-    """One run, read. `histories` holds every finished trial's sample per (deployment, shape), oldest first; `skipped`
-    why a trial was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered`
-    are the trials that were changed since they were measured: they do not count. `unhashed` counts the trials where
-    that could not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an
-    import.
+    """One run, read. `histories` holds every finished trial's sample per series, oldest first; `skipped` why a trial
+    was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
+    trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
+    not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import.
     """
 
     path: Path
     config: Config = field(repr=False)
     manifest: Mapping[str, Any] = field(repr=False)
-    histories: Mapping[Setting, History] = field(repr=False)
+    histories: Mapping[Series, History] = field(repr=False)
     skipped: Mapping[str, str] = field(default_factory=dict, repr=False)
     imported: tuple[Point, ...] = field(default=(), repr=False)
     altered: tuple[tuple[Trial, AlteredError], ...] = field(default=(), repr=False)
     unhashed: int = field(default=0, repr=False)
     standing: Standing | None = field(default=None, repr=False)
-    _seen: dict[Any, list[Point]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Points by what they were asked for: a table, a decision and a picture of one run ask for the same."""
 
     @property
     def unfinished(self) -> str:
@@ -244,8 +246,30 @@ class Run:
 
     @property
     def is_imported(self) -> bool:
-        """It was made by `frontier import`, not measured here."""
+        """Whether it was made by `frontier import`, not measured here."""
         return "imported" in self.manifest
+
+    @property
+    def gpus(self) -> dict[str, int | None]:
+        """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
+        return {d.name: d.gpus for d in self.config.deployments}
+
+    def light(self, deployment: str) -> Roofline | None:
+        """The roofline of a deployment; None when its hardware is not described."""
+        return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
+
+    def limits(self) -> tuple[Limit, ...]:
+        """The config's SLA (its first tier)."""
+        return self.config.limits
+
+    def samples(self, series: Series) -> dict[int, Sample]:
+        """Per concurrency the data its point stands on; none for imported aggregates."""
+        history = self.histories.get(series, [])
+        claimed = search.claim_samples(history)
+        groups = by_concurrency(history)
+        return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
+
+    # -- points ------------------------------------------------------------------------------------------------------
 
     def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
         """Every measured setting as a point, ordered by deployment, shape and concurrency.
@@ -255,41 +279,32 @@ class Run:
         limit or to refine the frontier is shown too, and never chosen.
         """
         wanted = self.limits() if limits is None else tuple(limits)
-        found: list[Point] = []
-        for deployment, shape in self.histories:
-            claims = self._claims((deployment, shape), wanted, names)
-            found += [*claims, *self._others((deployment, shape), wanted, names)]
-        groups = by_setting([*found, *self._aggregates()])
+        measured = [
+            point for series in self.histories for points in self._points_of(series, wanted, tuple(names))
+            for point in points
+        ]  # fmt: skip
+        groups = by_series([*measured, *self._aggregates()])
         return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
-    def _claims(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
-        key = ("claims", at, limits, tuple(names))
-        if key not in self._seen:
-            self._seen[key] = self._claims_anew(at, limits, names)
-        return self._seen[key]
+    @functools.cached_property
+    def _points_of(self) -> Callable[[Series, tuple[Limit, ...], tuple[str, ...]], tuple[list[Point], list[Point]]]:
+        """`_compute_points`, remembered: a table, a decision and a picture of one run ask for the same points."""
+        return functools.cache(self._compute_points)
 
-    def _claims_anew(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str]) -> list[Point]:
-        metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
-        found = search.claim_points(self.histories[at], limits, names=metrics, price=self._price(at[0]))
-        samples = search.claim_samples(self.histories[at])
-        return [self._lit(point, samples[point.concurrency]) for point in found]
-
-    def _others(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str] = ()) -> list[Point]:
-        """Settings no claim is made about: they were run to locate the limit or to fill the frontier."""
-        key = ("others", at, limits, tuple(names))
-        if key not in self._seen:
-            self._seen[key] = self._others_anew(at, limits, names)
-        return self._seen[key]
-
-    def _others_anew(self, at: Setting, limits: tuple[Limit, ...], names: Sequence[str]) -> list[Point]:
-        history = self.histories[at]
-        claimed = search.claim_samples(history)
-        looser = [(trial, sample) for trial, sample in history if trial.concurrency not in claimed]
-        metrics = tuple(dict.fromkeys((*DEFAULT_METRICS, *names)))
-        return [
-            self._lit(summarize.point(sample, names=metrics, limits=limits, price=self._price(at[0])), sample)
-            for sample in (window.join(parts) for parts in by_concurrency(looser).values())
-        ]
+    def _compute_points(
+        self, series: Series, limits: tuple[Limit, ...], names: tuple[str, ...]
+    ) -> tuple[list[Point], list[Point]]:
+        """The points a claim may be made about, and the others, which located the limit or filled the frontier."""
+        metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
+        history = self.histories[series]
+        samples = search.claim_samples(history)
+        claims = search.claim_points(history, limits, names=metrics, price=price)
+        looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
+        joined = [window.join(parts) for parts in by_concurrency(looser).values()]
+        return (
+            [self._checked(point, samples[point.concurrency]) for point in claims],
+            [self._checked(summarize.point(s, names=metrics, limits=limits, price=price), s) for s in joined],
+        )
 
     def _aggregates(self) -> list[Point]:
         """The imported points, with their cost and energy where the config has a price and a power."""
@@ -305,149 +320,109 @@ class Run:
         cost = Estimate.without_interval(price * 1e6 / 3600 / rate.value, rate.n)
         return replace(point, metrics={**point.metrics, "cost": cost})
 
-    def _lit(self, point: Point, sample: Sample) -> Point:
-        """The point with its distance from light, flagged when it is faster than the described hardware can be, and
-        when a trial of it was changed.
+    def _price(self, deployment: str) -> float | None:
+        return next((d.price for d in self.config.deployments if d.name == deployment), None)
+
+    def _checked(self, point: Point, sample: Sample) -> Point:
+        """The point with its distance from the roofline, flagged when it is faster than the described hardware can be,
+        and when a trial of it was changed.
         """
-        changed = [_altered(error) for trial, error in self.altered if _setting_of(trial) == _setting_of(point)]
+        changed = [_altered_flag(error) for trial, error in self.altered if _setting(trial) == _setting(point)]
         point = replace(point, flags=(*changed, *point.flags))
-        light = self.light(point.deployment)
-        if light is None:
+        roofline = self.light(point.deployment)
+        if roofline is None:
             return point
-        flags = tuple(beyond_light(sample, bounds(light, point)))
-        return replace(point, flags=(*flags, *point.flags), light=distance(light, point))
+        flags = tuple(beyond_light(sample, bounds(roofline, point)))
+        return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
 
-    def light(self, deployment: str) -> Light | None:
-        """The speed of light of a deployment; None when its hardware is not described."""
-        return next((d.light() for d in self.config.deployments if d.name == deployment), None)
+    # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def limits(self) -> tuple[Limit, ...]:
-        """The config's SLA (its first tier)."""
-        return self.config.limits
-
-    def frontiers(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Frontier, ...]:
-        """The exact non-dominated set of each (deployment, shape)."""
-        axes = objectives or self.config.objectives
-        return tuple(pareto.frontier(group, axes) for group in by_setting(points).values())
-
-    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
-        """The operating point of each (deployment, shape) under `limits`, as a tuple of decisions.
-
-        Options as for `analyze.sla.solve`.
-        """
+    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
+        """The operating point of each series under `limits`. Options as for `operating_point.solve`."""
         wanted = self.limits() if limits is None else tuple(limits)
         if not wanted:
             raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
-        return Decisions.of(self.answers([("", wanted)], **options)[0].decisions, self.gpus)
+        return self._decide(wanted, options)[1]
 
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
     ) -> tuple[Answer, ...]:
         """What each named set of limits gives (default: the config's tiers), with what is common to its shapes."""
-        options = {"marginal_gain": self.config.marginal_gain, **options}
-        found = []
-        for name, limits in self.config.tiers if tiers is None else tiers:
-            wanted = tuple(limits)
-            points = self._decidable(wanted)
-            _check_known(points, wanted)
-            found.append(answer(name, wanted, points, operating_point.solve_all(points, wanted, **options), self.gpus))
-        return tuple(found)
+        asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
+        return tuple(answer(name, limits, *self._decide(limits, options), self.gpus) for name, limits in asked)
+
+    def _decide(
+        self, limits: tuple[Limit, ...], options: Mapping[str, bool]
+    ) -> tuple[list[Point], tuple[Decision, ...]]:
+        """The points that are decided on, and the decisions."""
+        points = self._decidable(limits)
+        _check_known(points, limits)
+        chosen = {"marginal_gain": self.config.marginal_gain, **options}
+        return points, operating_point.solve_all(points, limits, **chosen)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
-        """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts."""
+        """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts.
+
+        Such a setting is judged by its bounds even when the decision is by point estimates.
+        """
         points: list[Point] = []
-        for at in self.histories:
-            others = self._others(at, limits, self.config.objectives)
-            broken = [p for p in others if judge(p, limits).verdict is Verdict.VIOLATES]
-            points += [*self._claims(at, limits, self.config.objectives), *broken]
+        for series in self.histories:
+            claims, others = self._points_of(series, limits, self.config.objectives)
+            points += [*claims, *(p for p in others if judge(p, limits).verdict is Verdict.VIOLATES)]
         return [*points, *self._aggregates()]
 
-    @property
-    def gpus(self) -> dict[str, int | None]:
-        """By how many GPUs each deployment's rates are divided where they are shown; None: by none."""
-        return {d.name: d.gpus for d in self.config.deployments}
+    # -- frontiers ---------------------------------------------------------------------------------------------------
 
-    def doubts(self, objectives: tuple[str, str] | None = None) -> dict[Setting, Doubt]:
+    def frontiers(
+        self,
+        points: Sequence[Point],
+        objectives: tuple[str, str] | None = None,
+        uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
+    ) -> tuple[Frontier, ...]:
+        """The exact non-dominated set of each series, with its members' probabilities where `uncertainties` has it."""
+        groups = by_series(points).values()
+        frontiers = (pareto.frontier(group, objectives or self.config.objectives) for group in groups)
+        known = uncertainties or {}
+        return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
+
+    def uncertainties(self, objectives: tuple[str, str] | None = None) -> dict[Series, FrontierUncertainty]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap.
 
         Only settings that have a place on the frontier take part: a flagged one must not lift the band or beat others.
         """
         axes = objectives or self.config.objectives
-        found = {}
+        known = {}
         points = self.points(names=axes)
         for f in self.frontiers(points, axes):
-            at = (f.deployment, f.shape)
-            samples = {c: s for c, s in self.samples(at).items() if c not in f.excluded}
-            drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(at[0]))
+            samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
+            drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
             if drawn.concurrencies:
-                mine = [p for p in points if (p.deployment, p.shape) == at and p.concurrency in drawn.concurrencies]
-                best = tuple(np.array([p.metrics[name].value for p in mine]) for name in axes)
-                reference = self._reference(axes, best)
-                area = uncertainty.hypervolume(drawn, (best[0], best[1]), reference)
-                found[at] = Doubt(uncertainty.membership(drawn), uncertainty.band(drawn), area, reference)
-        return found
+                mine = [p for p in points if p.series == f.series and p.concurrency in drawn.concurrencies]
+                gain, cost = (np.array([p.metrics[name].value for p in mine]) for name in axes)
+                reference = self._reference(axes, gain, cost)
+                area = uncertainty.hypervolume(drawn, (gain, cost), reference)
+                known[f.series] = FrontierUncertainty(
+                    uncertainty.membership(drawn), uncertainty.band(drawn), area, reference
+                )
+        return known
 
-    def _reference(self, axes: tuple[str, str], best: Sequence[Floats]) -> tuple[float, float]:
+    def _reference(self, axes: tuple[str, str], gain: Floats, cost: Floats) -> tuple[float, float]:
         """Where the area of a frontier ends."""
-        gain, price = best
-        least = 0.0 if metric(axes[0]).better == "higher" else float(gain.max())
-        loosest = max if metric(axes[1]).better == "lower" else min
+        least = 0.0 if metric(axes[0]).higher_is_better else float(gain.max())
         promises = [limit.promise for _, limits in self.config.tiers for limit in limits if limit.metric == axes[1]]
-        return least, float(loosest(promises)) if promises else float(loosest(price))
+        return least, float(metric(axes[1]).worst(promises or cost))
 
     def insights(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Insight, ...]:
-        """What is to be said of each (deployment, shape) as a whole: its frontier with its doubt, and its capacity."""
-        doubts = self.doubts(objectives)
-        found = []
-        for f in self.frontiers(points, objectives):
-            doubt = doubts.get((f.deployment, f.shape))
-            if doubt is None:
-                found.append(insight(f, points))
-            else:
-                sure = replace(f, probability=doubt.probability)
-                found.append(insight(sure, points, doubt.area, doubt.reference))
-        return tuple(found)
+        """The summary of each series as a whole: its frontier with its uncertainty, and its capacity."""
+        known = self.uncertainties(objectives)
+        return tuple(
+            insight(f, points, known[f.series].area, known[f.series].reference)
+            if f.series in known
+            else insight(f, points)
+            for f in self.frontiers(points, objectives, known)
+        )
 
-    def samples(self, at: Setting) -> dict[int, Sample]:
-        """Per concurrency the data its point stands on; none for imported aggregates."""
-        history = self.histories.get(at, [])
-        claimed = search.claim_samples(history)
-        groups = by_concurrency(history)
-        return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
-
-    def _price(self, deployment: str) -> float | None:
-        return next((d.price for d in self.config.deployments if d.name == deployment), None)
-
-    def picture(self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None) -> "Shown":
-        """The frontiers with their limits, operating points and, where the hardware is described, the speed of light.
-
-        For a notebook; `.save(path)` writes it.
-        """
-        from frontier.plot.data import View
-        from frontier.plot.roofline_lines import lights
-        from frontier.report.notebook import shown
-
-        wanted = self.limits() if limits is None else tuple(limits)
-        points = self.points(wanted, names=objectives or self.config.objectives)
-        decided = {(d.deployment, d.shape): d for d in (self.solve(wanted) if wanted else ())}
-        doubts = self.doubts(objectives)
-        views = []
-        frontiers = self.frontiers(points, objectives)
-        lit = lights(self.config, points, frontiers)
-        for f in frontiers:
-            at = (f.deployment, f.shape)
-            doubt = doubts.get(at)
-            sure = replace(f, probability=doubt.probability) if doubt else f
-            band = list(zip(doubt.band.x, doubt.band.low, doubt.band.high, strict=True)) if doubt else ()
-            views.append(View(points, sure, decided.get(at), wanted, lit.get(at), self.gpus.get(at[0]), band=band))
-        return shown(views)
-
-    def _repr_html_(self) -> str:
-        from frontier.report.notebook import run_html
-
-        points = self.points()
-        decisions = self.solve() if self.limits() and points else ()
-        return run_html(self.path.name, points, self.frontiers(points), decisions, self.limits(), self.gpus)
+    # -- tables for pandas -------------------------------------------------------------------------------------------
 
     def requests(self) -> "pd.DataFrame":
         """One row per request that counts: deployment, shape, concurrency, `sent` (unix seconds), `ok`, `ttft`, `tpot`
@@ -470,9 +445,10 @@ class Run:
         """
         import pandas as pd
 
-        rows = []
+        rows: list[dict[str, Any]] = []
+        units: dict[str, str] = {}
         for point in self.points(limits):
-            row: dict[str, Any] = {
+            row = {
                 "deployment": point.deployment,
                 "shape": point.shape.label,
                 "concurrency": point.concurrency,
@@ -481,17 +457,13 @@ class Run:
                 "flags": ", ".join(flag.name for flag in point.flags),
             }
             for name, estimate in point.metrics.items():
-                row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+                columns = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+                row |= columns
+                units |= dict.fromkeys(columns, metric(name).unit.value)
             rows.append(row)
-        found = pd.DataFrame(rows)
-        names = [c.removesuffix("_low").removesuffix("_high") for c in found.columns]
-        plain = ("deployment", "shape", "concurrency", "n", "valid", "flags")
-        found.attrs["units"] = {
-            column: metric(name).unit.value
-            for column, name in zip(found.columns, names, strict=True)
-            if name not in plain
-        }
-        return found
+        table = pd.DataFrame(rows)
+        table.attrs["units"] = units
+        return table
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
@@ -499,22 +471,6 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
     for name in (limit.metric for limit in limits):
         if name in NEEDS and points and not any(name in p.metrics for p in points):
             raise UsageError(f"a limit on {name}, which is not known of any point", NEEDS[name])
-
-
-def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:
-    """Points grouped by (deployment, shape), in order."""
-    groups: dict[Setting, list[Point]] = {}
-    for point in points:
-        groups.setdefault((point.deployment, point.shape), []).append(point)
-    return groups
-
-
-def by_concurrency(history: History) -> dict[int, list[Sample]]:
-    """Samples by concurrency, oldest first."""
-    groups: dict[int, list[Sample]] = {}
-    for trial, sample in history:
-        groups.setdefault(trial.concurrency, []).append(sample)
-    return groups
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
@@ -526,10 +482,10 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     """
     run = RunDirectory.read(Path(path))
     config = _read_config(run, settings)
-    histories: dict[Setting, History] = {}
+    finished = run.evidences()
+    histories: dict[Series, History] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: History = []
-    finished = run.evidences()
     for evidence in finished.values():
         measurement = evidence.measurement
         trial = measurement.trial
@@ -541,20 +497,32 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         sample = replace(sample, power=_power(config, trial.deployment, windows))
-        histories.setdefault((trial.deployment, trial.shape), []).append((trial, sample))
+        histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
-        history = histories.setdefault((trial.deployment, trial.shape), [])
+        history = histories.setdefault(trial.series, [])
         if all(other.concurrency != trial.concurrency for other, _ in history):
             history.append((trial, sample))
-    ordered = dict(sorted(histories.items(), key=functools.partial(_place, config)))
-    told: dict[str, str] = {}
-    for line in run.journal_lines():
-        keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
-        told |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
     trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
-    now = None if "imported" in run.manifest else standing(run, config, trials)
-    unhashed = sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed()
-    return Run(run.path, config, run.manifest, ordered, told, run.imported(), tuple(altered), unhashed, now)
+    return Run(
+        path=run.path,
+        config=config,
+        manifest=run.manifest,
+        histories={series: histories[series] for series in sorted(histories, key=functools.partial(_place, config))},
+        skipped=_skipped(run.journal_lines(), finished.keys()),
+        imported=run.imported(),
+        altered=tuple(altered),
+        unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
+        standing=None if "imported" in run.manifest else standing(run, config, trials),
+    )
+
+
+def _skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
+    """Why each trial that was skipped or dropped was not measured, by its key; the last word counts."""
+    reasons: dict[str, str] = {}
+    for line in lines:
+        keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
+        reasons |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
+    return reasons
 
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
@@ -562,7 +530,7 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
     config = load_config(text, file)
     if not settings:
         return config
-    changed = load_config(text, file, [ConfigSetting.of(one) for one in settings])
+    changed = load_config(text, file, [ConfigSetting.of(setting) for setting in settings])
     if changed.identity() != config.identity():
         raise UsageError(
             f"--set {' --set '.join(settings)} would be another measurement",
@@ -574,15 +542,15 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
 def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
     """What its GPUs drew in the windows, else what the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
-    found = cost_energy.measured(windows, mine.gpus if mine else None)
-    if found is not None or mine is None or mine.power is None:
-        return found
+    measured = cost_energy.measured(windows, mine.gpus if mine else None)
+    if measured is not None or mine is None or mine.power is None:
+        return measured
     return Power(mine.power, "stated")
 
 
-def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:
-    """Where the config lists a setting."""
-    (deployment, shape), _ = item
+def _place(config: Config, series: Series) -> tuple[int, int]:
+    """Where the config lists a series."""
+    deployment, shape = series
     names = [d.name for d in config.deployments]
     return (
         names.index(deployment) if deployment in names else len(names),
@@ -590,28 +558,9 @@ def _place(config: Config, item: tuple[Setting, History]) -> tuple[int, int]:
     )
 
 
-def _setting_of(what: Trial | Point) -> tuple[str, Shape, int]:
-    return what.deployment, what.shape, what.concurrency
+def _setting(of: Trial | Point) -> tuple[Series, int]:
+    return of.series, of.concurrency
 
 
-def _altered(error: AlteredError) -> Flag:
+def _altered_flag(error: AlteredError) -> Flag:
     return Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
-
-
-def import_files(
-    files: Sequence[str | Path],
-    run: str | Path,
-    *,
-    format: str | None = None,  # noqa: A002  # the option's name
-    deployment: str | None = None,
-    shape: str | None = None,
-) -> Run:
-    """Results of other tools as a run: the content of `files` tells their format, unless `format` names it.
-
-    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not give them.
-    UsageError when a file cannot be used, StoreError when `run` holds something else.
-    """
-    from frontier.formats.importing import read_files, store
-
-    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
-    return load(run)

@@ -11,8 +11,8 @@ from frontier import Run, load, load_config, make_plan
 from frontier.client.event_loop import run as run_loop
 from frontier.report.progress import make_progress
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor
 
 
 class _Nowhere:

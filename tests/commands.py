@@ -12,8 +12,10 @@ from pathlib import Path
 
 from frontier.cli.main import run
 
-ANSWERING = ("probe", "show", "solve", "compare", "predict", "plot", "report", "export", "import", "init", "status")
-"""Commands that measure nothing: a start of Python for each would be most of a test's time."""
+MEASURING = ("sweep", "quick", "verify", "serve-sim")
+"""Commands that run in a process of their own, as they handle signals. A start of Python for each of the others would
+be most of a test's time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,9 @@ def start(
 
 
 def frontier(*arguments: str | Path, cwd: Path, here: bool | None = None, timeout: float = 120, **environ: str) -> Said:
-    """Run `frontier ARGUMENTS` to its end; `here`: in this process, as by itself where nothing is measured."""
+    """Run `frontier ARGUMENTS` to its end; `here`: in this process, which is the default where nothing is measured."""
     if here is None:
-        here = "--dry-run" in arguments or arguments[0] in ANSWERING
+        here = "--dry-run" in arguments or arguments[0] not in MEASURING
     if here:
         return _here([str(a) for a in arguments], cwd, environ)
     process = start(*arguments, cwd=cwd, **environ)

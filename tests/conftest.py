@@ -3,13 +3,8 @@
 New examples are searched for with  pytest --hypothesis-profile=search
 """
 
-import os
-
 from hypothesis import settings
 
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("search", derandomize=False, print_blob=True)
 settings.load_profile("same")
-
-# Pictures are drawn in tests, and nothing is kept in the home of who runs them.
-os.environ["FRONTIER_CACHE"] = ""

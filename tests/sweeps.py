@@ -1,9 +1,10 @@
 """Running whole sweeps in tests: configs, the conductor in virtual time, and the truth to compare with."""
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,12 +14,12 @@ from unittest.mock import patch
 
 from frontier.config import Config, load_config
 from frontier.model import Flag, Measurement, Trial
-from frontier.plan import make_plan
-from frontier.run import Run, load
+from frontier.plan import Progress, make_plan
+from frontier.report.notebook import NotebookRun, load
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import VirtualBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 
 ENGINES = {
     "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
@@ -41,8 +42,8 @@ refine: {refine}
 
 
 @dataclass(slots=True)
-class Told:
-    """A progress that remembers what it was told."""
+class Told(Progress):
+    """A progress that remembers what was reported."""
 
     finished: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -55,21 +56,12 @@ class Told:
     def plan(self, total: int, done: int) -> None:
         self.notes.append(f"plan {total} {done}")
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        pass
-
-    def tick(self, tick: object) -> None:
-        pass
-
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         self.finished.append(trial)
         self.flags += [(trial, flag.name) for flag in flags]
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def close(self) -> None:
-        pass
 
 
 def open_run(path: Path, config: Config, text: str) -> RunDirectory:
@@ -78,21 +70,26 @@ def open_run(path: Path, config: Config, text: str) -> RunDirectory:
     )
 
 
-def sweep_in_virtual_time(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
-    """Run (or resume) a whole sweep of the embedded engine without waiting for it."""
+def sweep_in_virtual_time(path: Path, text: str) -> tuple[NotebookRun, Told, SweepEnd]:
+    """Run (or resume) a whole sweep of the simulator without waiting for it, and read it back."""
+    told, end = swept(path, text)
+    return load(path), told, end
+
+
+def swept(path: Path, text: str) -> tuple[Told, SweepEnd]:
+    """The same without reading it back."""
     if path.exists():
-        told, end = _sweep(path, text)
-    else:
-        made, told, end = _made(text)
-        shutil.copytree(made, path)
-    return load(path), deepcopy(told), end
+        return _sweep(path, text)
+    made, told, end = _made(text)
+    shutil.copytree(made, path)
+    return deepcopy(told), end
 
 
 @cache
 def _made(text: str) -> tuple[Path, Told, SweepEnd]:
     """The run of a config, made once: the engine's noise has a seed, so another would be the same."""
     path = Path(_KEPT.name) / str(len(list(Path(_KEPT.name).iterdir())))
-    with patch("os.fsync"):  # no power fails between two lines of a test
+    with no_fsync():
         return path, *_sweep(path, text)
 
 
@@ -109,6 +106,22 @@ def _sweep(path: Path, text: str) -> tuple[Told, SweepEnd]:
 
     with open_run(path, config, text) as run:
         return told, asyncio.run(go(run))
+
+
+def no_fsync() -> contextlib.AbstractContextManager[Any]:
+    """Files are not forced to the disk: no power fails between two lines of a test."""
+    return patch("os.fsync")
+
+
+@contextlib.contextmanager
+def commands_in_virtual_time() -> Iterator[None]:
+    """`frontier sweep` in this process (`here=True`) and `run_sweep` run the simulators of a config in virtual time."""
+
+    def backend(config: Config, environ: Mapping[str, str], salt: int = 0) -> VirtualBackend:
+        return VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
+
+    with no_fsync(), patch("frontier.sweep.backend.HttpBackend", backend):
+        yield
 
 
 class Clock(VirtualBackend):
@@ -129,7 +142,7 @@ def conduct_by_the_clock(path: Path, text: str, backend: Clock, **how: Any) -> t
     def clock() -> float:
         return backend.now
 
-    with open_run(path, config, text) as run:
+    with no_fsync(), open_run(path, config, text) as run:
         plan, stop = make_plan(config), asyncio.Event()
         conductor = Conductor(config, plan, run, backend, told, stop, clock=clock, wall=clock, **how)
         return told, asyncio.run(conductor.conduct())

@@ -1,5 +1,6 @@
 """The public names, and that they are what a notebook needs."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 import frontier
 from frontier.model import Verdict
+from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [
     "Config", "Decision", "Estimate", "Frontier", "Limit", "Metric", "Point", "Run", "Shape", "Verdict", "__version__",
@@ -31,17 +33,17 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
 def test_a_program_can_do_what_the_command_does(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: simulator\nsimulator: {step_base: 2ms}\nshapes: [32/4]\nconcurrency: [1, 2]\n"
         "sla: {p50_ttft: 10s}\nrequests: 40\nrepeats: 1\nrefine: 0\nmax_time: 5s\n"
     )
-    run = frontier.run_sweep(tmp_path / "sweep.yaml", tmp_path / "run")
+    with commands_in_virtual_time():
+        run = frontier.run_sweep(tmp_path / "sweep.yaml", tmp_path / "run")
     assert [1, 2] == list(run.frame()["concurrency"])
     assert 2 == len(frontier.load(tmp_path / "run").points())
     (decision,) = run.solve(frontier.parse_sla("p50_ttft<=1us"))
-    assert decision.verdict in (Verdict.VIOLATES, Verdict.INVALID)  # invalid where the machine is too busy to measure
+    assert decision.verdict is Verdict.VIOLATES
 
 
 def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
@@ -60,15 +62,15 @@ def test_a_sweep_can_be_run_where_an_event_loop_is_running_already() -> None:
 
 
 def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
-    from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
-
-    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=1000))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=600))
     assert "Run at concurrency 32" in run._repr_html_()
     assert str(tmp_path) not in run._repr_html_()
     decisions = run.solve()
     assert isinstance(decisions, tuple)
-    assert "run at concurrency 32" in decisions._repr_html_()
+    assert "Run at concurrency 32" in decisions._repr_html_()
     assert "p99 TTFT" in decisions._repr_html_()
+    again = copy.copy(decisions)
+    assert (decisions, decisions.gpus) == (again, again.gpus), "a copy is shown alike"
     picture = run.picture()
     assert "<svg" in picture._repr_svg_()
     assert repr(picture).startswith("<picture: Run at concurrency 32")
@@ -77,8 +79,6 @@ def test_objects_show_themselves_in_a_notebook(tmp_path: Path) -> None:
 
 
 def test_frames_name_their_units(tmp_path: Path) -> None:
-    from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
-
     run, _, _ = sweep_in_virtual_time(tmp_path / "night", config_text(ENGINES["smooth"], requests=400))
     frame = run.frame()
     units = frame.attrs["units"]

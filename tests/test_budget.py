@@ -4,10 +4,11 @@ import time
 
 import pytest
 
-from frontier.budget import Amount, Caps, Pace, deadline, described_trials, forecast
+from frontier.budget import Amount, BudgetFit, Caps, TrialTimes, Turn, described_trials, fit_budget
 from frontier.config import Config, load_config
 from frontier.model import Phase, Trial
 from frontier.plan import halving, make_plan, make_trial
+from frontier.sweep.ledger import deadline
 
 TEXT = """\
 endpoint: http://h:8000
@@ -68,7 +69,8 @@ def test_what_is_no_time_of_day_is_no_deadline(text: str) -> None:
 
 
 def test_each_limit_refuses_what_would_go_over_it_and_is_named_as_the_config_does() -> None:
-    caps = Caps.of(config("price: $1/h\nbudget: {time: 1h, requests: 50000, tokens: 1000000, cost: $20}\n").budget, 0.0)
+    budget = config("price: $1/h\nbudget: {time: 1h, requests: 50000, tokens: 1000000, cost: $20}\n").budget
+    caps = Caps.of(budget, None)
     spent = Amount(3500.0, 49_900.0, 990_000.0, 19.0)
     assert caps.refuses(spent, Amount(100.0, 100.0, 10_000.0, 1.0), 0.0) is None
     assert "time 1 h 0 min" == caps.refuses(spent, Amount(101.0), 0.0)
@@ -92,36 +94,36 @@ def test_a_share_is_an_equal_part_of_what_is_left() -> None:
 
 
 def test_the_time_of_a_trial_is_interpolated_between_what_was_measured() -> None:
-    pace = Pace(((trial(1), Amount(100.0, 100.0)), (trial(4), Amount(25.0, 100.0))))
-    assert 100.0 == pace.seconds(trial(1, 2))
-    assert pace.seconds(trial(2)) == pytest.approx(50.0)  # a straight line on logarithmic axes
-    assert 25.0 == pace.seconds(trial(8)), "above what was measured no gain is counted on"
-    assert 50.0 == pace.seconds(trial(4, 1, 200, Phase.CONFIRM)), "twice the requests take twice as long"
-    assert 120.0 == pace.seconds(trial(1, 1, 900, Phase.CONFIRM)), "max_time ends a trial"
-    assert Pace(((trial(4), Amount(25.0, 100.0)),)).seconds(trial(1)) == pytest.approx(100.0)
+    times = TrialTimes(((trial(1), Amount(100.0, 100.0)), (trial(4), Amount(25.0, 100.0))))
+    assert 100.0 == times.seconds(trial(1, 2))
+    assert times.seconds(trial(2)) == pytest.approx(50.0)  # a straight line on logarithmic axes
+    assert 25.0 == times.seconds(trial(8)), "above what was measured no gain is counted on"
+    assert 50.0 == times.seconds(trial(4, 1, 200, Phase.CONFIRM)), "twice the requests take twice as long"
+    assert 120.0 == times.seconds(trial(1, 1, 900, Phase.CONFIRM)), "max_time ends a trial"
+    assert TrialTimes(((trial(4), Amount(25.0, 100.0)),)).seconds(trial(1)) == pytest.approx(100.0)
 
 
 def test_nothing_is_expected_of_a_shape_nobody_measured() -> None:
-    pace = Pace(((trial(1), Amount(100.0, 100.0)),))
+    times = TrialTimes(((trial(1), Amount(100.0, 100.0)),))
     other = load_config(TEXT.replace("1024/256", "64/16"), "s.yaml")
     unknown = make_trial(other, other.deployments[0], other.shapes[0], 1, Phase.GRID, 1, 100)
-    assert pace.seconds(unknown) is None
-    assert pace.left([trial(2), unknown]) is None
-    assert Amount(120.0, 103.0, 103 * 16, 12.0) == pace.need(unknown, 0.1), "then its longest"
+    assert times.seconds(unknown) is None
+    assert Amount(120.0, 103.0, 103 * 16, 12.0) == times.need(unknown, 0.1), "then its longest"
 
 
 def test_what_fits_is_kept_in_order_and_the_rest_is_dropped_with_its_reason() -> None:
     trials = make_plan(config("budget: {time: 10min}\n")).trials
     caps = Caps(seconds=600.0, words={"time": "10 min 0 s"})
-    found = forecast(trials, caps, Pace(), now=0.0)
-    assert (trials[:5], trials[5:]) == (found.fits, found.dropped)
-    assert (("time 10 min 0 s",), True) == (found.by, found.bounded)
-    assert "4 of repeat 3, 3 of repeat 2" == described_trials(found.dropped)
-    known = Pace(tuple((t, Amount(20.0, 120.0)) for t in trials[:4]))
-    assert (12, False) == (
-        len(forecast(trials, caps, known, now=0.0).fits),
-        forecast(trials, caps, known, now=0).bounded,
-    )
+
+    def fit(times: TrialTimes) -> BudgetFit:
+        return fit_budget([Turn(config().deployments, trials)], caps, times, now=0.0, spent=Amount())
+
+    unknown = fit(TrialTimes())
+    assert (trials[:5], trials[5:]) == (unknown.fits, unknown.dropped)
+    assert (("time 10 min 0 s",), True) == (unknown.by, unknown.bounded)
+    assert "4 of repeat 3, 3 of repeat 2" == described_trials(unknown.dropped)
+    known = fit(TrialTimes(tuple((t, Amount(20.0, 120.0)) for t in trials[:4])))
+    assert (12, False) == (len(known.fits), known.bounded)
 
 
 def test_with_a_budget_the_first_repeat_is_even_wherever_it_is_cut() -> None:

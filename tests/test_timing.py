@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.time_left import cases, judged
-from frontier.budget import Amount, Pace, Timing
+from frontier.budget import Amount, TimeEstimator, TrialTimes
 from frontier.config import load_config
-from frontier.decide.forecast import Assumption, guess_e2e, misplaced
+from frontier.decide.prediction import Assumption, grid_advice, rough_e2e
 from frontier.model import Shape
 from frontier.plan import make_plan
 from frontier.simulator.spec import EngineSpec
@@ -31,25 +31,25 @@ def test_a_setting_that_was_measured_takes_as_long_again() -> None:
     trials = make_plan(config).trials
     again = [t for t in trials if (t.shape, t.concurrency) == (trials[0].shape, trials[0].concurrency)]
     assert len(again) == 2
-    pace = Pace(((again[0], Amount(77.0, 200)),))
-    assert 77.0 == Timing(config).seconds(again[1], pace, {})
+    pace = TrialTimes(((again[0], Amount(77.0, 200)),))
+    assert 77.0 == TimeEstimator(config).seconds(again[1], pace, {})
 
 
 def test_nothing_is_said_where_nothing_is_described_and_nothing_measured() -> None:
     config = load_config(BARE, "s")
-    assert Timing(config).left(make_plan(config).trials, Pace()) is None
-    assert Timing(config).left((), Pace()) == 0.0
+    assert TimeEstimator(config).left(make_plan(config).trials, TrialTimes()) is None
+    assert TimeEstimator(config).left((), TrialTimes()) == 0.0
 
 
 def test_described_hardware_speaks_from_the_start_and_is_corrected_by_what_is_found() -> None:
     config = load_config(BARE + "hardware: h100\n", "s")
     trials = make_plan(config).trials
-    timing = Timing(config)
+    timing = TimeEstimator(config)
     first, other = trials[0], next(t for t in trials if t.shape == trials[0].shape and t.concurrency == 64)
-    guess, guessed = (timing.seconds(t, Pace(), {}) for t in (first, other))
+    guess, guessed = (timing.seconds(t, TrialTimes(), {}) for t in (first, other))
     assert guess is not None
     assert guessed is not None
-    slower = Pace(((first, Amount(1.5 * guess, first.requests)),))
+    slower = TrialTimes(((first, Amount(1.5 * guess, first.requests)),))
     assert timing.seconds(other, slower, {}) == pytest.approx(1.5 * guessed)
 
 
@@ -58,9 +58,9 @@ def test_a_guess_without_simulating_is_near_the_simulation() -> None:
     tight = dataclasses.replace(spec, kv_tokens=40_000)
     shape = Shape.of(1024, 256)
     for engine, c, within in ((spec, 1, 0.05), (spec, 64, 0.15), (tight, 64, 0.3)):
-        said = guess_e2e(Assumption(engine), shape, c)
+        said = rough_e2e(Assumption(engine), shape, c)
         assert said == pytest.approx(float(closed_loop_arrays(engine, shape, c, requests=200).e2e.mean()), rel=within)
-    assert guess_e2e(Assumption(tight), Shape.of(100_000, 256), 1) is None, "it does not fit"
+    assert rough_e2e(Assumption(tight), Shape.of(100_000, 256), 1) is None, "it does not fit"
 
 
 @pytest.mark.slow
@@ -89,12 +89,12 @@ def test_with_the_hardware_described_the_time_left_is_near_from_the_first_trial_
 )
 def test_a_grid_that_misses_the_edge_of_its_sla_is_told(sla: str, concurrency: str, words: str | None) -> None:
     text = BARE.replace("[1, 8, 64]", concurrency) + f"hardware: h100\nsla: {sla}\n"
-    said = misplaced(load_config(text, "s"))
+    said = grid_advice(load_config(text, "s"))
     if words is None:
         assert [] == said
     else:
         assert any(words in line for line in said), said
-    assert [] == misplaced(load_config(text.replace("hardware: h100\n", ""), "s"))
+    assert [] == grid_advice(load_config(text.replace("hardware: h100\n", ""), "s"))
 
 
 TEXT = """\

@@ -11,7 +11,7 @@ from frontier.decide import operating_point, search
 from frontier.metrics import claim_floor, metric
 from frontier.model import Phase, Trial
 from frontier.stats import estimate, intervals
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
@@ -82,8 +82,9 @@ def ours(server: Server, seed: int, *, refine: int, repeats: int = 3) -> Answer:
         planned = make_trial(server, c, Phase.GRID, repeat, requests)
         if search.skip_reason(planned, bench.history, server.limits) is None:
             bench.run(c, Phase.GRID, requests)
-    policy = search.policy(refine, requests, TOP)
-    while isinstance(ask := search.next_ask(policy, server.shape, server.limits, bench.history), search.Ask):
+    policy = search.SearchPolicy(refine, requests, TOP)
+    tiers = [("", server.limits)]
+    while isinstance(ask := search.next_ask(policy, server.shape, tiers, bench.history), search.Ask):
         if ask.phase is Phase.FRONTIER:  # refining the picture is not part of the answer
             break
         bench.run(ask.concurrency, ask.phase, ask.requests)

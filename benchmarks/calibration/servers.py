@@ -20,7 +20,7 @@ from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.stats import window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, Sample
 
 Floats = NDArray[np.float64]
 Truth = dict[str, float]

@@ -15,7 +15,7 @@ from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
 from frontier.stats import estimate, window
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),
@@ -156,10 +156,8 @@ def _compared(a: _Side, reference: tuple[float, float], middle: float) -> dict[s
     b = _Side.measured(Process(law, a.server.family, a.server.limits, a.server.seed + 1_000_000))
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
-    found = compare.compare(
-        a.points, b.points, OBJECTIVES, reference=reference[1], at=(middle,),
-        a_samples=a.samples, b_samples=b.samples, draws=200,
-    )  # fmt: skip
+    sides = [compare.Side(side.points, {side.points[0].series: side.samples}) for side in (a, b)]
+    found = compare.compare(*sides, compare.Rules(OBJECTIVES, reference[1], at=(middle,), draws=200))
     true = pareto.hypervolume(b.gain, b.price, reference) / pareto.hypervolume(a.gain, a.price, reference)
     held = {"ratio": found.ratio.low <= true <= found.ratio.high}
     if found.verdict != "not resolved":

@@ -1,11 +1,11 @@
-"""`frontier ceilings`: what this machine's memory, arithmetic and links do at their best."""
+"""`frontier ceilings`: measured memory bandwidth, matmul rate, attention decode and all-reduce of this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, in_colour, json_option, say, width
+from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, layout, subcommand, write_file
 from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
@@ -13,30 +13,27 @@ if TYPE_CHECKING:
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds in a range; click takes nan for one in any."""
+    """A number of seconds in a range. Refuses nan, which click accepts in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click does, NaN refused."""
-        found = super().convert(value, param, ctx)
-        return found if found == found else self.fail(f"{value!r} is not a number.", param, ctx)
+        """The number, as click converts it."""
+        seconds = super().convert(value, param, ctx)
+        return seconds if seconds == seconds else self.fail(f"{value!r} is not a number.", param, ctx)
 
 
-@click.command("ceilings")
+@subcommand("ceilings")
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "cpu"]), default="auto", show_default=True,
     help="auto: torch's GPUs where there are any, else the processor.",
 )  # fmt: skip
-@click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="For each ceiling.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
-    help="FILE.yaml: the block  hardware:  to append to a config.",
-)  # fmt: skip
+@click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="Time for each ceiling.")
+@click.option("-o", "--output", type=FILE_PATH, help="FILE.yaml: the block  hardware:  to append to a config.")
 @json_option
 def command(device: str, seconds: float, output: Path | None, as_json: bool) -> int:
-    """Measure memory bandwidth, matmul rate per number format and attention decode here, and between several GPUs
-    all-reduce from 32 KB to 1 GB and point to point, beside the data sheet.
+    """What can this machine's hardware do: memory bandwidth, matmul rate and attention decode, beside the data sheet.
 
-    Run it where the engine runs, with the engine stopped. GPUs need torch (the extra [gpu]); the processor does not.
+    Between several GPUs all-reduce (32 KB to 1 GB) and point-to-point copies are measured too. Run it where the engine
+    runs, with the engine stopped. GPUs need torch (the extra [gpu]); the processor does not.
 
     \b
     Examples:
@@ -44,17 +41,16 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.hardware.ceilings import measure
-    from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
-    from frontier.store.files import write_output
+    from frontier.report.json_out import ceilings_json
+    from frontier.report.tables import ceilings_table, ceilings_yaml
 
-    found = measure(_machine(device), seconds)
+    ceilings = measure(_machine(device), seconds)
     if output is not None:
-        write_output(output, ceilings_yaml(found).encode())
-        say(f"wrote {output}")
+        write_file(output, ceilings_yaml(ceilings).encode())
     if as_json:
-        answer_json(ceilings_json(found))
+        answer_json(ceilings_json(ceilings))
     else:
-        answer(ceilings_table(found, width=width(), colour=in_colour()))
+        answer(ceilings_table(ceilings, **layout()))
     return ExitCode.YES
 
 

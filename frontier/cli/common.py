@@ -1,26 +1,38 @@
-"""What several commands share: finding a run, saying things, and JSON on standard output."""
+"""What commands share: run options, reading a run, answers on stdout, messages on stderr, consent to a config."""
 
+import functools
 import os
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
+from frontier.errors import UsageError
+
 if TYPE_CHECKING:
+    from frontier.config import Config
     from frontier.errors import MeasurementError
+    from frontier.model import Limit
     from frontier.run import Run
 
+T = TypeVar("T")
+
 RUNS = Path("runs")
+RUN_PATH = click.Path(path_type=Path, file_okay=False)
+FILE_PATH = click.Path(path_type=Path, dir_okay=False)
+
+# ---- messages and answers -------------------------------------------------------------------------------------------
 
 
 def harmless(text: str) -> str:
-    """Text that may hold a stranger's words, for a terminal: without control and format characters (escape sequences,
-    overrides of the writing direction) and without secrets, by their form or by the environment's values.
+    """Text from outside made safe for a terminal: without control and format characters (escape sequences, overrides
+    of the writing direction) and without secrets, recognised by their form or as values of the environment.
     """
     from frontier.text import Secrets, environment_secrets
 
@@ -29,7 +41,7 @@ def harmless(text: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """The conversation: standard error; on a terminal its sentences are broken between words."""
+    """Write a message to standard error; on a terminal, lines are broken between words."""
     text = harmless(text)
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
@@ -38,7 +50,7 @@ def say(text: str = "") -> None:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Prose in lines of at most so many columns, broken between words and indented as it was. A line that is a command
+    """Prose in lines of at most so many columns, broken between words, with its indentation. A line that is a command
     stays whole, to be copied.
     """
     lines = []
@@ -54,32 +66,77 @@ def wrapped(text: str, columns: int) -> str:
 
 
 def answer(text: str) -> None:
-    """The answer: standard output."""
+    """Write the answer to standard output."""
     click.echo(text)
 
 
-def unread() -> bool:
-    """The program that read standard output has closed its end of the pipe."""
-    return bool(getattr(sys.stdout, "unread", False))
-
-
 def answer_prose(text: str) -> None:
-    """Sentences of the answer, wrapped as its tables are laid out."""
-    answer(wrapped(text, width()))
+    """Write sentences of the answer, wrapped to the width of its tables."""
+    answer(wrapped(text, layout()["width"]))
 
 
 def answer_json(tree: Any) -> None:
-    """The answer for a machine: one JSON object on standard output."""
+    """Write the answer as one JSON object to standard output."""
+    click.echo(json_bytes(tree).decode())
+
+
+def json_bytes(tree: Any) -> bytes:
+    """An indented JSON text."""
     import orjson
 
-    click.echo(orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode())
+    return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def write_file(path: Path, data: bytes, *, quiet: bool = False) -> None:
+    """Write a file of -o whole, and say so. UsageError when it cannot be written there."""
+    from frontier.store.files import write_output
+    from frontier.units import format_bytes
+
+    try:
+        write_output(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
+    if not quiet:
+        say(f"wrote {path} ({format_bytes(len(data))})")
+
+
+def parsed(option: str, text: str, parse: Callable[[str], T]) -> T:
+    """The value of an option, as `parse` reads it. UsageError for its ValueError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+class Layout(TypedDict):
+    """How tables are laid out."""
+
+    width: int
+    colour: bool
+
+
+def layout() -> Layout:
+    """The terminal's columns (100 where there is none), and colour only on a terminal that wants it."""
+    from frontier.units import whole_number
+
+    columns: int | None = None
+    if sys.stdout.isatty():
+        with suppress(OSError):
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    else:
+        columns = whole_number(os.environ.get("COLUMNS", ""), 1, 100_000)
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return Layout(width=max(60, min(columns, 1_000)) if columns else 100, colour=colour)
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------
 
 
 def find_run(run: Path | None, *, running: bool = False) -> Path:
     """The run named, or the newest under runs/, which is then named on standard error: the one whose last trial was
     finished last. With `running` a run that is being swept comes first, and one without a finished trial last.
 
-    A later run that holds nothing is named too. MeasurementError, with why, where no run holds a finished trial.
+    A later run that holds nothing is named too. MeasurementError, with why, when no run holds a finished trial.
     """
     from frontier.store.run_dir import RunDirectory, last_measured, newest_run, runs_under
 
@@ -98,24 +155,35 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     return newest
 
 
-def looked_at(path: Path, settings: Sequence[str] = ()) -> "Run":
-    """The run at `path`, looked at with these settings (see `load`). What could not be checked is said, once a command,
-    and what was changed.
+def read_run(
+    path: Path, settings: Sequence[str] = (), *, allow_empty: bool = False, say_unfinished: bool = True
+) -> "Run":
+    """The run at `path`, read with these settings in its config's place (see `load`). Says what of it was changed or
+    could not be checked, and that its sweep is unfinished.
+
+    MeasurementError, with what ended its sweep, when no trial of it was finished, unless `allow_empty`.
     """
     from frontier.run import load
 
-    found = load(path, settings)
-    told = click.get_current_context().meta
-    if found.unhashed and not told.get("unhashed"):
-        told["unhashed"] = True
+    run = load(path, settings)
+    # Commands that read several runs, or one run twice, say this once.
+    already_said = click.get_current_context().meta
+    if run.unhashed and not already_said.get("unhashed"):
+        already_said["unhashed"] = True
         say(f"{path} was made before trials had hashes: a change of its records would not be seen")
-    for _, error in found.altered:
+    for _, error in run.altered:
         say(f"warning: {error}")
-    return found
+    if allow_empty:
+        return run
+    if not (run.histories or run.imported):
+        raise _empty(path)
+    if run.unfinished and say_unfinished:
+        say(run.unfinished)
+    return run
 
 
 def _empty(path: Path) -> "MeasurementError":
-    """What ended the sweep of a run without a finished trial."""
+    """The error of a run without a finished trial, with what ended its sweep."""
     from frontier.errors import MeasurementError
     from frontier.store.run_dir import RunDirectory
 
@@ -125,33 +193,27 @@ def _empty(path: Path) -> "MeasurementError":
     return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
 
 
-def measured(path: Path, settings: Sequence[str] = (), *, told: bool = False) -> "Run":
-    """The run at `path`, looked at with these settings (see `load`). That a part of it is not measured yet is said,
-    unless the answer itself tells (`told`).
-
-    MeasurementError, with what ended its sweep, when no trial of it was finished.
-    """
-    found = looked_at(path, settings)
-    if not (found.histories or found.imported):
-        raise _empty(path)
-    if found.unfinished and not told:
-        say(found.unfinished)
-    return found
+def unfinished_json(run: "Run") -> dict[str, Any] | None:
+    """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an import."""
+    return None if run.standing is None else run.standing.tree()
 
 
-def unfinished_tree(found: "Run") -> dict[str, Any] | None:
-    """For JSON: how far the sweep of an unfinished run has come; None for a finished one, or an import."""
-    return None if found.standing is None else found.standing.tree()
+def read_objectives(text: str | None) -> tuple[str, str] | None:
+    """The two metrics of --objectives. UsageError for anything else."""
+    from frontier.metrics import metric
+
+    if text is None:
+        return None
+    names = [part.strip() for part in text.split(",")]
+    if len(names) != 2:
+        raise UsageError(f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft")
+    try:
+        return metric(names[0]).name, metric(names[1]).name
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
-def picture_cache() -> Path | None:
-    """Where drawn pictures are kept: $FRONTIER_CACHE, else with the user's other caches. Empty, or no home: nowhere."""
-    named = os.environ.get("FRONTIER_CACHE")
-    if named is not None:
-        return Path(named) if named else None
-    with suppress(RuntimeError):
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frontier" / "pictures"
-    return None
+# ---- options --------------------------------------------------------------------------------------------------------
 
 
 def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -169,60 +231,167 @@ def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplet
     return [f"{head}{comma}{gap}{name}" for name in names() if name.startswith(last.lstrip())]
 
 
-run_argument = click.argument(
-    "run", required=False, type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
-)
-runs_argument = click.argument(
-    "runs", nargs=-1, metavar="[RUN]...", type=click.Path(path_type=Path, file_okay=False), shell_complete=complete_run
-)
+class GroupedOption(click.Option):
+    """An option with the heading it stands under in `--help`."""
+
+    def __init__(self, *args: Any, group: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
+class _Subcommand(click.Command):
+    """A command whose `--help` lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if row is not None:
+                groups.setdefault(getattr(parameter, "group", "Options"), []).append(row)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
+_HELP = {"help_option_names": ["-h", "--help"]}  # as of the group, also for a command that is invoked alone
+subcommand = functools.partial(click.command, cls=_Subcommand, context_settings=_HELP)
+_part = functools.partial(click.option, cls=GroupedOption, group="Part of the run")
+_look = functools.partial(click.option, cls=GroupedOption, group="How the run is looked at")
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer as one JSON object.")
+_SHARED: dict[str, Callable[[Any], Any]] = {
+    "run": click.argument("run", required=False, type=RUN_PATH, shell_complete=complete_run),
+    "deployments": _part(
+        "--deployment", "deployments", multiple=True, metavar="NAME",
+        help="Only this deployment: a name, a part of it or a *pattern*; repeatable.",
+    ),
+    "shapes": _part("--shape", "shapes", multiple=True, metavar="SHAPE", help="Only this shape, as 1024/256."),
+    "sla": _look(
+        "--sla", shell_complete=complete_metrics, metavar="LIMITS",
+        help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms'; default: the config's.",
+    ),
+    "objectives": _look(
+        "--objectives", metavar="A,B", shell_complete=complete_metrics,
+        help="The frontier's axes, as output_throughput,p99_ttft; default: the config's.",
+    ),
+    "settings": _look(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE",
+        help="Another value in the run's config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
+    ),
+    "as_json": json_option,
+}  # fmt: skip
 
 
-def width() -> int:
-    """Columns to lay an answer out for: the terminal's, or 100 where there is none."""
-    from frontier.units import whole_number
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The shared options of a command: which run, which part of it, and how it is looked at."""
 
-    columns: int | None = None
-    if sys.stdout.isatty():
-        with suppress(OSError):
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns
-    else:
-        columns = whole_number(os.environ.get("COLUMNS", ""), 1, 100_000)
-    return max(60, min(columns, 1_000)) if columns else 100
+    run: Path | None = None
+    deployments: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    objectives: str | None = None
+    sla: str | None = None
+    as_json: bool = False
+
+    @property
+    def axes(self) -> tuple[str, str] | None:
+        """The two metrics of --objectives; None without it."""
+        return read_objectives(self.objectives)
+
+    def read(self, *, allow_empty: bool = False, say_unfinished: bool = True) -> "Run":
+        """The run with these settings, narrowed to the deployments and shapes named; see `read_run`."""
+        from frontier.plot.selection import narrowed
+
+        path = find_run(self.run)
+        run = read_run(path, self.settings, allow_empty=allow_empty, say_unfinished=say_unfinished)
+        return narrowed(run, self.deployments, self.shapes)
+
+    def limits(self, run: "Run") -> "tuple[Limit, ...]":
+        """The limits of --sla, else those of the run's config."""
+        from frontier.config import parse_sla
+
+        return run.limits() if self.sla is None else parse_sla(self.sla)
+
+    def words(self) -> list[str]:
+        """The options as they are given again on a command line; without the run and --json."""
+        named = (("--deployment", self.deployments), ("--shape", self.shapes), ("--set", self.settings),
+                 ("--objectives", [self.objectives]), ("--sla", [self.sla]))  # fmt: skip
+        return [word for name, values in named for value in values if value is not None for word in (name, value)]
 
 
-def in_colour() -> bool:
-    """Colour only on a terminal that wants it (NO_COLOR, TERM=dumb)."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds the shared options of these names (fields of RunOptions) to a command, and passes them to
+    it as its first argument.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> Any:
+            shared = {field.name: given.pop(field.name) for field in fields(RunOptions) if field.name in names}
+            return command(RunOptions(**shared), **given)
+
+        decorated: Callable[..., Any] = with_options
+        for name in reversed(names):
+            decorated = _SHARED[name](decorated)
+        return decorated
+
+    return decorate
 
 
-set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE",
-    help="Look at the run with this in its config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
-)  # fmt: skip
-deployment_option = click.option(
-    "--deployment", "deployments", multiple=True, metavar="NAME", help="Only this one: a name, a part or a *pattern*."
-)
-shape_option = click.option("--shape", "shapes", multiple=True, metavar="SHAPE", help="Only this one, as 1024/256.")
-objectives_option = click.option(
-    "--objectives",
-    metavar="A,B",
-    shell_complete=complete_metrics,
-    help="The frontier's axes, as output_throughput,p99_ttft; default: the config's.",
-)
+# ---- consent --------------------------------------------------------------------------------------------------------
 
 
-def read_objectives(text: str | None) -> tuple[str, str] | None:
-    """Two metric names. UsageError for anything else."""
-    from frontier.errors import UsageError
-    from frontier.metrics import metric
+def consent_to_sweep(config_file: Path, config: "Config") -> None:
+    """Before a sweep of a config inside a run directory, which may be anybody's: show what it would run, read and
+    send, and ask. UsageError without a yes.
+    """
+    if _in_a_run(config_file):
+        _ask(config_file, [effect.text for effect in config.effects])
 
-    if text is None:
-        return None
-    names = [part.strip() for part in text.split(",")]
-    if len(names) != 2:
-        raise UsageError(f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft")
+
+def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | None = None) -> None:
+    """The same before a command that sends requests as the config says and runs none of its commands. The user has
+    agreed already where the file that the run was started from is here, outside the run, and does the same.
+    """
+    if not _in_a_run(config_file):
+        return
+    effects = [effect.text for effect in config.effects if effect.by != "sweep"]
+    if begun_with is None or not set(effects) <= _agreed(begun_with, config_file):
+        _ask(config_file, effects, begun_with)
+
+
+def _in_a_run(file: Path) -> bool:
+    """It lies in a run directory, or is a link into one."""
+    # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link out of it.
+    return any((path.parent / "manifest.json").exists() for path in (file.absolute(), file.resolve()))
+
+
+def _agreed(own: Path, foreign: Path) -> set[str]:
+    """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
+    from frontier.config import load_config
+    from frontier.config.yaml_source import MAX_BYTES
+    from frontier.store.files import read_config
+
+    if not own.is_file() or own.stat().st_size > MAX_BYTES:
+        return set()
+    # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
+    if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
+        return set()
     try:
-        return metric(names[0]).name, metric(names[1]).name
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+        return {effect.text for effect in load_config(read_config(own), str(own)).effects}
+    except (OSError, UsageError):
+        return set()
+
+
+def _ask(file: Path, effects: list[str], begun_with: Path | None = None) -> None:
+    if not effects:
+        return
+    lines = [line for text in effects for line in ("  " + text.replace("\n", "\n       ")).splitlines()]
+    say(f"{file} lies in a run directory, and would:\n" + "\n".join(lines))
+    if sys.stdin is not None and sys.stdin.isatty() and click.confirm("allow this?", err=True):
+        return
+    hint = "read it, then copy it to a file of your own and name that"
+    if begun_with is not None:
+        hint = f"if the run is yours, go where its config {begun_with} is, or answer at a terminal"
+    raise UsageError(f"refusing to go on: {file} is inside a run directory and was not confirmed", hint)

@@ -1,4 +1,4 @@
-"""What a sweep's budget has room for, as `--dry-run` says it with the plan, and the larger one that would do."""
+"""`frontier sweep --dry-run`: the plan, the time it takes, what fits into the budget, and the budget that would do."""
 
 import math
 import shlex
@@ -8,215 +8,174 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frontier.cli.common import answer, answer_json, answer_prose, in_colour, width
+from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.budget import Amount, Forecast
-    from frontier.config import Config, DeploymentConfig
-    from frontier.config.models import BudgetConfig
+    from frontier.budget import Amount, BudgetFit
+    from frontier.config import BudgetConfig, Config
     from frontier.model import Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger
-
-    Turn = tuple[Sequence[DeploymentConfig], list[Trial]]
-
 
 ENOUGH = 1.25
 """A larger budget has this many times what the rest is expected to take: warm-ups send more than was planned."""
 
 
-def dry_run(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
-    """Print the plan; `run` is the run directory that would be resumed, if there is one."""
-    from frontier.budget import Timing
-    from frontier.decide.forecast import misplaced
-    from frontier.report.plans import plan_table
-    from frontier.units import format_elapsed
-
-    ledger, todo = remaining(config, plan, run)
-    expected = Timing(config).left(todo, ledger.pace)
-    forecast = _forecast(config, plan, ledger, todo) if config.budget.limited else None
-    if as_json:
-        tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": len(plan.trials) - len(todo),
-                                "expected_seconds": expected, "advice": misplaced(config)}  # fmt: skip
-        worst = _worst(config, plan, ledger, todo)
-        answer_json(tree if forecast is None else {**tree, "budget": _tree(ledger, forecast, worst)})
-        return ExitCode.YES
-    answer(plan_table(config, plan, width=width(), colour=in_colour()))
-    if expected is not None:
-        by = "what was measured" if ledger.pace.seen else "the engine model, nothing being measured yet"
-        without = ", without the refinement" if plan.refine else ""
-        answer_prose(f"about {format_elapsed(expected)} expected{without}, by {by}")
-    for advice in misplaced(config):
-        answer_prose(advice)
-    if run is not None:
-        answer(f"{run} holds {len(plan.trials) - len(todo)} of them, finished before")
-    if forecast is not None:
-        worst = _worst(config, plan, ledger, todo)
-        answer_prose("\n".join(_lines(config, plan, ledger, forecast, worst, todo)))
-    return ExitCode.YES
-
-
-def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
-    """The account so far, and the trials that are left."""
-    from frontier.store.run_dir import RunDirectory
-    from frontier.sweep.ledger import Ledger
-
-    ledger = Ledger(config.budget, lambda: 0.0, time.time)
-    ledger.charge(sum(d.price or 0.0 for d in config.deployments))
-    if run is None:
-        return ledger, plan.trials
-    there = RunDirectory.read(run)
-    finished = {key: found.trial for key, found in there.finished().items()}
-    ledger.recall(there.journal_lines(), finished)
-    return ledger, [t for t in plan.trials if t.key not in finished or finished[t.key].fingerprint != t.fingerprint]
-
-
-def _turns(config: "Config", plan: "Plan", todo: "Sequence[Trial]") -> "list[Turn]":
-    """The deployments that are up at one time with what is left to measure on them."""
-    from frontier.plan import in_turn
-
-    turns = ((group, [t for t in todo if t.deployment in {d.name for d in group}]) for group in in_turn(config, plan))
-    return [(group, trials) for group, trials in turns if trials]
-
-
-def _forecast(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> "Forecast":
-    """What of these fits: deployments that are started in turn share what is left, as they will when it is run."""
-    from frontier.budget import Forecast, forecast
-
-    now, spent = time.time(), ledger.spent()
-    found, at = Forecast((), (), (), bounded=False, spent=spent), now
-    turns = _turns(config, plan, todo)
-    for i, (group, trials) in enumerate(turns):
-        parts = sum(len(later) for later, _ in turns[i:]) / len(group)
-        rate = sum(d.price or 0.0 for d in group) / 3600
-        caps = ledger.whole.share(found.spent, at, parts)
-        found += forecast(trials, caps, ledger.pace, now=at, spent=found.spent, rate=rate)
-        at = now + found.spent.seconds - spent.seconds
-    return found
-
-
 @dataclass(frozen=True, slots=True)
-class Worst:
-    """What has room when the refinement, which comes before the other repeats, takes its longest too: every setting
-    once, and all there is. `left` are the seconds after every setting once, None where no time is limited.
+class Outlook:
+    """What fits into the budget. `grid` is the planned trials at their expected time, without the refinement.
+
+    The other two count the refinement, which comes before the repeats, at its longest: is there room for `all`, and
+    how many seconds are `left` after each setting once (None: time is not limited).
     """
 
-    once: bool
+    grid: "BudgetFit"
     all: bool
     left: float | None
 
 
-def _worst(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> Worst:
-    from frontier.budget import Amount, forecast
+def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
+    """Print the plan; `run` is the run directory that would be resumed, if there is one."""
+    from frontier.budget import TimeEstimator
+    from frontier.decide.prediction import grid_advice
+    from frontier.report.tables import plan_table
+    from frontier.units import format_elapsed
 
-    now, spent, turns = time.time(), ledger.spent(), _turns(config, plan, todo)
-    # How many requests and tokens the refinement takes is not known before.
-    once, every, left = True, not plan.refine or {"requests", "tokens"}.isdisjoint(ledger.whole.words), 0.0
-    used, begun = spent, spent.seconds
-    for i, (group, trials) in enumerate(turns):
-        rate = sum(d.price or 0.0 for d in group) / 3600
-        parts = sum(len(later) for later, _ in turns[i:]) / len(group)
-        caps = ledger.whole.share(used, now + used.seconds - begun, parts)
-        longest = plan.refine_longest * len(group) / len(plan.deployments)
-        first, later = ([t for t in trials if (t.repeat == 1) == one] for one in (True, False))
-        found = forecast(first, caps, ledger.pace, now=now + used.seconds - begun, spent=used, rate=rate)
-        once, used = once and not found.dropped, found.spent
-        room = caps.seconds_left(used, now + used.seconds - begun)
-        left += max(0.0, room or 0.0)
-        every = (
-            every and caps.refuses(used, Amount(longest, dollars=longest * rate), now + used.seconds - begun) is None
-        )
-        taken = longest if room is None else min(longest, max(0.0, room))
-        used += Amount(taken, dollars=taken * rate)
-        found = forecast(later, caps, ledger.pace, now=now + used.seconds - begun, spent=used, rate=rate)
-        every, used = every and not found.dropped, found.spent
-    timed = not {"time", "until"}.isdisjoint(ledger.whole.words)
-    return Worst(once, once and every, left if timed else None)
+    ledger, todo = remaining(config, plan, run)
+    expected = TimeEstimator(config).left(todo, ledger.times)
+    outlook = _outlook(config, plan, ledger, todo) if config.budget.limited else None
+    finished = len(plan.trials) - len(todo)
+    if as_json:
+        tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": finished,
+                                "expected_seconds": expected, "advice": grid_advice(config)}  # fmt: skip
+        answer_json(tree if outlook is None else {**tree, "budget": _budget_json(ledger, outlook)})
+        return ExitCode.YES
+    answer(plan_table(config, plan, **layout()))
+    if expected is not None:
+        by = "what was measured" if ledger.times.taken else "the engine model, nothing being measured yet"
+        without = ", without the refinement" if plan.refine else ""
+        answer_prose(f"about {format_elapsed(expected)} expected{without}, by {by}")
+    for advice in grid_advice(config):
+        answer_prose(advice)
+    if run is not None:
+        answer(f"{run} holds {finished} of them, finished before")
+    if outlook is not None:
+        answer_prose("\n".join(_budget_lines(config, plan, ledger, outlook, todo)))
+    return ExitCode.YES
 
 
-def _tree(ledger: "Ledger", forecast: "Forecast", worst: Worst) -> dict[str, Any]:
+def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
+    """What the sweep has spent so far, and the trials that are left."""
+    from frontier.store.run_dir import RunDirectory
+    from frontier.sweep.ledger import Ledger
+
+    ledger = Ledger(config.budget, lambda: 0.0, time.time)
+    ledger.begin_turn(config.deployments)
+    if run is None:
+        return ledger, plan.trials
+    directory = RunDirectory.read(run)
+    finished = {key: measurement.trial for key, measurement in directory.finished().items()}
+    ledger.recall(directory.journal_lines(), finished)
+    return ledger, [t for t in plan.trials if t.key not in finished or finished[t.key].fingerprint != t.fingerprint]
+
+
+def _outlook(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> Outlook:
+    """What fits when the trials are run, without the refinement and with it at its longest."""
+    from frontier.budget import fit_budget, turns_of
+
+    turns = turns_of((d for d in config.deployments if d.name in plan.deployments), todo)
+    grid, whole = (
+        fit_budget(turns, ledger.whole, ledger.times, now=time.time(), spent=ledger.spent(), refine_seconds=seconds)
+        for seconds in (0.0, plan.refine_longest / len(plan.deployments))
+    )
+    words = ledger.whole.words
+    # The requests and tokens of the refinement are not known beforehand, so within such a budget nothing is certain.
+    known = not plan.refine or {"requests", "tokens"}.isdisjoint(words)
+    timed = not {"time", "until"}.isdisjoint(words)
+    return Outlook(grid, known and whole.whole, whole.spare if timed else None)
+
+
+def _budget_json(ledger: "Ledger", outlook: Outlook) -> dict[str, Any]:
     return {
         "limits": dict(ledger.whole.words),
         "spent": ledger.spent().tree(),
-        "fits": len(forecast.fits),
-        "dropped": [trial.key for trial in forecast.dropped],
-        "by": list(forecast.by),
-        "at_longest": forecast.bounded,
-        "all_fits_with_refinement": worst.all,
+        "fits": len(outlook.grid.fits),
+        "dropped": [trial.key for trial in outlook.grid.dropped],
+        "by": list(outlook.grid.by),
+        "at_longest": outlook.grid.bounded,
+        "all_fits_with_refinement": outlook.all,
     }
 
 
-def _lines(
-    config: "Config", plan: "Plan", ledger: "Ledger", forecast: "Forecast", worst: Worst, todo: "Sequence[Trial]"
+def _budget_lines(
+    config: "Config", plan: "Plan", ledger: "Ledger", outlook: Outlook, todo: "Sequence[Trial]"
 ) -> list[str]:
+    """The limits of the budget, and what of the plan fits into them."""
     from frontier.budget import described_trials
     from frontier.units import format_elapsed
 
-    caps, spent = ledger.whole, ledger.spent()
-    limits = ", ".join(f"{name} {said}" for name, said in caps.words.items())
+    caps, spent, grid = ledger.whole, ledger.spent(), outlook.grid
+    limits = ", ".join(f"{name} {limit}" for name, limit in caps.words.items())
     if caps.until is not None:
         limits += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"
-    lines = [f"budget  {limits}"]
-    longest = forecast.bounded and not {"time", "until", "cost"}.isdisjoint(caps.words)
-    more = f"the refinement (at most {format_elapsed(plan.refine_longest)})"
-    if not forecast.dropped:
-        return [*lines, *(f"        {line}" for line in _all_fit(plan, worst, todo, longest=longest))]
-    named = f"{described_trials(forecast.dropped)} ({', '.join(forecast.by)})"
-    without = ", without the refinement" if plan.refine else ""
-    fits = f"        {len(forecast.fits)} of {len(todo)} trials"
-    if longest:
-        said = f"fit if each takes its whole max_time{without}; the others as there is room, or they are dropped:"
+    longest = grid.bounded and not {"time", "until", "cost"}.isdisjoint(caps.words)
+    if not grid.dropped:
+        lines = _all_fit(plan, outlook, todo, longest=longest)
     else:
-        said = f"are expected to fit{without}; dropped:"
-    lines.append(f"{fits} {said} {named}")
-    then = [f"{f'repeats 2 to {config.repeats}' if config.repeats > 2 else 'repeat 2'}"] if config.repeats > 1 else []
-    order = ["the lowest concurrency of each shape", "every setting once", *([more] if plan.refine else []), *then]
-    lines.append(f"        in the order of worth: {', '.join(order)}")
-    return lines
+        without = ", without the refinement" if plan.refine else ""
+        dropped = f"{described_trials(grid.dropped)} ({', '.join(grid.by)})"
+        verdict = (
+            f"fit if each takes its whole max_time{without}; the others as there is room, or they are dropped:"
+            if longest else f"are expected to fit{without}; dropped:"
+        )  # fmt: skip
+        order = ["the lowest concurrency of each shape", "every setting once"]
+        order += [f"the refinement (at most {format_elapsed(plan.refine_longest)})"] if plan.refine else []
+        order += [f"repeats 2 to {config.repeats}" if config.repeats > 2 else "repeat 2"] if config.repeats > 1 else []
+        lines = [f"{len(grid.fits)} of {len(todo)} trials {verdict} {dropped}",
+                 f"in the order of worth: {', '.join(order)}"]  # fmt: skip
+    return [f"budget  {limits}", *(f"        {line}" for line in lines)]
 
 
-def _all_fit(plan: "Plan", worst: Worst, todo: "Sequence[Trial]", *, longest: bool) -> list[str]:
+def _all_fit(plan: "Plan", outlook: Outlook, todo: "Sequence[Trial]", *, longest: bool) -> list[str]:
     """That the grid fits, and whether the refinement does, which comes before the repeats."""
     from frontier.units import format_elapsed
 
+    repeats = any(t.repeat > 1 for t in todo)
     if not todo:
         grid = "all trials of the grid are finished"
     else:
-        repeats = any(t.repeat > 1 for t in todo)
-        what = "every setting once" if repeats and not worst.all else f"all of the grid ({len(todo)} trials)"
+        what = "every setting once" if repeats and not outlook.all else f"all of the grid ({len(todo)} trials)"
         grid = f"{what} fits" if longest else f"{what} is expected to fit"
     surely = ", even if each trial takes its whole max_time" if longest else ""
     if not plan.refine:
         return [f"{grid}{surely}"]
-    most = format_elapsed(plan.refine_longest)
-    if worst.all:
-        return [f"{grid}, and so does the refinement (at most {most}){surely}"]
-    then = f"the refinement (at most {most})"
-    if any(t.repeat > 1 for t in todo):
-        then += " and after it the other repeats"
-    room = "" if worst.left is None else f", for which {format_elapsed(worst.left)} or more will be left"
-    return [f"{grid}{surely}", f"then comes {then}{room}; what of this has no room is dropped"]
+    refinement = f"the refinement (at most {format_elapsed(plan.refine_longest)})"
+    if outlook.all:
+        return [f"{grid}, and so does {refinement}{surely}"]
+    later = " and after it the other repeats" if repeats else ""
+    room = "" if outlook.left is None else f", for which {format_elapsed(outlook.left)} or more will be left"
+    return [f"{grid}{surely}", f"then comes {refinement}{later}{room}; what of this has no room is dropped"]
 
 
 def larger_budget(config: "Config", run: Path, again: str) -> str:
-    """What a sweep that its budget ended needs to be finished, and the command for it, `again` being the last one.
+    """The budget that would finish a sweep that ran out of it, and the command with it, `again` being the last one.
 
-    The same command would drop the same again, unless a time of day ended it: that comes again.
+    The same command would drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
     from frontier.budget import Amount
     from frontier.plan import make_plan
     from frontier.store.run_dir import RunDirectory
 
     lines = RunDirectory.read(run).journal_lines()
-    began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
-    dropped = [key for one in lines[began:] if one["event"] == "dropped" for key in one["trials"]]
+    began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
+    dropped = [key for line in lines[began:] if line["event"] == "dropped" for key in line["trials"]]
     ledger, todo = remaining(config, make_plan(config), run)
     rate = sum(d.price or 0.0 for d in config.deployments) / 3600
-    needed = [ledger.pace.need(trial, rate) for trial in todo if trial.key in dropped]
-    # Trials of the refinement are sized by what was found, which is not known here: each is counted with its longest.
+    needed = [ledger.times.need(trial, rate) for trial in todo if trial.key in dropped]
+    # Trials of the refinement are sized by what was measured, which is not known here: each counts with its longest.
     unknown = config.max_time * max(0, len(dropped) - len(needed))
     total = sum(needed, Amount(unknown, dollars=unknown * rate))
     total = Amount(*(part * ENOUGH for part in astuple(total))) + ledger.spent()
@@ -230,24 +189,24 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
     command = shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
     units = {"budget.requests": " requests", "budget.tokens": " tokens"}
-    asked = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
-    return f"the budget had no room for {left_out}; one of about {asked} in all would finish it:\n  {command}"
+    needs = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
+    return f"the budget had no room for {left_out}; one of about {needs} in all would finish it:\n  {command}"
 
 
 def _raised(budget: "BudgetConfig", total: "Amount") -> list[tuple[str, str]]:
-    """The parts of a budget that are too small for so much, each with the value that is enough."""
+    """The limits of a budget that are too small for so much, each with a value that is enough."""
 
     def up(number: float) -> int:
         scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
         return math.ceil(number / scale) * scale
 
-    found = []
+    raised = []
     if budget.time is not None and total.seconds > budget.time:
-        found.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
+        raised.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
     for name in ("requests", "tokens"):
-        cap, most = getattr(budget, name), getattr(total, name)
-        if cap is not None and most > cap:
-            found.append((f"budget.{name}", str(up(most))))
+        cap, needed = getattr(budget, name), getattr(total, name)
+        if cap is not None and needed > cap:
+            raised.append((f"budget.{name}", str(up(needed))))
     if budget.cost is not None and total.dollars > budget.cost:
-        found.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
-    return found
+        raised.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
+    return raised

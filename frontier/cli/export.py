@@ -5,19 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import (
-    answer,
-    complete_metrics,
-    deployment_option,
-    find_run,
-    measured,
-    objectives_option,
-    read_objectives,
-    run_argument,
-    say,
-    set_option,
-    shape_option,
-)
+from frontier.cli.common import RunOptions, answer, run_options, say, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +17,7 @@ if TYPE_CHECKING:
 BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 
 
-@click.command("export")
-@run_argument
+@subcommand("export")
 @click.option("--csv", "name", flag_value="csv", help="A table for spreadsheets and `frontier import`.")
 @click.option("--parquet", "name", flag_value="parquet", help="The same, typed; needs pyarrow.")
 @click.option("--excel", "name", flag_value="excel", help="The same as a workbook; needs openpyxl.")
@@ -39,28 +26,15 @@ BINARY = {"parquet": ".parquet", "excel": ".xlsx"}
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="FILE (a directory with --llm-d); default: stdout."
 )
-@deployment_option
-@shape_option
-@objectives_option
-@set_option
-@click.option(
-    "--sla",
-    shell_complete=complete_metrics,
-    help="Limits of the verdict that --prometheus tells; default: the config's.",
-)
-def command(
-    run: Path | None, name: str | None, output: Path | None, deployments: tuple[str, ...], shapes: tuple[str, ...],
-    objectives: str | None, settings: tuple[str, ...], sla: str | None,
-) -> int:  # fmt: skip
+@run_options("run", "deployments", "shapes", "sla", "objectives", "settings")
+def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     """Write the points of RUN for another tool: CSV, Parquet, Excel, Prometheus, or llm-d's Benchmark Report.
 
-    Figures are in SI units, each with the ends of its 95 % interval where there are any.
-
-    RUN defaults to the run under runs/ whose last trial was finished last.
+    Values are in SI units, each with the ends of its 95 % interval where it has one. The verdict that --prometheus
+    writes is under --sla. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
-      frontier export --csv > points.csv
       frontier export --csv --set 'price=$12/h' > cost.csv
       frontier export runs/llama8b --prometheus -o /var/lib/prom/frontier.prom
       frontier export --llm-d -o reports/
@@ -69,62 +43,52 @@ def command(
         raise UsageError("export as what?", "name one of  --csv --parquet --excel --prometheus --llm-d")
     if name in BINARY and output is None:
         raise UsageError(f"--{name} is not for a terminal", f"name a file:  -o points{BINARY[name]}")
-    from frontier.plot.selection import check_axes, narrowed
+    from frontier.plot.selection import check_axes
 
-    axes = read_objectives(objectives)
-    found = narrowed(measured(find_run(run), settings), deployments, shapes)
-    points = found.points(names=axes or ())
+    axes = options.axes
+    run = options.read()
+    points = run.points(names=axes or ())
     check_axes(points, axes or ())
-    frontiers = found.frontiers(points, axes)
+    frontiers = run.frontiers(points, axes)
+    if output is not None and str(output) == "-":
+        output = None
     if name == "llm-d":
-        return _llmd(found, points, output)
-    data = _tabular(name, points, frontiers) if name != "prometheus" else _prometheus(found, points, frontiers, sla)
-    if output is None or str(output) == "-":
+        return _llmd(run, points, output)
+    data = _prometheus(run, points, frontiers, options) if name == "prometheus" else _table(name, points, frontiers)
+    if output is None:
         answer(data.decode().rstrip("\n"))
-        return ExitCode.YES
-    _write(output, data)
+    else:
+        write_file(output, data)
     return ExitCode.YES
 
 
-def _tabular(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]") -> bytes:
+def _table(name: str, points: "Sequence[Point]", frontiers: "Sequence[Frontier]") -> bytes:
     from frontier.formats.export import csv_text, excel_bytes, parquet_bytes, table
 
-    made = table(points, frontiers)
-    return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](made)
+    rows = table(points, frontiers)
+    return {"csv": lambda t: csv_text(t).encode(), "parquet": parquet_bytes, "excel": excel_bytes}[name](rows)
 
 
-def _prometheus(found: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", sla: str | None) -> bytes:
-    from frontier.config import parse_sla
+def _prometheus(run: "Run", points: "Sequence[Point]", frontiers: "Sequence[Frontier]", options: RunOptions) -> bytes:
     from frontier.formats.export import prometheus_text
 
-    limits = found.limits() if sla is None else parse_sla(sla)
-    return prometheus_text(points, frontiers, found.solve(limits) if limits else ()).encode()
+    limits = options.limits(run)
+    return prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
 
 
-def _llmd(found: "Run", points: "Sequence[Point]", output: Path | None) -> int:
+def _llmd(run: "Run", points: "Sequence[Point]", output: Path | None) -> int:
+    """Write one report per point: as files of a directory, or one after the other on standard output."""
     from frontier.formats.llmd import documents, yaml_text
 
-    models = {d.name: d.model for d in found.config.deployments}
-    version = str(found.manifest.get("frontier", "unknown"))
-    reports = documents(points, run=found.path.name, tool_version=version, models=models)
-    if output is None or str(output) == "-":
+    models = {d.name: d.model for d in run.config.deployments}
+    version = str(run.manifest.get("frontier", "unknown"))
+    reports = documents(points, run=run.path.name, tool_version=version, models=models)
+    if output is None:
         answer(yaml_text([report for _, report in reports]).rstrip("\n"))
         return ExitCode.YES
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; a report is one file per point", "name a directory:  -o reports/")
     for file, report in reports:
-        _write(output / file, yaml_text([report]).encode(), quiet=True)
+        write_file(output / file, yaml_text([report]).encode(), quiet=True)
     say(f"wrote {len(reports)} reports to {output}/")
     return ExitCode.YES
-
-
-def _write(path: Path, data: bytes, *, quiet: bool = False) -> None:
-    from frontier.store.files import write_output
-    from frontier.units import format_bytes
-
-    try:
-        write_output(path, data)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "choose another with  -o") from error
-    if not quiet:
-        say(f"wrote {path} ({format_bytes(len(data))})")

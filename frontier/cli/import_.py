@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUNS, answer, answer_json, json_option, say
+from frontier.cli.common import RUN_PATH, RUNS, answer, answer_json, json_option, say, subcommand
 from frontier.errors import ExitCode
 from frontier.model import Point, Trial, by_series
 
@@ -14,21 +14,17 @@ if TYPE_CHECKING:
     from frontier.formats.importing import Import
 
 
-@click.command("import")
+@subcommand("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The run directory.")
+@click.option("-o", "--output", type=RUN_PATH, help="The run directory.")
 @click.option("--format", "name", metavar="NAME", help="The format of the files, when their content does not tell.")
 @click.option("--deployment", metavar="NAME", help="The name of their deployment.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
 @json_option
 def command(
-    files: tuple[str, ...],
-    output: Path | None,
-    name: str | None,
-    deployment: str | None,
-    shape: str | None,
+    files: tuple[str, ...], output: Path | None, name: str | None, deployment: str | None, shape: str | None,
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Make a run of results of other tools, to be shown, plotted, compared and solved like any other.
 
     Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench, inference-perf, InferenceX,

@@ -2,20 +2,21 @@
 
 import click
 
-from frontier.cli.common import answer, say
+from frontier.cli.common import answer, say, subcommand
+from frontier.errors import UsageError
 
 
-@click.command("init")
+@subcommand("init")
 @click.argument("url", default="http://localhost:8000/v1")
 @click.option("--model", help="The model's name as the server lists it; default: the one that it has loaded.")
 @click.option(
     "--api-key-env", metavar="NAME", help="The environment variable that holds the key; goes into the config."
 )
 def command(url: str, model: str | None, api_key_env: str | None) -> None:
-    """Print a commented config for the endpoint at URL; `simulator` gives one for the embedded engine.
+    """Print a commented config for the endpoint at URL, or with `simulator` for the embedded engine.
 
-    The server is asked which model it serves and how long a context it takes. Where it does not answer, the config is
-    a template that says so.
+    The config names the model and the context length that the server reports. Where no server answers, it is a
+    template that says so.
 
     \b
     Examples:
@@ -26,22 +27,20 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
     from frontier.cli.probe import read_key
     from frontier.client.event_loop import run
     from frontier.client.probe import ask_server
-    from frontier.config.faults import Faults
+    from frontier.config.deployment import endpoint
     from frontier.config.template import commented_config
-    from frontier.config.values import endpoint
-    from frontier.errors import UsageError
+    from frontier.fields import Problem
 
     try:
         address = endpoint(url)
-    except Faults as wrong:
-        first = wrong.faults[0]
-        raise UsageError(first.what.replace("{key}", "URL"), first.hint) from None
+    except Problem as problem:
+        raise UsageError(problem.named("URL").what, problem.hint) from None
     if address == "simulator":
         answer(commented_config(address, model).rstrip("\n"))
         return
-    found = run(ask_server(address, read_key(api_key_env)))
-    if found is None:
+    server = run(ask_server(address, read_key(api_key_env)))
+    if server is None:
         say(f"note: no LLM server answered at {address}; the config is a template")
-    elif found.refused:
+    elif server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    answer(commented_config(address, model, found, api_key_env).rstrip("\n"))
+    answer(commented_config(address, model, server, api_key_env).rstrip("\n"))

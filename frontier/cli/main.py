@@ -1,4 +1,4 @@
-"""The `frontier` command: a table of commands imported only when called, and the one place errors become exit codes."""
+"""The `frontier` command: subcommands by section, imported only when called, and errors turned into exit codes."""
 
 import ast
 import errno
@@ -19,27 +19,27 @@ from typing import Any, NoReturn
 import click
 
 from frontier._version import __version__
-from frontier.cli.streams import settled, stand
-from frontier.errors import ExitCode, FrontierError
+from frontier.cli.streams import final_exit_code, install_streams
+from frontier.errors import ExitCode, FrontierError, UsageError
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Measure": {
-        "probe": "one streamed request and a checked list of what the server does",
+        "probe": "check a server: does it stream, count tokens, force lengths",
         "init": "print a commented config for an endpoint",
         "sweep": "run a sweep, or resume it: the same command again",
         "quick": "a plain answer in about a minute",
-        "status": "how a running sweep stands",
-        "verify": "the operating point under Poisson arrivals: an open-loop check",
+        "status": "how far a running sweep is",
+        "verify": "the operating point under open-loop (Poisson) load",
     },
     "Decide": {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
-        "compare": "did the change push the frontier up and to the left",
-        "predict": "the frontier to expect, before measuring or beyond it, and the speed of light",
+        "compare": "compare two runs: is B's frontier better than A's?",
+        "predict": "predicted frontier (before or beyond the measured points) and the roofline bound",
     },
     "Present": {
         "plot": "the frontier as a picture (png, svg, pdf)",
-        "report": "the run as one page (html, md)",
+        "report": "the run as one page (html, md, json)",
     },
     "Exchange": {
         "export": "a run for other tools: CSV, Parquet, Excel, Prometheus, llm-d",
@@ -51,18 +51,26 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
 }
 
-EXAMPLES = """\b
-Examples:
+HELP = """\
+The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.
+
+\b
+Start with three commands:
   frontier init http://localhost:8000/v1 > sweep.yaml    a commented config
-  frontier sweep sweep.yaml --dry-run      the plan and its time, nothing else
-  frontier sweep sweep.yaml                run it; the same command resumes it
-  frontier solve --sla 'p99_ttft<=500ms'   another SLA on the newest run
+  frontier sweep sweep.yaml              run it; the same command resumes it
+  frontier solve --sla 'p99_ttft<=1s'    another SLA on the run just made
+
+\b
+Examples:
+  frontier quick                         a first look at a server, in a minute
+  frontier sweep sweep.yaml --dry-run    the plan and its time, nothing else
+  frontier report -o review.html         the newest run as a page
 """
 
 EPILOG = """\b
 Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven
-            5 measurement failed or invalid · 2 mis-asked · 1 a bug of ours
-            130 interrupted
+            5 measurement failed or invalid · 2 usage error
+            1 internal error (please report) · 130 interrupted
 """
 
 
@@ -103,8 +111,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EPILOG,
-    help="The throughput-latency frontier of an LLM deployment, and the concurrency proven inside its SLA.\n\n"
-    + EXAMPLES,
+    help=HELP,
 )
 @click.version_option(__version__, prog_name="frontier")
 def cli() -> None:
@@ -112,7 +119,7 @@ def cli() -> None:
 
 
 def _docstring(file: Path, function: str) -> str | None:
-    """What the source says of a function."""
+    """The docstring of a function in a source file."""
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == function:
@@ -120,84 +127,82 @@ def _docstring(file: Path, function: str) -> str | None:
     return None
 
 
-def _complain(text: str) -> None:
-    """Say what is wrong; a word without end, as an argument may be, is not repeated whole."""
+# ---- errors to exit codes -------------------------------------------------------------------------------------------
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; its exit code. Every error is reported here, and none is raised."""
+    try:
+        _require_text(arguments)
+        # Without standalone_mode click returns the command's exit code, and raises instead of exiting.
+        code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        message = io.StringIO()
+        error.show(message)
+        _say(message.getvalue().rstrip("\n"))
+        return ExitCode.USAGE
+    except FrontierError as error:
+        _say(f"error: {error}")
+        return error.exit_code
+    except MemoryError:
+        _say("error: this machine is out of memory\n  finished trials are kept; the same command goes on")
+        return ExitCode.FAILED
+    except OSError as error:
+        return _system_error(error)
+    except Exception as error:  # noqa: BLE001  # the edge: whatever else escapes is a bug and becomes exit code 1
+        return _internal_error(error)
+    return int(code) if isinstance(code, int) else ExitCode.YES
+
+
+def _say(text: str) -> None:
+    """Say what is wrong; a very long word, as an argument may be, is cut."""
     from frontier.cli.common import say
 
-    say(_shortened(text))
+    say(re.sub(r"[^\s/]{161,}", lambda word: f"{word[0][:80]}…", text))
 
 
-def _shortened(text: str) -> str:
-    return re.sub(r"[^\s/]{161,}", lambda word: f"{word[0][:80]}…", text)
+def _system_error(error: OSError) -> ExitCode:
+    """Report a file that cannot be read or written, in the system's words and without a traceback."""
+    where = f"cannot use {error.filename}: " if error.filename is not None else "this machine refuses: "
+    _say(f"error: {where}{error.strerror or error}")
+    wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
+    return ExitCode.USAGE if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
 
 
-def _bug(error: BaseException) -> ExitCode:
-    """Something of ours broke: keep the traceback in a file of the user's own, say so in two lines."""
+def _internal_error(error: BaseException) -> ExitCode:
+    """Report an internal error in two lines, its traceback in a file that only the user can read."""
     from frontier.cli.common import harmless
 
-    said = "".join(traceback.format_exception(error))
-    _complain(f"bug: {type(error).__name__}: {error}")
+    details = "".join(traceback.format_exception(error))
+    _say(f"internal error: {type(error).__name__}: {error}")
     try:
         with tempfile.NamedTemporaryFile("w", prefix="frontier-crash-", suffix=".log", delete=False) as log:
-            log.write(harmless(said))
+            log.write(harmless(details))
     except OSError:
-        _complain(f"  this is our mistake, not yours\n{said}")
+        _say(f"  this is a bug of frontier, please report it:\n{details}")
     else:
-        _complain(f"  this is our mistake, not yours; the details are in {log.name}")
+        _say(f"  this is a bug of frontier, please report it with {log.name}")
     return ExitCode.INTERNAL_ERROR
 
 
 def _require_text(arguments: list[str]) -> None:
     """UsageError for an argument that is not text: it could be written into no file and no answer."""
-    from frontier.errors import UsageError
-
     for argument in arguments:
         if any("\ud800" <= ch <= "\udfff" for ch in argument):
-            said = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
-            raise UsageError(f"the argument '{said[:60]}' is not UTF-8 text", "give the file another name")
+            text = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
+            raise UsageError(f"the argument '{text[:60]}' is not UTF-8 text", "give the file another name")
 
 
-def _machine(error: OSError) -> ExitCode:
-    """A file that cannot be read or written: what the system says of it, and no traceback."""
-    where = f"cannot use {error.filename}: " if error.filename is not None else "this machine refuses: "
-    _complain(f"error: {where}{error.strerror or error}")
-    wrong_place = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError)
-    return ExitCode.USAGE if wrong_place or error.errno == errno.EROFS else ExitCode.FAILED
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command line and give its exit code; never raises for an error of the user's or the server's."""
-    try:
-        _require_text(arguments)
-        code: Any = cli.main(args=arguments, prog_name="frontier", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.Abort:
-        _complain("interrupted")
-        return ExitCode.INTERRUPTED
-    except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        _complain(said.getvalue().rstrip("\n"))
-        return ExitCode.USAGE
-    except FrontierError as error:
-        _complain(f"error: {error}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return ExitCode.INTERRUPTED
-    except MemoryError:
-        _complain("error: this machine is out of memory\n  finished trials are kept; the same command goes on")
-        return ExitCode.FAILED
-    except OSError as error:
-        return _machine(error)
-    except Exception as error:  # noqa: BLE001  # the edge: whatever else escapes is a bug and becomes exit code 1
-        return _bug(error)
-    return int(code) if isinstance(code, int) else ExitCode.YES
+# ---- the process ----------------------------------------------------------------------------------------------------
 
 
 def _mend_environment(environ: MutableMapping[str, str]) -> None:
-    """Forget numbers that are none, on which libraries stumble, and what matplotlib says where it finds no home."""
+    """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it finds no home."""
     from frontier.units import whole_number
 
     for name, most in (("COLUMNS", 10_000), ("LINES", 10_000), ("SOURCE_DATE_EPOCH", 10**11)):
@@ -208,6 +213,6 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
 
 def main() -> NoReturn:
     """The console script."""
-    out = stand()
+    out = install_streams()
     _mend_environment(os.environ)
-    sys.exit(settled(out, run(sys.argv[1:])))
+    sys.exit(final_exit_code(out, run(sys.argv[1:])))

@@ -1,118 +1,159 @@
-"""`frontier plot`: the frontier as a picture, and its companion figures."""
+"""`frontier plot`: the frontier as a picture, and its detail figures."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from frontier.cli.common import (
-    complete_metrics,
-    deployment_option,
-    find_run,
-    measured,
-    objectives_option,
-    runs_argument,
-    say,
-    set_option,
-    shape_option,
-)
-from frontier.errors import ExitCode
+from frontier.cli import common
+from frontier.errors import ExitCode, UsageError
 
-FIGURES = {
-    "frontier": "throughput against latency: what to decide by",
-    "latency": "TTFT, TPOT, ITL and E2E percentiles against concurrency, with the limits",
-    "throughput": "throughput and efficiency against concurrency, with the fitted capacity",
-    "goodput": "requests per second that keep every limit",
-    "inflation": "latency as a multiple of what one user sees",
-    "tails": "the distributions and their tails",
-    "jitter": "the gaps between chunks",
-    "lengths": "TTFT against input length, TPOT against context length",
-    "timeline": "every request of one trial",
-}
+if TYPE_CHECKING:
+    from frontier.model import Limit, Series
+    from frontier.plot.data import Picture
+    from frontier.run import Run
+
+FIGURES = ("frontier", "latency", "throughput", "goodput", "inflation", "tails", "jitter", "lengths", "timeline")
+
+Theme = Literal["light", "dark"]
 
 
-@click.command("plot")
-@runs_argument
+@common.subcommand("plot")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option(
-    "-o",
-    "--output",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="FILE.png, .svg or .pdf; repeatable.",
+    "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
 @click.option(
     "--figure",
-    type=click.Choice(list(FIGURES)),
+    type=click.Choice(FIGURES),
     default="frontier",
     metavar="NAME",
     help=f"One of {', '.join(FIGURES)}; default: the frontier itself.",
 )
-@click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency a timeline is of.")
-@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, not in one each.")
-@deployment_option
-@shape_option
-@objectives_option
-@click.option("--x", shell_complete=complete_metrics, help="Only the axis across, as p50_interactivity or p99_e2e.")
-@set_option
-@click.option("--sla", shell_complete=complete_metrics, help="Limits to draw and decide by; default: the config's.")
-@click.option("--width", "pixels", type=click.IntRange(400, 8000), help="Width of a PNG in pixels, for slides.")
-@click.option("--dark", is_flag=True, help="On a dark ground.")
+@click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
+@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
+@click.option(
+    "--x",
+    metavar="METRIC",
+    shell_complete=common.complete_metrics,
+    help="Only the x axis, as p50_interactivity or p99_e2e.",
+)
+@click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
+@click.option("--dark", is_flag=True, help="A dark background.")
+@common.run_options("deployments", "shapes", "sla", "objectives", "settings")
 def command(
-    runs: tuple[Path, ...], output: tuple[Path, ...], figure: str, at: int | None, overlay: bool,
-    deployments: tuple[str, ...], shapes: tuple[str, ...], objectives: str | None,
-    x: str | None, settings: tuple[str, ...], sla: str | None, pixels: int | None, dark: bool,
+    options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], figure: str, at: int | None,
+    overlay: bool, x: str | None, pixels: int | None, dark: bool,
 ) -> int:  # fmt: skip
-    """Draw the frontier of RUN with its SLA and operating point, or one of its companions.
+    """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
     Several runs, up to four, share a panel per shape. Without -o the picture goes into the directory of the (first)
-    run, as png and svg. A picture drawn before is copied: they are kept in $FRONTIER_CACHE, or with your other caches.
+    run, as png and svg. Detail figures of several shapes are named by them: latency-1024x256.png. The x axis is the
+    latency that binds the decision, unless the config or --objectives names the axes.
 
-    RUN defaults to the run under runs/ whose last trial was finished last.
+    RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
-      frontier plot -o review.svg
       frontier plot runs/llama8b -o slide.png --width 1920 --dark
-      frontier plot --x p50_interactivity --set gpus=8 -o users.png
       frontier plot --objectives cost,p99_ttft --set 'price=$12/h' -o cost.png
-      frontier plot --objectives energy,p99_e2e --set hardware.power=700W
       frontier plot runs/bf16 runs/fp8 -o both.svg
-      frontier plot runs/imported --deployment fp8 --overlay -o fp8.svg
-      frontier plot --figure tails -o tails.pdf
       frontier plot --figure timeline --at 64 -o timeline.svg
 
     Axes are any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
-    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy a power,
-    measured by nvidia-smi beside the server or stated. What the config does not say, --set does.
+    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy needs a power,
+    measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
-    from frontier.cli.common import read_objectives
-    from frontier.cli.reporting import draw, draw_companion, draw_together
-    from frontier.config import parse_sla
-    from frontier.errors import UsageError
-    from frontier.plot.selection import check_panels, check_together, narrowed
+    from frontier.plot.selection import check_panels, check_together, detail_figures
+    from frontier.report.report import report_of
 
-    found = [narrowed(measured(run, settings), deployments, shapes) for run in runs or [find_run(None)]]
-    limits = found[0].limits() if sla is None else parse_sla(sla)
-    theme: Literal["light", "dark"] = "dark" if dark else "light"
-    if x is not None and objectives is not None:
+    loaded = [replace(options, run=path).read() for path in runs or [None]]
+    limits = options.limits(loaded[0])
+    together = overlay or len(loaded) > 1
+    if x is not None and options.objectives is not None:
         raise UsageError("--x and --objectives both name the axis across", "give one of them")
-    axes = read_objectives(objectives if x is None else f"{found[0].config.objectives[0]},{x}")
-    if figure != "frontier" and (overlay or len(found) > 1):
+    axes = options.axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
+    if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
-    if overlay or len(found) > 1:
-        check_together(found)
-        files = draw_together(found, output, limits, axes, pixels, theme)
-        return _written(files)
-    check_panels(found[0])
-    if figure == "frontier":
-        files = draw(found[0], output, limits, axes, pixels, theme)
+    wanted = picture_files(loaded[0], "together" if together else figure, files)
+    series: Sequence[Series] = ()
+    if together:
+        check_together(loaded)
+        pictures = [_together_picture(loaded, limits, axes)]
     else:
-        files = draw_companion(found[0], figure, at, output, limits, pixels, theme)
-    return _written(files)
-
-
-def _written(files: Sequence[Path]) -> int:
-    for file in files:
-        say(f"wrote {file}")
+        check_panels(loaded[0])
+        if figure == "frontier":
+            pictures = [frontier_picture(loaded[0], limits, axes)]
+        else:
+            details = detail_figures(loaded[0], report_of(loaded[0], limits).views(), figure, at)
+            pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
+    save_pictures(pictures, wanted, series, pixels, "dark" if dark else "light")
     return ExitCode.YES
+
+
+def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str] | None = None) -> "Picture":
+    """The frontiers of a run, a panel each."""
+    from frontier.plot.picture import small_multiples
+    from frontier.report.report import report_of
+
+    report = report_of(run, limits, axes)
+    return small_multiples(report.views(), footer=report.provenance)
+
+
+def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
+    """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
+    from frontier.plot.multi_run import together
+    from frontier.plot.selection import grouped
+    from frontier.report.report import report_of
+
+    first = report_of(runs[0], limits, axes)
+    axes = next((frontier.objectives for frontier in first.frontiers), axes)
+    reports = [first, *(report_of(run, limits, axes) for run in runs[1:])]
+    groups = grouped([(run.path.name, report.views()) for run, report in zip(runs, reports, strict=True)])
+    footer = reports[0].provenance if len(runs) == 1 else None
+    return together(groups, footer=footer, more=other_limits(runs, limits))
+
+
+def other_limits(runs: "Sequence[Run]", limits: "Sequence[Limit]") -> list[str]:
+    """A note when a run was swept for another SLA than the one that all are drawn and decided by."""
+    from frontier.decide.wording import limits_text
+
+    others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
+    if not others or not limits:
+        return []
+    slas = "; ".join(f"{run.path.name} was swept for {limits_text(run.limits())}" for run in others)
+    return [f"all are judged by {limits_text(limits)}; {slas}"]
+
+
+def check_formats(files: Sequence[Path]) -> None:
+    """UsageError for a file no picture can be written to."""
+    from frontier.plot.data import FORMATS
+
+    for file in files:
+        if file.suffix.removeprefix(".").lower() not in FORMATS:
+            raise UsageError(f"a picture cannot be written as {file.name!r}", "name a FILE.png, .svg or .pdf")
+
+
+def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Path]:
+    """The files asked for, or NAME.png and NAME.svg in the run's derived directory."""
+    from frontier.store.run_dir import RunDirectory
+
+    check_formats(files)
+    directory = RunDirectory.read(run.path)
+    return list(files) or [directory.derived_file(f"{name}.{form}") for form in ("png", "svg")]
+
+
+def save_pictures(
+    pictures: "Sequence[Picture]", files: Sequence[Path], series: "Sequence[Series]" = (), pixels: int | None = None,
+    theme: Theme = "light",
+) -> None:  # fmt: skip
+    """Write each picture to each file, and say so; several are named by what their series differ in."""
+    from frontier.plot.picture import save
+    from frontier.plot.selection import file_names
+
+    for file in files:
+        for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):
+            save(picture, path, width=pixels, theme=theme)
+            common.say(f"wrote {path}")

@@ -1,57 +1,54 @@
-"""`frontier predict`: the frontier to expect, before measuring or beyond what was measured."""
+"""`frontier predict`: the predicted frontier, before or beyond the measured points, and the roofline bound."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import (
-    answer,
-    answer_json,
-    find_run,
-    in_colour,
-    json_option,
-    measured,
-    say,
-    set_option,
-    width,
-)
+from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
-from frontier.units import whole_number
+from frontier.units import parse_share, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontier.hardware.predict import Forecast, Prediction
-    from frontier.model import Estimate, Shape
+    from frontier.model import Estimate
     from frontier.run import Run
 
 
-@click.command("predict")
+@common.subcommand("predict")
 @click.argument("source", metavar="[CONFIG|RUN]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--what-if", "changes", multiple=True, metavar="KEY=VALUE[,..]",
     help="The same with another hardware, tp, model, precision, kv_precision, max_num_seqs, isl or osl; repeatable. "
     "Needs a CONFIG.",
 )  # fmt: skip
-@click.option("--efficiency", default="60%", show_default=True, help="Share of the roofline assumed, with a CONFIG.")
+@click.option(
+    "--efficiency",
+    metavar="SHARE",
+    default="60%",
+    show_default=True,
+    help="Share of the roofline assumed, with a CONFIG.",
+)
 @click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
 @click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
+    "-o",
+    "--output",
+    type=common.FILE_PATH,
     help="FILE.png, .svg or .pdf: a RUN's frontier with the predictions dashed.",
-)  # fmt: skip
-@set_option
-@json_option
+)
+@common.run_options("settings", "as_json")
 def command(
-    source: Path | None, changes: tuple[str, ...], efficiency: str, concurrency: str | None, shapes: tuple[str, ...],
-    output: Path | None, settings: tuple[str, ...], as_json: bool,
+    options: common.RunOptions, source: Path | None, changes: tuple[str, ...], efficiency: str, concurrency: str | None,
+    shapes: tuple[str, ...], output: Path | None,
 ) -> int:  # fmt: skip
-    """The frontier the engine model expects, and the speed of light.
+    """Predicted frontier (before or beyond the measured points) and the roofline bound.
 
-    With a CONFIG nothing is measured: the model's sizes, the GPU and an assumed efficiency say what to expect. With a
-    RUN (default: the one under runs/ whose last trial was finished last) the model is fitted to its measured points,
-    and says what lies between and beyond them, or at another shape. A prediction tells where to measure; no operating
+    With a CONFIG nothing is measured: the prediction rests on the model's sizes, the GPU and an assumed efficiency.
+    With a RUN (default: the newest under runs/ that holds a finished trial) the engine model is fitted to the measured
+    points and predicts between and beyond them, or another shape. A prediction tells where to measure; no operating
     point is ever chosen from one.
 
     \b
@@ -62,81 +59,78 @@ def command(
     """
     from frontier.report.predicted import forecast_json, forecast_table
 
-    asked = _concurrencies(concurrency)
+    concurrencies = _concurrencies(concurrency)
     if source is not None and source.exists() and not source.is_dir():
         if output or shapes:
             raise UsageError("--shape and -o are for a run", "with a config, write  --what-if isl=4096,osl=256")
-        found = _of_config(source, changes, efficiency, asked, settings)
+        forecasts = _of_config(source, changes, efficiency, concurrencies, options.settings)
     else:
         if changes:
             raise UsageError("--what-if needs a CONFIG", "a run's points hold for its own hardware")
-        found = _of_run(source, asked, shapes, output, settings)
-    if as_json:
-        answer_json(forecast_json(found))
+        forecasts = _of_run(source, concurrencies, shapes, output, options.settings)
+    if options.as_json:
+        common.answer_json(forecast_json(forecasts))
     else:
-        answer(forecast_table(found, width=width(), colour=in_colour()))
+        common.answer(forecast_table(forecasts, **common.layout()))
     return ExitCode.YES
 
 
 def _of_config(
-    source: Path, changes: tuple[str, ...], efficiency: str, asked: tuple[int, ...], settings: tuple[str, ...]
+    source: Path, changes: tuple[str, ...], efficiency: str, concurrencies: tuple[int, ...], settings: tuple[str, ...]
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
-    from frontier.decide.forecast import of_config
+    from frontier.decide.prediction import predict_config
     from frontier.store.files import read_config
-    from frontier.units import parse_share
 
-    try:
-        share = parse_share(efficiency)
-        if not 0 < share <= 1:
-            raise ValueError("not above 0 and at most 100%")
-    except ValueError as error:
-        raise UsageError(f"--efficiency {efficiency!r}: {error}", "write a share, as 60%") from None
-    config = load_config(read_config(source), str(source), [Setting.of(one) for one in settings])
-    if asked:
-        config = config.model_copy(update={"concurrency": asked})
-    return of_config(config, changes, share)
+    share = common.parsed("--efficiency", efficiency, parse_share)
+    if share == 0:
+        raise UsageError(f"--efficiency {efficiency!r} is not above 0", "write a share, as 60%")
+    config = load_config(read_config(source), str(source), [Setting.of(setting) for setting in settings])
+    if concurrencies:
+        config = config.model_copy(update={"concurrency": concurrencies})
+    return predict_config(config, changes, share)
 
 
 def _of_run(
-    source: Path | None, asked: tuple[int, ...], shapes: tuple[str, ...], output: Path | None, settings: tuple[str, ...]
-) -> "list[Forecast]":
-    from frontier.cli.reporting import check_formats
-    from frontier.decide.forecast import of_run
+    source: Path | None, concurrencies: tuple[int, ...], shapes: tuple[str, ...], output: Path | None,
+    settings: tuple[str, ...],
+) -> "list[Forecast]":  # fmt: skip
+    from frontier.cli.plot import check_formats
+    from frontier.decide.prediction import predict_points
+    from frontier.model import Shape
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
-    run = measured(find_run(source), settings)
-    found = of_run(run, asked, tuple(_shape(text) for text in shapes))
+    run = common.read_run(common.find_run(source), settings)
+    other_shapes = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes)
+    forecasts = predict_points(run.points(), run.light, concurrencies, other_shapes)
     if output is not None:
-        _draw(run, found, output)
-        say(f"wrote {output}")
-    return found
+        _draw(run, forecasts, output)
+    return forecasts
 
 
 def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
-    """Write the frontier on means, with its SLA and operating point, and the predictions, of means too, dashed."""
+    """Write the frontier over a mean latency, with its SLA and operating point, and the predicted means dashed."""
     from dataclasses import replace
 
-    from frontier.cli.common import picture_cache
-    from frontier.cli.reporting import page_report
+    from frontier.cli.plot import save_pictures
     from frontier.metrics import metric
-    from frontier.plot.figure_cache import save
     from frontier.plot.picture import small_multiples
+    from frontier.report.report import report_of
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
-    report = page_report(run, run.limits(), axes)
-    said = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
-    views = [replace(v, expected=said.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
-    save(small_multiples(views, footer=report.provenance), file, cache=picture_cache())
+    report = report_of(run, run.limits(), axes)
+    expected = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
+    views = [replace(v, expected=expected.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
-        say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
+        common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
-        say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
+        common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
+    save_pictures([small_multiples(views, footer=report.provenance)], [file])
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
@@ -158,18 +152,7 @@ def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate
 def _concurrencies(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
-    parts = [part.strip() for part in text.split(",")]
-    found = [whole_number(part, 1, 100_000) for part in parts]
-    if None in found:
+    numbers = [whole_number(part.strip(), 1, 100_000) for part in text.split(",")]
+    if None in numbers:
         raise UsageError(f"--concurrency {text!r} is not a list of whole numbers", "write 1,2,4,256")
-    return tuple(sorted({c for c in found if c is not None}))
-
-
-def _shape(text: str) -> "Shape":
-    from frontier.model import Shape
-
-    isl, slash, osl = text.partition("/")
-    tokens = [whole_number(part, 1, 10_000_000) for part in (isl, osl)]
-    if not slash or tokens[0] is None or tokens[1] is None:
-        raise UsageError(f"--shape {text!r} is not a shape", "write input/output tokens, as 4096/256")
-    return Shape.of(tokens[0], tokens[1])
+    return tuple(sorted({c for c in numbers if c is not None}))

@@ -5,11 +5,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import answer, answer_json, harmless, in_colour, json_option, say, wrapped
+from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ _INDENT = 27
 COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 
 
-@click.command("probe")
+@common.subcommand("probe")
 @click.argument("url", required=False, metavar="[URL|CONFIG]")
 @click.option("--model", help="The model to ask for; default: the one that is loaded.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
-@click.option("--wait", metavar="TIME", help="Wait this long for a server still loading, as 10min.")
-@json_option
+@click.option("--wait", metavar="TIME", help="Wait this long for a server that is still loading, as 10min.")
+@common.json_option
 def command(url: str | None, model: str | None, api_key_env: str | None, wait: str | None, as_json: bool) -> int:
-    """Ask the server at URL, or those of a CONFIG, a few small things: does it answer, stream, count tokens, honour a
-    forced length? What is its cache like, its metrics, and this client?
+    """Is the server ready to be measured: does it answer, stream, count tokens, honour a forced length?
 
-    Without URL the usual ports of the known engines on this machine are tried.
+    Also checked are its cache, its metrics, and this client. With a CONFIG, its servers are asked; without URL, the
+    usual ports of the known engines on this machine are tried.
 
     \b
     Examples:
@@ -40,40 +40,38 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     """
     from frontier.client.event_loop import run
     from frontier.client.probe import probe
+    from frontier.units import parse_duration
 
-    patience = seconds(wait)
+    patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
     for name, target in _targets(url, model, api_key_env).items():
-        found = run(probe(target, wait=patience))
-        checks = [dataclasses.replace(check, detail=target.secrets.redact(check.detail)) for check in found]
+        checks = [
+            dataclasses.replace(check, detail=target.secrets.redact(check.detail))
+            for check in run(probe(target, wait=patience))
+        ]
         usable = all(check.state != "fail" for check in checks)
         trees.append({"url": target.base_url, "usable": usable, "checks": [dataclasses.asdict(c) for c in checks]})
         if not as_json:
             _print(name, checks)
-    if as_json:
-        # One server is answered flat; several, of a config, in a list.
-        told: dict[str, Any] = trees[0] if len(trees) == 1 else {"deployments": trees}
-        answer_json({"schema": "frontier.probe/1", **told})
+    if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
+        common.answer_json({"schema": "frontier.probe/1", **(trees[0] if len(trees) == 1 else {"deployments": trees})})
     return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
 
 
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
     """What is to be probed, by the name to head its list with ('' for the only one)."""
-    from frontier.client.target import Target, Timeouts
-
-    if where is None or "://" in where:
-        patience = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
-        return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=patience)}
-    file = Path(where)
-    if file.is_dir() or not file.exists():
-        raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
-    from frontier.cli.confirm_foreign_config import consent_to_reach
-    from frontier.client.target import read_key_file
+    from frontier.client.target import Target, Timeouts, read_key_file
     from frontier.config import load_config
     from frontier.store.files import read_config
 
+    if where is None or "://" in where:
+        timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
+        return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=timeouts)}
+    file = Path(where)
+    if file.is_dir() or not file.exists():
+        raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")
     config = load_config(read_config(file), where)
-    consent_to_reach(file, config)
+    common.consent_to_reach(file, config)
     servers = [d for d in config.deployments if not d.is_simulator]
     if not servers:
         raise UsageError(f"{where} measures the embedded engine, which needs no probe", f"frontier sweep {where}")
@@ -83,63 +81,53 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
 
 
 def _print(name: str, checks: "list[Check]") -> None:
+    """Print a line per check: state, name, detail. On a terminal, details are wrapped beside their column."""
     if name:
-        answer(f"{name}:")
+        common.answer(f"{name}:")
+    room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
     for check in checks:
         state = f"{check.state:<5}"
-        state = click.style(state, fg=COLOURS[check.state]) if in_colour() else state
-        room = os.get_terminal_size(sys.stdout.fileno()).columns - _INDENT if sys.stdout.isatty() else sys.maxsize
+        state = click.style(state, fg=COLOURS[check.state]) if common.layout()["colour"] else state
         detail = [line.strip() for line in check.detail.splitlines() or [""]]
-        first, *more = wrapped(harmless("\n".join(detail)), max(20, room)).split("\n")
-        answer(f"{state}{check.name:<22}{first}")
+        first, *more = common.wrapped(common.harmless("\n".join(detail)), max(20, room)).split("\n")
+        common.answer(f"{state}{check.name:<22}{first}")
         for line in more:
-            answer(f"{'':<{_INDENT}}{line}")
+            common.answer(f"{'':<{_INDENT}}{line}")
 
 
 def find_server() -> str:
-    """The server on the first usual port of this machine. UsageError when there is none."""
+    """The address of the server on the first usual port of this machine. UsageError when there is none."""
     from frontier.client.event_loop import run
     from frontier.client.probe import USUAL_PORTS, find_servers
 
-    found = run(find_servers(USUAL_PORTS))
-    engines = [server for server in found if server.engine is not None]
+    servers = run(find_servers(USUAL_PORTS))
+    engines = [server for server in servers if server.engine is not None]
     if engines:
         others = [f"{server.url} ({server.engine})" for server in engines[1:]]
-        say(f"server  {engines[0].url} ({engines[0].engine})" + (f"; also {', '.join(others)}" if others else ""))
+        common.say(
+            f"server  {engines[0].url} ({engines[0].engine})" + (f"; also {', '.join(others)}" if others else "")
+        )
         return engines[0].url
     ports = ", ".join(map(str, USUAL_PORTS))
-    seen = f"; no LLM server is what answers at {', '.join(server.url for server in found)}" if found else ""
+    seen = f"; no LLM server is what answers at {', '.join(server.url for server in servers)}" if servers else ""
     raise UsageError(
         f"no server was found on this machine's ports {ports}{seen}", "name it:  frontier probe http://host:port/v1"
     )
 
 
 def read_key(name: str | None) -> str | None:
-    """The key in the environment variable `name`. UsageError when it is not set; what was given may be the key
-    itself, and is not repeated.
+    """The key in the environment variable `name`. UsageError when it is not set; the message does not repeat `name`,
+    which may be a key that was pasted.
     """
-    from frontier.config.faults import Faults
-    from frontier.config.values import variable
+    from frontier.config.deployment import from_environment, variable
 
     if name is None:
         return None
-    from frontier.config.deployment import from_environment
-
-    wanted = "put the key into a variable and give that one's name:  --api-key-env OPENAI_API_KEY"
+    hint = "put the key into a variable and give that one's name:  --api-key-env OPENAI_API_KEY"
     try:
         named = variable(name)
-    except Faults:
-        raise UsageError("--api-key-env wants the NAME of an environment variable, not a key", wanted) from None
+    except ValueError:
+        raise UsageError("--api-key-env wants the NAME of an environment variable, not a key", hint) from None
     if not os.environ.get(named, "").strip():
-        raise UsageError("the environment variable that --api-key-env names is not set, or empty", wanted)
+        raise UsageError("the environment variable that --api-key-env names is not set, or empty", hint)
     return from_environment(named, os.environ)
-
-
-def seconds(text: str | None) -> float:
-    """A duration option, 0 when not given."""
-    from frontier.units import parse_duration
-
-    try:
-        return 0.0 if text is None else parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--wait {error}") from error

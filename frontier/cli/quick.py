@@ -1,38 +1,36 @@
 """`frontier quick`: a plain answer in about a minute, and what a minute cannot prove."""
 
-import asyncio
 import json
-import os
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer_json, answer_prose, json_option, say
+from frontier.cli.common import answer_json, answer_prose, json_option, say, subcommand
 from frontier.errors import ExitCode, MeasurementError
 
 if TYPE_CHECKING:
     from frontier.client.preflight import Preflight
-    from frontier.model import Estimate, Point, Record
+    from frontier.model import Point, Record
     from frontier.run import Run
 
 SIMULATOR = "simulator"
-USERS = (1, 4, 16, 64)
-PATIENCE = 5.0
-"""Seconds that a lost server is waited for."""
+USERS: tuple[int, ...] = (1, 4, 16, 64)
+READY_WAIT = 5.0
+"""Seconds to wait for a server that was lost."""
 SECONDS = 11
 """Per setting, so that all of them and what is around them take about a minute."""
 REQUESTS, MOST_SECONDS = 4, 90
 """A server on which so many requests, one after the other, take longer is given longer for each setting, up to this."""
 OUTPUT = 64
 """Tokens out, on average."""
-CHAT = {"p90_ttft": 1.0, "p90_tpot": 0.05}
-"""What a chat user puts up with: the first token within a second, then at least twenty tokens a second."""
+CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
+"""What a chat user accepts: the first token within a second, then at least twenty tokens a second."""
+
+_SWEEP = "frontier init {} > sweep.yaml && frontier sweep sweep.yaml"
 
 CONFIG = """\
 name: quick
@@ -49,13 +47,13 @@ sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
 """
 
 
-@click.command("quick")
+@subcommand("quick")
 @click.argument("url", required=False)
 @click.option("--model", help="The model to ask for; default: the one the server lists.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @json_option
 def command(url: str | None, model: str | None, api_key_env: str | None, as_json: bool) -> int:
-    """Measure the server at URL for about a minute: how fast is one user, and how many fit a chat?
+    """How fast is the server at URL for one user, and how many users fit a chat? Takes about a minute.
 
     Without URL the usual ports of this machine are tried; without --model the loaded one is taken; `simulator` is the
     embedded engine. Nothing is kept.
@@ -69,37 +67,40 @@ def command(url: str | None, model: str | None, api_key_env: str | None, as_json
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:
-        found = look(address, model, api_key_env)
-        model, each = found.target.model, seconds_for(found.probe)
+        server = look(address, model, api_key_env)
+        model, each = server.target.model, seconds_for(server.probe)
         if model is not None and not model.isprintable():
-            what = f"its model's name holds characters that cannot be written: {found.target.said(model)}"
-            raise MeasurementError(
-                what, f"sweep it:  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml"
-            )
-    # On a slow server the most users would take the longest, and say the least.
-    users, took = (USERS, "about a minute: a few") if each == SECONDS else (USERS[:-1], f"it is slow: {each} or more")
+            what = f"its model's name holds characters that cannot be written: {server.target.cleaned(model)}"
+            raise MeasurementError(what, f"sweep it:  {_SWEEP.format(address)}")
+    users, duration = USERS, "about a minute: a few"
+    if each != SECONDS:  # on a slow server the most users would take the longest, and say the least
+        users, duration = USERS[:-1], f"it is slow: {each} or more"
     text = config_text(address, model, api_key_env, users, each)
-    say(f"{took} seconds each with " + ", ".join(map(str, users)) + " users")
+    say(f"{duration} seconds each with " + ", ".join(map(str, users)) + " users")
     with tempfile.TemporaryDirectory(prefix="frontier-quick-") as here:
         run = _measure(text, Path(here) / "run")
-    points = {p.concurrency: p for p in run.points()}
-    told = findings(points)
-    seen = {trial.concurrency: sample.server[0] for history in run.histories.values() for trial, sample in history}
-    if told is None:
-        flags = {flag.name for p in points.values() for flag in p.flags if flag.fatal}
+    if run is None:
+        return ExitCode.INTERRUPTED
+    points = run.points()
+    findings = findings_of(points)
+    if findings is None:
+        flags = {flag.name for p in points for flag in p.flags if flag.fatal}
         raise MeasurementError(
             "nothing measured in this minute can be relied on: " + (", ".join(sorted(flags)) or "no request succeeded"),
             f"look closer with  frontier probe {address}",
         )
     if as_json:
-        answer_json({"schema": "frontier.quick/1", "url": address, **told.tree()})
+        answer_json({"schema": "frontier.quick/1", "url": address, **findings.tree()})
     else:
-        answer_prose("\n".join(words(told, address, seen)))
+        server_metrics = {
+            t.concurrency: window.server[0] for history in run.histories.values() for t, window in history
+        }
+        answer_prose("\n".join(sentences(findings, address, server_metrics)))
     return ExitCode.YES
 
 
 def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight":
-    """The server as preflight finds it, with the model named or the one it has loaded. MeasurementError as of it."""
+    """The server as preflight sees it, with the model named or the one it has loaded. MeasurementError as of it."""
     from frontier.cli.probe import read_key
     from frontier.client.event_loop import run
     from frontier.client.preflight import preflight
@@ -107,16 +108,17 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
 
     target = Target(address, model=model, api_key=read_key(api_key_env))
     try:
-        found = run(preflight(target, pick=True))
+        server = run(preflight(target, pick=True))
     except MeasurementError as error:
         raise MeasurementError(target.secrets.redact(error.what), error.hint) from None
-    say(f"model   {target.said(found.target.model or '')} on {found.identity}")
-    return found
+    say(f"model   {target.cleaned(server.target.model or '')} on {server.identity}")
+    return server
 
 
 def seconds_for(probe: "Record") -> int:
     """How long each setting takes, by one short request: long enough for a few of the minute's own, one by one. By its
-    pace, as the first token of a cold server says nothing."""
+    time per token, as the first token of a cold server says nothing.
+    """
     if probe.first is None or probe.last is None or not probe.completion_tokens or probe.completion_tokens < 2:
         return SECONDS
     e2e = OUTPUT * (probe.last - probe.first) / (probe.completion_tokens - 1)
@@ -126,46 +128,34 @@ def seconds_for(probe: "Record") -> int:
 def config_text(
     address: str, model: str | None, api_key_env: str | None, users: Sequence[int] = USERS, each: int = SECONDS
 ) -> str:
-    """The minute as a config; names as JSON strings, which are YAML's too. `each` setting has so many seconds."""
+    """The minute as a config, each setting taking `each` seconds. Names are JSON strings, which are YAML's too."""
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
     patience = 60 + 4 * (each - SECONDS)
     return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(users), seconds=each, patience=patience)
 
 
-def _measure(text: str, path: Path) -> "Run":
-    from frontier.client.event_loop import run as run_loop
+def _measure(text: str, path: Path) -> "Run | None":
+    """The run of a config, swept into `path`; None when it was interrupted."""
+    from frontier.cli.sweep import measure
     from frontier.config import load_config
     from frontier.plan import make_plan
-    from frontier.report.progress import make_progress
     from frontier.run import load
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep import Conductor, SweepEnd
-    from frontier.sweep.backend import HttpBackend
 
     config = load_config(text, "quick")
-    run = RunDirectory.open_for_sweep(
+    directory = RunDirectory.open_for_sweep(
         path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
     )
-
-    async def go() -> "SweepEnd":
-        progress = make_progress(sys.stderr)
-        backend = HttpBackend(config, os.environ, time.time_ns())
-        try:
-            plan, stop = make_plan(config), asyncio.Event()
-            return await Conductor(config, plan, run, backend, progress, stop, ready_wait=PATIENCE).conduct()
-        finally:
-            progress.close()
-
-    with run:
-        run_loop(go())
-    return load(path)
+    with directory:
+        end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT)
+    return None if end == "interrupted" else load(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What a minute shows, in SI units. `users` is the fewest that could be measured, with their median TTFT and speed;
-    `fit` the most that fit a chat, `binding` what goes over first (None: nothing did, up to `highest`).
+    `fit` the most that fit a chat, `binding` the metric over its limit with more (None: none was, up to `highest`).
     """
 
     users: int
@@ -179,111 +169,105 @@ class Findings:
     requests: Mapping[int, int]
     invalid: Mapping[int, tuple[str, ...]]
 
-    def tree(self) -> dict[str, object]:
-        """JSON-able."""
-        tree = {field.name: getattr(self, field.name) for field in fields(self)}
+    def tree(self) -> dict[str, Any]:
+        """For JSON."""
+        tree = asdict(self)
         return tree | {name: {str(c): x for c, x in tree[name].items()} for name in ("requests", "invalid")}
 
 
-def findings(points: "Mapping[int, Point]") -> Findings | None:
-    """None when no valid point says anything about one user."""
-    valid = {c: p for c, p in sorted(points.items()) if p.valid and "p50_ttft" in p.metrics and "p50_tpot" in p.metrics}
+def findings_of(points: "Sequence[Point]") -> Findings | None:
+    """The findings of a run's points, decided as `solve --point-estimates` does: a minute has no bounds. None when no
+    valid point says anything about one user.
+    """
+    from frontier.config import parse_sla
+    from frontier.decide.operating_point import solve
+    from frontier.model import Verdict
+
+    points = sorted(points, key=lambda p: p.concurrency)
+    valid = [p for p in points if p.valid and {"p50_ttft", "p50_tpot", "output_throughput"} <= p.metrics.keys()]
     if not valid:
         return None
-    first = valid[min(valid)]
-    fit, binding = None, None
-    for c, point in valid.items():
-        over = [name for name, limit in CHAT.items() if _value(point.metrics.get(name)) > limit]
-        if over:
-            binding = over[0]
-            break
-        fit = c
-    best = max(valid.values(), key=lambda p: _value(p.metrics.get("output_throughput"), 0.0))
+    decision = solve(valid, parse_sla(CHAT), point_estimates=True)
+    violated = next((j.per_metric for j in decision.judgements if j.concurrency == decision.first_fail), {})
+    best = max(valid, key=lambda p: p.metrics["output_throughput"].value)
     return Findings(
-        users=min(valid),
-        ttft=first.metrics["p50_ttft"].value,
-        tok_s_user=1 / first.metrics["p50_tpot"].value,
-        fit=fit,
-        highest=max(valid),
-        binding=binding,
-        best_throughput=_value(best.metrics.get("output_throughput"), 0.0),
+        users=valid[0].concurrency,
+        ttft=valid[0].metrics["p50_ttft"].value,
+        tok_s_user=1 / valid[0].metrics["p50_tpot"].value,
+        fit=decision.last_pass,
+        highest=valid[-1].concurrency,
+        binding=next((name for name, verdict in violated.items() if verdict is Verdict.VIOLATES), None),
+        best_throughput=best.metrics["output_throughput"].value,
         best_at=best.concurrency,
-        requests={c: p.n for c, p in sorted(points.items())},
-        invalid={c: tuple(f.name for f in p.flags if f.fatal) for c, p in sorted(points.items()) if not p.valid},
+        requests={p.concurrency: p.n for p in points},
+        invalid={p.concurrency: tuple(f.name for f in p.flags if f.fatal) for p in points if not p.valid},
     )
 
 
-def behind(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
+def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
+    """The findings in plain words, with what they do not prove. `server`: its own metrics by number of users."""
+    from frontier.units import format_number, format_seconds
+
+    who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
+    counts = findings.requests.values()
+    ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
+    throughput, highest = format_number(findings.best_throughput), _users(findings.highest)
+    return [
+        f"{who} waits {ttft} for the first token and then reads {speed} tokens a second.",
+        _chat(findings),
+        *server_shortages(server or {}),
+        f"The highest output throughput was {throughput} tokens a second, with {_users(findings.best_at)}.",
+        *_not_counted(findings),
+        f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests per setting, up to {highest}.",
+        "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
+        f"  {_SWEEP.format(address)}",
+    ]
+
+
+def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
     """What the server's own metrics say of the most users, where they say that something was short."""
     from frontier.units import format_number, format_share
 
     most = max(server, default=0)
-    told = server.get(most, {})
+    metrics = server.get(most, {})
     short = []
-    if (waiting := told.get("num_requests_waiting", 0.0)) >= 1:
+    if (waiting := metrics.get("num_requests_waiting", 0.0)) >= 1:
         short.append(f"{format_number(waiting)} requests waiting on average")
-    if (full := told.get("kv_cache_usage_perc_max", 0.0)) >= 0.9:
+    if (full := metrics.get("kv_cache_usage_perc_max", 0.0)) >= 0.9:
         short.append(f"its KV cache {format_share(full)} full")
-    if preempted := told.get("num_preemptions_total", 0.0):
+    if preempted := metrics.get("num_preemptions_total", 0.0):
         short.append(f"{preempted:g} requests preempted")
     return [f"With {most} users the server had {' and '.join(short)}."] if short else []
-
-
-def _value(estimate: "Estimate | None", missing: float = float("inf")) -> float:
-    return missing if estimate is None else estimate.value
-
-
-def words(told: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
-    """The findings as a person would say them, with what they do not prove. `server`: its own metrics by users."""
-    from frontier.units import format_number, format_seconds
-
-    who = "One user" if told.users == 1 else f"Each of {told.users} users"
-    counts = told.requests.values()
-    return [
-        (
-            f"{who} waits {format_seconds(told.ttft)} for the first token and then reads "
-            f"{format_number(told.tok_s_user)} tokens a second."
-        ),
-        _chat(told),
-        *behind(server or {}),
-        f"The most output seen was {format_number(told.best_throughput)} tokens a second, with {_users(told.best_at)}.",
-        *_not_counted(told),
-        f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests a setting, to {_users(told.highest)}.",
-        "A minute cannot bound a p99, nor say how it is with your lengths, or after an hour. That is proven with",
-        f"  frontier init {address} > sweep.yaml && frontier sweep sweep.yaml",
-    ]
 
 
 def _users(count: int) -> str:
     return "1 user" if count == 1 else f"{count} users"
 
 
-def _chat(told: Findings) -> str:
+def _chat(findings: Findings) -> str:
     from frontier.metrics import metric
 
     chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
-    if told.fit is None:
-        return f"Not even {_users(told.users)} fit a chat ({chat})."
-    if told.binding is not None:
-        name = metric(told.binding).label
-        return f"About {_users(told.fit)} at once fit a chat ({chat}); more, and {name} goes over first."
-    if any(c > told.fit for c in told.invalid):
-        return f"{_users(told.fit)} at once fit a chat ({chat}); of more, nothing can be said."
-    return f"All {_users(told.fit)} tried at once fit a chat ({chat}); the limit is above."
+    if findings.fit is None:
+        return f"Not even {_users(findings.users)} fit a chat ({chat})."
+    if findings.binding is not None:
+        name = metric(findings.binding).label
+        return f"About {_users(findings.fit)} at once fit a chat ({chat}); with more, {name} exceeds its limit first."
+    if any(c > findings.fit for c in findings.invalid):
+        return f"{_users(findings.fit)} at once fit a chat ({chat}); nothing can be said about more."
+    return f"All {_users(findings.fit)} tried at once fit a chat ({chat}); the limit is above."
 
 
-def _not_counted(told: Findings) -> list[str]:
+def _not_counted(findings: Findings) -> list[str]:
     """The settings that were measured and cannot be relied on, together where the reason is the same."""
     by_reason: dict[tuple[str, ...], list[int]] = {}
-    for c, why in told.invalid.items():
+    for c, why in findings.invalid.items():
         by_reason.setdefault(why, []).append(c)
+    hints = {
+        "client_bound": ": this machine was too busy to measure them.",
+        "no_requests": ": no request was sent and answered in the time they had.",
+    }
     return [
-        f"Not counted: {', '.join(map(str, counts))} users ({', '.join(why)})" + _HINTS.get(why[0], ".")
+        f"Not counted: {', '.join(map(str, counts))} users ({', '.join(why)})" + hints.get(why[0], ".")
         for why, counts in by_reason.items()
     ]
-
-
-_HINTS = {
-    "client_bound": ": this machine was too busy to measure them.",
-    "no_requests": ": no request was sent and answered in the time they had.",
-}

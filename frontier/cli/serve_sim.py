@@ -4,22 +4,21 @@ from pathlib import Path
 
 import click
 
-from frontier.cli.common import say
+from frontier.cli.common import say, subcommand
+from frontier.errors import UsageError
 
 
-@click.command("serve-sim")
+@subcommand("serve-sim")
 @click.argument("config", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8000,
-    show_default=True,
-    help="Port to listen on; 0 picks a free one.",
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port to listen on; 0: a free one."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; loopback unless asked.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="An engine setting, as max_num_seqs=64.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="An engine setting, as max_num_seqs=64; repeatable."
+)
 def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]) -> None:
-    """Serve the embedded engine at an OpenAI-compatible address, until Ctrl-C.
+    """Serve the embedded simulated engine at an OpenAI-compatible address, until Ctrl-C.
 
     CONFIG is a sweep config whose `simulator:` part describes the engine; without it the default engine is served.
 
@@ -32,7 +31,6 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     import asyncio
 
     from frontier.config import load_config
-    from frontier.errors import UsageError
     from frontier.simulator.server import run_server
     from frontier.simulator.spec import EngineSpec
     from frontier.store.files import read_config

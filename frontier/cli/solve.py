@@ -1,97 +1,69 @@
 """`frontier solve`: the operating point of a run under an SLA."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import (
-    answer,
-    answer_json,
-    answer_prose,
-    complete_metrics,
-    deployment_option,
-    find_run,
-    in_colour,
-    json_option,
-    looked_at,
-    measured,
-    run_argument,
-    set_option,
-    shape_option,
-    unfinished_tree,
-    width,
-)
+from frontier.cli import common
+from frontier.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontier.config.slatext import Tiers
+    from frontier.config.sla import Tiers
     from frontier.run import Run
 
 
-@click.command("solve")
-@run_argument
+@common.subcommand("solve")
 @click.option(
     "--sla",
     multiple=True,
-    shell_complete=complete_metrics,
+    shell_complete=common.complete_metrics,
+    metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
     "promise). Default: every tier of the config.",
 )
-@click.option("--tier", help="Only this tier of the config.")
+@click.option("--tier", metavar="NAME", help="Only this tier of the config.")
 @click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
-@deployment_option
-@shape_option
-@set_option
-@json_option
+@common.run_options("run", "deployments", "shapes", "settings", "as_json")
 def command(
-    run: Path | None, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool,
-    deployments: tuple[str, ...], shapes: tuple[str, ...], settings: tuple[str, ...], as_json: bool,
-) -> int:  # fmt: skip
-    """The operating point: the concurrency whose tail is proven inside the SLA, or the plain statement that none is.
+    options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
+) -> int:
+    """Which concurrency is proven inside the SLA: the operating point, or the statement that there is none.
 
-    Nothing is measured again: any SLA can be asked of a finished run. The exit code says the verdict, the worst one
-    where several tiers or shapes are asked.
-
-    RUN defaults to the run under runs/ whose last trial was finished last.
+    Nothing is measured again: a finished run answers any SLA. The exit code is the verdict, the worst one of several
+    tiers or shapes. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
-      frontier solve
       frontier solve runs/llama8b --sla 'p99_ttft<=500ms, p99_tpot<=30ms'
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
     from frontier.decide.sla_result import exit_code
-    from frontier.plot.selection import narrowed
-    from frontier.report.answers import answers_json, answers_text
+    from frontier.report.answer import answers_json, answers_text
 
-    path = find_run(run)
-    found = looked_at(path, settings) if as_json else measured(path, settings, told=True)
-    found = narrowed(found, deployments, shapes)
-    answers = found.answers(asked(found, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
-    if as_json:
-        answer_json({**answers_json(answers), "unfinished": unfinished_tree(found)})
+    run = options.read(allow_empty=options.as_json, say_unfinished=False)
+    answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
+    if options.as_json:
+        common.answer_json({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
-        gpus = {d.name: d.gpus for d in found.config.deployments}
-        answer(answers_text(answers, gpus=gpus, width=width(), colour=in_colour()))
-        if found.unfinished:
-            answer_prose(found.unfinished)
+        common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
+        if run.unfinished:
+            common.answer_prose(run.unfinished)
     return exit_code(answers)
 
 
-def asked(found: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
-    """The named sets of limits to answer: those given, else the config's. UsageError for a tier there is not."""
+def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
+    """The named sets of limits to answer: those given, else the config's. UsageError for an unknown tier."""
     from frontier.config import parse_sla
-    from frontier.errors import UsageError
 
     if sla and tier:
         raise UsageError("--sla and --tier are two ways to say what to ask", "give one of them")
     if sla:
         return tuple((text, parse_sla(text)) for text in sla)
-    tiers = found.config.tiers
+    tiers = run.config.tiers
     if not tiers:
         raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
     if tier is None:

@@ -1,5 +1,6 @@
-"""`frontier status`: how a sweep stands, from another terminal."""
+"""`frontier status`: how far a sweep is, from another terminal."""
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import answer, answer_json, answer_prose, find_run, json_option, run_argument, unread
+from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -17,78 +18,78 @@ _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "
 _EVERY = 1.0
 
 
-@click.command("status")
-@run_argument
+@subcommand("status")
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
-@json_option
-def command(run: Path | None, follow: bool, as_json: bool) -> int:
-    """How the sweep in RUN stands: done, running, left, time left, last warnings. Reads only; disturbs nothing.
+@run_options("run", "as_json")
+def command(options: RunOptions, follow: bool) -> int:
+    """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only; disturbs nothing.
 
-    RUN defaults to the one under runs/ that is being swept, else to the one whose last trial was finished last.
+    RUN defaults to the run under runs/ that is being swept, else to the newest that holds a finished trial.
 
     \b
     Examples:
       frontier status
       frontier status runs/llama8b --follow
     """
-    path = find_run(run, running=True)
-    told = stand(path)
+    path = find_run(options.run, running=True)
+    state = read_state(path)
     if follow:
-        return _follow(path, told, as_json)
-    if as_json:
-        answer_json(told)
+        return _follow(path, state, options.as_json)
+    if options.as_json:
+        answer_json(state)
     else:
-        answer_prose("\n".join(page(told)))
+        answer_prose("\n".join(page(state)))
     return ExitCode.YES
 
 
-def _follow(path: Path, told: dict[str, Any], as_json: bool) -> int:
-    """A line now and whenever something happened; ends with the sweep."""
+def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
+    """Print a line now and whenever something happened, until the sweep ends or nobody reads standard output."""
     import orjson
 
-    def say(told: dict[str, Any]) -> None:
-        answer(orjson.dumps(told).decode() if as_json else line(told))
+    def show() -> None:
+        answer(orjson.dumps(state).decode() if as_json else line(state))
 
-    say(told)
-    while told["state"] == "running":
+    show()
+    while state["state"] == "running":
         time.sleep(_EVERY)
-        before, told = told, stand(path)
-        if unread():
+        before, state = state, read_state(path)
+        if getattr(sys.stdout, "unread", False):
             break
-        if (before["events"], before["state"]) != (told["events"], told["state"]):
-            say(told)
+        if (before["events"], before["state"]) != (state["events"], state["state"]):
+            show()
     return ExitCode.YES
 
 
-def stand(path: Path) -> dict[str, Any]:
-    """What is known of a run: its state, trials done, running and left, seconds left, and the last warnings.
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the last warnings.
 
-    `seconds_left` is None while it is not known of every trial that is left; the refinement, which nobody can foresee,
-    is not in it. `skipped` are those given up in the session that runs, or ran last.
+    `seconds_left` is None while it is not known of every trial that is left; the refinement, which cannot be foreseen,
+    is not in it. `skipped` are the trials given up in the session that runs, or ran last.
     """
-    from frontier.budget import Pace
+    from frontier.budget import TrialTimes
     from frontier.config import load_config
     from frontier.run import standing
     from frontier.store.run_dir import RunDirectory
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
-        return _imported(run, path)
-    lines = run.journal_lines()
+        return _state_of_import(run, path)
+    journal = run.journal_lines()
     config = load_config(run.config_text(), str(path / "config.yaml"))
     finished = {key: m.trial for key, m in run.finished().items()}
     now = standing(run, config, finished)
-    held = now.end == "running"
-    began = max((i for i, one in enumerate(lines) if one["event"] in ("created", "resumed")), default=0)
-    session = lines[began:]
-    running = _running(session) if held else None
+    is_running = now.end == "running"
+    began = max((i for i, event in enumerate(journal) if event["event"] in ("created", "resumed")), default=0)
+    session = journal[began:]
+    running = _running(session) if is_running else None
     seconds: float | None = 0.0
     if now.left:
-        from frontier.budget import Timing  # the engine model that it asks takes a while to load
+        from frontier.budget import TimeEstimator  # the engine model that it uses takes a while to load
 
-        seconds = Timing(config).left(now.left, Pace.of(lines, finished))
+        seconds = TimeEstimator(config).left(now.left, TrialTimes.of(journal, finished))
     if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
         seconds = max(0.0, seconds - running["since"])
+    until = time.time() if is_running or not journal else journal[-1]["time"]
     return {
         "schema": "frontier.status/1",
         "run": str(path),
@@ -101,86 +102,73 @@ def stand(path: Path) -> dict[str, Any]:
         "left": len(now.left),
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
-        "elapsed": round((time.time() if held else lines[-1]["time"]) - session[0]["time"], 1) if session else None,
-        "events": len(lines),
-        "last": lines[-3:],
-        "held_elsewhere": run.held_elsewhere() if held else None,
-        "warnings": [_told(one) for one in session if one["event"] in _WARNINGS][-3:],
+        "elapsed": round(until - session[0]["time"], 1) if session else None,
+        "events": len(journal),
+        "last": journal[-3:],
+        "held_elsewhere": run.held_elsewhere() if is_running else None,
+        "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
     }
 
 
-def _imported(run: "RunDirectory", path: Path) -> dict[str, Any]:
-    """An import is whole from the start."""
+def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
+    """The same fields for an import, which is whole from the start."""
     done = len(run.imported()) + len(run.finished())
-    nothing: dict[str, Any] = {"skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": []}
-    unknown: dict[str, Any] = {
-        "running": None,
-        "seconds_left": None,
-        "events": 0,
-        "held_elsewhere": None,
-        "warnings": [],
-    }
     return {
-        "schema": "frontier.status/1",
-        "run": str(path),
-        "state": "imported",
-        "end": "imported",
-        "done": done,
-        "planned": done,
-        **nothing,
-        **unknown,
-    }
+        "schema": "frontier.status/1", "run": str(path), "state": "imported", "end": "imported",
+        "done": done, "planned": done, "skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": [],
+        "running": None, "seconds_left": None, "events": 0, "held_elsewhere": None, "warnings": [],
+    }  # fmt: skip
 
 
 def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The trial in flight, and for how many seconds."""
-    for one in reversed(session):
-        if one["event"] == "trial_begun":
-            return {"trial": one["trial"], "since": round(max(0.0, time.time() - one["time"]), 1)}
-        if one["event"] in ("trial_done", "interrupted", "server_lost"):
+    for event in reversed(session):
+        if event["event"] == "trial_begun":
+            return {"trial": event["trial"], "since": round(max(0.0, time.time() - event["time"]), 1)}
+        if event["event"] in ("trial_done", "interrupted", "server_lost"):
             return None
     return None
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
     from frontier.decide.wording import clean
 
-    name = str(one["event"]).replace("_", " ")
-    about = one.get("trial") or one.get("deployment") or (f"{len(one['trials'])} trials" if "trials" in one else "")
-    why = one.get("text") or one.get("reason") or ", ".join(one.get("flags", ()))
-    when = time.strftime("%H:%M", time.localtime(one["time"]))
+    name = str(event["event"]).replace("_", " ")
+    trials = f"{len(event['trials'])} trials" if "trials" in event else ""
+    about = event.get("trial") or event.get("deployment") or trials
+    why = event.get("text") or event.get("reason") or ", ".join(event.get("flags", ()))
+    when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 
 
-def line(told: Mapping[str, Any]) -> str:
-    """How it stands, in one line."""
+def line(state: Mapping[str, Any]) -> str:
+    """The state in one line."""
     from frontier.units import format_elapsed
 
-    if told["state"] == "imported":
-        return f"imported  {told['done']} points; nothing is left to measure"
-    parts = [f"{told['state']}  {told['done']}/{told['planned']} trials"]
-    parts += [f"{told[k]} {k}" for k in ("refined", "skipped") if told[k]]
-    parts.append(f"{told['left']} left")
-    if told["state"] == "running" and told["left"] and told["seconds_left"] is not None:
-        parts.append(f"about {format_elapsed(told['seconds_left'])} to go")
+    if state["state"] == "imported":
+        return f"imported  {state['done']} points; nothing is left to measure"
+    parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
+    parts += [f"{state[k]} {k}" for k in ("refined", "skipped") if state[k]]
+    parts.append(f"{state['left']} left")
+    if state["state"] == "running" and state["left"] and state["seconds_left"] is not None:
+        parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)
-    if told["running"] is not None:
-        return f"{text}   now: {told['running']['trial']}, for {format_elapsed(told['running']['since'])}"
-    if not told["last"]:
+    if state["running"] is not None:
+        return f"{text}   now: {state['running']['trial']}, for {format_elapsed(state['running']['since'])}"
+    if not state["last"]:
         return text
-    last = told["last"][-1]
-    killed = told["end"] == "killed"
-    return f"{text}   last: {_told(last)}{'; then it was killed, and the same command goes on' if killed else ''}"
+    killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""
+    return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
-def page(told: Mapping[str, Any]) -> list[str]:
-    """How it stands, with the last warnings."""
+def page(state: Mapping[str, Any]) -> list[str]:
+    """The state in lines, with the last warnings."""
     from frontier.decide.wording import clean
 
-    lines = [line(told)]
-    if told["held_elsewhere"]:
-        holder = clean(told["held_elsewhere"], 300)
-        lines.append(f"  held by {holder}; from here it is not seen whether it still runs")
-    said = _told(told["last"][-1]) if told["last"] and told["running"] is None else None  # it stands in the line
-    return lines + [f"  {text}" for text in told["warnings"] if text != said]
+    lines = [line(state)]
+    if state["held_elsewhere"]:
+        holder = clean(state["held_elsewhere"], 300)
+        lines.append(f"  held by {holder}; from here it cannot be seen whether it still runs")
+    in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
+    return lines + [f"  {text}" for text in state["warnings"] if text != in_line]

@@ -1,7 +1,7 @@
-"""Standard input, output and error that may be closed, full, gone or of a narrow encoding: no command fails for it.
+"""Safe standard streams: stdin, stdout and stderr that may be closed, full, gone or of a narrow encoding.
 
-What cannot be written to standard output is written to standard error instead, and the exit code is then not 0. What
-cannot be written to standard error is lost, and nothing else is. A reader that leaves (`| head`) is no loss.
+What cannot be written to stdout is written to stderr instead, and the exit code is then not 0. What cannot be written
+to stderr is lost, and nothing else is. A reader that leaves (`| head`) is no error.
 """
 
 import codecs
@@ -22,7 +22,7 @@ _PLAIN = {
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
-    """A codec's error handler: what an encoding does not have, in the letters that every one has."""
+    """A codec's error handler: ASCII in place of what an encoding does not have."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     plain = (_PLAIN.get(ch) or unicodedata.normalize("NFKD", ch).encode("ascii", "ignore").decode() for ch in text)
@@ -32,14 +32,14 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("frontier.plainly", _plainly)
 
 
-class Lasting(io.TextIOBase):
-    """A standard stream: writes at once, and never fails.
+class SafeStream(io.TextIOBase):
+    """A standard stream that writes at once and never raises an OSError.
 
     `lost` is why it can no longer be written to, None as long as it can; what is written then goes to `instead`, if
     there is one. `unread`: the reader closed its end of the pipe.
     """
 
-    def __init__(self, descriptor: int, encoding: str, instead: "Lasting | None" = None) -> None:
+    def __init__(self, descriptor: int, encoding: str, instead: "SafeStream | None" = None) -> None:
         self._descriptor, self._encoding, self._instead = descriptor, encoding, instead
         self._encoder = codecs.getincrementalencoder(encoding)("frontier.plainly")
         self.lost: OSError | None = None
@@ -60,7 +60,7 @@ class Lasting(io.TextIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """It is a terminal."""
+        """Whether it is a terminal that can still be written to."""
         return self.lost is None and os.isatty(self._descriptor)
 
     def writable(self) -> bool:
@@ -69,7 +69,7 @@ class Lasting(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """As any text stream's; never an OSError."""
-        # click writes a shell's completions as bytes where a text stream has none below it.
+        # click writes a shell's completions as bytes where a text stream has no binary one below it.
         data = bytes(text) if isinstance(text, bytes) and text else self._encoder.encode(text)
         if not self.unread and self.lost is None:
             try:
@@ -90,24 +90,24 @@ class Lasting(io.TextIOBase):
                 select.select([], [self._descriptor], [])
 
 
-def stand() -> Lasting:
-    """Put streams that last in place of sys.stdin, stdout and stderr; the one for the answer.
+def install_streams() -> SafeStream:
+    """Put safe streams in place of sys.stdin, stdout and stderr; the one of stdout.
 
-    A descriptor that was closed is opened on nothing: else the next socket would get its number, and what a library
+    A descriptor that was closed is opened on /dev/null: else the next socket would get its number, and what a library
     writes to "standard error" would go to the server.
     """
     encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in (sys.stdout, sys.stderr)]
     closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
     for _ in closed:
-        os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError, ValueError):
                 stream.flush()
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as the process lives
-    err = Lasting(2, encodings[1])
-    out = Lasting(1, encodings[0], err)
+    err = SafeStream(2, encodings[1])
+    out = SafeStream(1, encodings[0], err)
     if 1 in closed:
         out.lost = OSError(errno.EBADF, os.strerror(errno.EBADF))
     sys.stdout, sys.stderr = out, err
@@ -122,10 +122,10 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def settled(out: Lasting, code: int) -> int:
-    """The exit code of a command that ended in `code`: 5 instead of 0 when its answer could not be written.
+def final_exit_code(out: SafeStream, code: int) -> int:
+    """The exit code of a command that ended with `code`: 5 instead of 0 when its answer could not be written.
 
-    An output that was closed from the start was not asked for: that the answer stands on standard error loses nothing.
+    A stdout that was closed from the start was not wanted: that the answer went to stderr loses nothing.
     """
     if out.lost is None or out.lost.errno == errno.EBADF:
         return code

@@ -1,101 +1,98 @@
-"""`frontier sweep`: run a config, or resume it, and end in an operating point."""
+"""`frontier sweep`: run a config, or resume it; then print the table and the operating point, and draw the picture.
+
+The story of a sweep: read the request (`sweep_request`), plan, check time, disk and memory, ask for consent to a
+foreign config, measure (`measure`), answer (`_conclude`), notify (`on_finish`).
+"""
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import json_option, say
+from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontier.cli.sweep_request import Asked
+    from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
     from frontier.model import Decision
     from frontier.plan import Plan
+    from frontier.run import Run
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep import SweepEnd
+    from frontier.sweep.conductor import SweepEnd
 
 
-@click.command("sweep")
-@click.argument("config_file", metavar="CONFIG", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="The run directory.")
+@common.subcommand("sweep")
+@click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
+@click.option("-o", "--output", type=common.RUN_PATH, help="The run directory.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
-@click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; may be repeated.")
-@click.option("--until", metavar="TIME", help="Be done by then, as 07:00; the least valuable work is dropped.")
-@click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; what is finished counts.")
+@click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
+@click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
+@click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")
 @click.option(
     "--prometheus", metavar="PORT", type=click.IntRange(0, 65535), help="Serve progress on this loopback port."
 )
-@json_option
+@common.json_option
 def command(
     config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
     until: str | None, add: str | None, prometheus: int | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Run the sweep of CONFIG, or resume it: the same command again.
+    """Measure the settings of CONFIG and find the operating point; the same command again resumes.
 
-    Trials that are finished stay finished. Ctrl-C keeps them and prints how to go on.
+    Finished trials stay finished. Ctrl-C keeps them and prints how to go on.
 
     \b
     Examples:
-      frontier sweep configs/quickstart.yaml
       frontier sweep sweep.yaml --dry-run
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml --set requests=600 --set sla.p99_ttft=400ms
-      frontier sweep sweep.yaml --add-concurrency 48,96
     """
-    from frontier.cli.confirm_foreign_config import consent_to_sweep
-    from frontier.cli.sweep_request import read_asked
+    from frontier.cli.dry_run import print_plan
+    from frontier.cli.sweep_request import read_request
     from frontier.plan import make_plan
 
-    asked = read_asked(config_file, output, settings, until, add, only, prometheus)
-    for warning in asked.config.warnings:
-        say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
-    plan = make_plan(asked.config, only)
-    _require_time(asked, plan)
+    request = read_request(config_file, output, settings, until, add, only, prometheus)
+    for warning in request.config.warnings:
+        common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
+    plan = make_plan(request.config, only)
+    _require_time(request, plan)
     if dry_run:
-        from frontier.cli.dry_run import dry_run as tell
+        return print_plan(request.config, plan, request.run, as_json)
+    common.consent_to_sweep(config_file, request.config)
+    path = request.directory()
+    _require_room(path, plan)
+    run = _open(request, path)
+    return _sweep(request, plan, run, prometheus, as_json)
 
-        return tell(asked.config, plan, asked.run, as_json)
-    consent_to_sweep(config_file, asked.config)
-    return _sweep(asked, plan, config_file, output, prometheus, as_json)
 
-
-def _require_time(asked: "Asked", plan: "Plan") -> None:
+def _require_time(request: "SweepRequest", plan: "Plan") -> None:
     """UsageError when the time by which all must be done is past, and something is left to do."""
-    from frontier.budget import deadline
     from frontier.cli.dry_run import remaining
+    from frontier.sweep.ledger import deadline
 
-    until = asked.config.budget.until
-    if (
-        until is not None
-        and deadline(until, time.time()) <= time.time()
-        and remaining(asked.config, plan, asked.run)[1]
-    ):
-        name = "--until" if "--until" in asked.options else "budget.until"
+    until = request.config.budget.until
+    if until is None or deadline(until, time.time()) > time.time():
+        return
+    if remaining(request.config, plan, request.run)[1]:
+        name = "--until" if "--until" in request.options else "budget.until"
         raise UsageError(f"{name} {until}: that is past, and no trial would be run", "name a later time, as 07:00")
 
 
-def _sweep(
-    asked: "Asked", plan: "Plan", config_file: Path, output: Path | None, prometheus: int | None, as_json: bool
-) -> int:
-    from frontier.cli.notify_end import farewell
-    from frontier.cli.reporting import conclude
-    from frontier.config import describe_difference
+def _require_room(path: Path, plan: "Plan") -> None:
+    """UsageError when disk or memory are too small for what the plan may write and hold."""
     from frontier.store.files import free_bytes
     from frontier.store.memory import require_free
-    from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
     from frontier.units import format_bytes
 
-    path = asked.directory(output, config_file.stem)
     if plan.expected_bytes > (free := free_bytes(path)):
         needed = format_bytes(plan.expected_bytes)
         raise UsageError(
@@ -103,25 +100,46 @@ def _sweep(
             "make room, or choose another place with  -o DIR",
         )
     require_free(plan.expected_memory)
+
+
+def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
+    """The run directory, new or to be resumed. UsageError when it holds another sweep, with the difference."""
+    import platform
+
+    from frontier._version import __version__
+    from frontier.config import describe_difference
+    from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
+
+    facts = {
+        "frontier": __version__,
+        "config_file": str(request.file),
+        "python": platform.python_version(),
+        "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
     try:
-        run = RunDirectory.open_for_sweep(
-            path, identity=asked.config.identity(), canonical=asked.config.canonical(), config_text=asked.text,
-            facts=_provenance(config_file), extend=asked.extend,
+        return RunDirectory.open_for_sweep(
+            path, identity=request.config.identity(), canonical=request.config.canonical(), config_text=request.text,
+            facts=facts, extend=request.extend,
         )  # fmt: skip
     except AnotherSweepError as error:
-        difference, hint = describe_difference(error.theirs, error.ours), asked.command(Path(f"{path}-2"))
+        difference, hint = describe_difference(error.theirs, error.ours), request.command(Path(f"{path}-2"))
         if extends(error.theirs, error.ours):
             more = [str(c) for c in error.ours["concurrency"] if c not in error.theirs["concurrency"]]
-            hint = f"{asked.again} --add-concurrency {','.join(more)}   extends it"
+            hint = f"{request.again} --add-concurrency {','.join(more)}   extends it"
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
+
+
+def _sweep(request: "SweepRequest", plan: "Plan", run: "RunDirectory", prometheus: int | None, as_json: bool) -> int:
+    """Measure, answer, and notify however it ended; the exit code."""
+    # What on_finish hears if anything below raises what is not expected: the sweep failed by an internal error.
     end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
     try:
         with run:
-            say(f"run  {path}")
-            end = _drive(asked.config, plan, run, prometheus)
-        code, decisions = conclude(path, end, asked.again, as_json)
+            common.say(f"run  {run.path}")
+            end = measure(request.config, plan, run, prometheus)
+        code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -129,38 +147,33 @@ def _sweep(
     except FrontierError as error:
         reason, code = error.what, error.exit_code
         if isinstance(error, WriteError | MemoryShortError):
-            raise type(error)(error.what, f"{error.hint}\n  {asked.again}") from error
+            raise type(error)(error.what, f"{error.hint}\n  {request.again}") from error
         raise
     finally:
-        farewell(asked.config, path, end, code, decisions, reason)
+        _notify(request.config, run.path, end, code, decisions, reason)
 
 
-def _provenance(config_file: Path) -> dict[str, str]:
-    import platform
-
-    from frontier._version import __version__
-
-    return {
-        "frontier": __version__,
-        "config_file": str(config_file),
-        "python": platform.python_version(),
-        "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-    }
+# ---- measuring ------------------------------------------------------------------------------------------------------
 
 
-def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None) -> "SweepEnd":
-    """Run the conductor under signal handling: the first Ctrl-C stops cleanly, the second leaves at once."""
+def measure(
+    config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None = None, **options: Any
+) -> "SweepEnd":
+    """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops cleanly, the second
+    leaves at once.
+    """
     from frontier.client.event_loop import run as run_loop
-    from frontier.report.progress import Progress, make_progress
-    from frontier.sweep import Conductor
+    from frontier.plan import Progress
+    from frontier.report.progress import make_progress
     from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.conductor import Conductor
 
-    salt = time.time_ns()
+    salt = time.time_ns()  # makes the prompts of this session differ from those that the server has cached before
     run.journal("session", salt=salt)
 
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
-        _on_signals(stop)
+        _stop_on_signals(stop)
         progress: Progress = make_progress(sys.stderr)
         exporter = None
         if prometheus is not None:
@@ -171,7 +184,8 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
         try:
             if exporter is not None and prometheus is not None:
                 progress.note(f"metrics  {await exporter.start(prometheus)}")
-            return await Conductor(config, plan, run, HttpBackend(config, os.environ, salt), progress, stop).conduct()
+            backend = HttpBackend(config, os.environ, salt)
+            return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
         finally:
             progress.close()
             if exporter is not None:
@@ -180,8 +194,30 @@ def _drive(config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int 
     return run_loop(go())
 
 
-def _let_go_of(terminals: "Sequence[int]") -> None:
-    """What is still said to one that is gone goes nowhere, rather than fail."""
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal may send two.
+
+    SIGHUP that is ignored, as under nohup, stays ignored.
+    """
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def handle(number: int) -> None:
+        if stop.is_set() and number != signal.SIGHUP:
+            os._exit(ExitCode.INTERRUPTED)
+        if not stop.is_set():
+            stop.set()
+            if number == signal.SIGHUP:
+                _release(terminals)
+            common.say("stopping: the trial in flight is dropped; press Ctrl-C again to leave at once")
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup; what shells put into the background
+            loop.add_signal_handler(number, handle, number)
+
+
+def _release(terminals: "Sequence[int]") -> None:
+    """Point descriptors whose terminal is gone to /dev/null, so that writing to them does not fail."""
     for descriptor in terminals:
         try:
             os.write(descriptor, b"\n")
@@ -189,24 +225,119 @@ def _let_go_of(terminals: "Sequence[int]") -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-def _on_signals(stop: asyncio.Event) -> None:
-    """The first stops the sweep; a second one of the user's leaves at once. A closed terminal may say so twice.
+# ---- the end --------------------------------------------------------------------------------------------------------
 
-    Under nohup, which has a closed terminal ignored, it stays ignored.
-    """
 
-    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[int, Sequence[Decision]]":
+    """Print what the sweep measured, however it ended; the exit code, and the decisions."""
+    from frontier.cli.dry_run import larger_budget
+    from frontier.decide.operating_point import exit_code
+    from frontier.report.report import skipped_lines
 
-    def told(number: int) -> None:
-        if stop.is_set() and number != signal.SIGHUP:
-            os._exit(ExitCode.INTERRUPTED)
-        if not stop.is_set():
-            stop.set()
-            if number == signal.SIGHUP:
-                _let_go_of(terminals)
-            say("stopping: the trial in flight is dropped, finished ones are kept; again to leave at once")
+    run = common.read_run(path, allow_empty=True)
+    if end == "interrupted":
+        finished = sum(len(history) for history in run.histories.values())
+        common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
+        return ExitCode.INTERRUPTED, ()
+    if not run.histories:
+        common.say(f"no trial was finished; {path} holds the journal")
+        if end == "server_lost":
+            common.say(_lost(path, again))
+        return ExitCode.FAILED, ()
+    decisions = _answer(run, as_json)
+    for line in skipped_lines(run.skipped):
+        common.say(line)
+    _draw(run)
+    if end == "server_lost":
+        common.say(_lost(path, again))
+        return ExitCode.FAILED, decisions
+    if end == "budget":
+        common.say(larger_budget(run.config, path, again))
+    common.say(f"run  {path}")
+    if decisions:
+        return exit_code(decisions), decisions
+    return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup; what shells put into the background
-            loop.add_signal_handler(number, told, number)
+
+def _answer(run: "Run", as_json: bool) -> "Sequence[Decision]":
+    """Print the table and the decisions under the first tier of the SLA; the decisions."""
+    from frontier.report.answer import answers_json, answers_text
+    from frontier.report.tables import points_table
+
+    answers = run.answers(run.config.tiers[:1])
+    decisions = answers[0].decisions if answers else ()
+    if as_json:
+        common.answer_json({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        return decisions
+    points = run.points()
+    common.answer(
+        points_table(points, run.frontiers(points), run.limits(), decisions=decisions, gpus=run.gpus, **common.layout())
+    )
+    if decisions:
+        common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
+        names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
+        if len(names) > 1:
+            pair = [part for name in names[:2] for part in ("--deployment", name)]
+            common.say(f"compare their frontiers with\n  {shlex.join(['frontier', 'compare', str(run.path), *pair])}")
+    return decisions
+
+
+def _draw(run: "Run") -> None:
+    """Draw the picture, where it can be: the sweep has ended well without it."""
+    from frontier.cli.plot import frontier_picture, picture_files, save_pictures
+    from frontier.plot.selection import check_panels
+
+    try:
+        check_panels(run)
+        save_pictures([frontier_picture(run, run.limits())], picture_files(run, "frontier"))
+    except UsageError as error:  # too many frontiers for a picture
+        common.say(f"no picture was drawn: {error}")
+    except OSError as error:  # a full or read-only disk
+        where = f"draw it elsewhere with  frontier plot {run.path} -o FILE"
+        common.say(f"the picture could not be written: {error.strerror}; {where}")
+
+
+def _lost(path: Path, again: str) -> str:
+    from frontier.store.run_dir import RunDirectory
+
+    reason = RunDirectory.read(path).journal_lines()[-1].get("reason", "")
+    return f"the server was lost and did not come back: {reason}\nfinished trials are kept; go on with\n  {again}"
+
+
+def _notify(config: "Config", path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> None:
+    """Run the config's on_finish, if it has one. A failure of it is a warning and changes nothing."""
+    if config.on_finish is None:
+        return
+    from frontier.sweep.backend import secrets_of
+    from frontier.sweep.notify import notify
+
+    secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
+    facts = _finish_facts(path, end, code, decisions, reason)
+    failure = notify(config.on_finish, facts, os.environ, secrets, secrets_of(config, os.environ))
+    if failure is not None:
+        common.say(f"warning: {failure}")
+
+
+def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision]", reason: str) -> dict[str, Any]:
+    """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of that as a sentence."""
+    import socket
+
+    shapes = [
+        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, "concurrency": d.concurrency}
+        for d in decisions
+    ]
+    verdicts = [
+        f"{'' if d.deployment == 'default' else d.deployment + ' '}{d.shape.label}: {d.verdict.value}"
+        + (f" at concurrency {d.concurrency}" if d.concurrency is not None else "")
+        for d in decisions
+    ]
+    text = f"frontier: {path.name} {end.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    return {
+        "schema": "frontier.finish/1",
+        "run": str(path),
+        "host": socket.gethostname(),
+        "end": end,
+        "exit_code": int(code),
+        "shapes": shapes,
+        "text": "; ".join([text, *verdicts])[:1000],
+    }

@@ -1,4 +1,4 @@
-"""`frontier verify`: the operating point under Poisson arrivals."""
+"""`frontier verify`: the operating point under open-loop (Poisson) load."""
 
 import asyncio
 import os
@@ -10,83 +10,69 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli.common import (
-    answer,
-    answer_json,
-    complete_metrics,
-    find_run,
-    json_option,
-    measured,
-    run_argument,
-    say,
-)
-from frontier.errors import ExitCode, UsageError
+from frontier.cli.common import RunOptions, answer, answer_json, consent_to_reach, run_options, say, subcommand
+from frontier.errors import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
-    from frontier.client.loop import Progress
+    from frontier.client.loop import TrialProgress
     from frontier.run import Run
     from frontier.sweep.verify import Check, Checked
 
 
-@click.command("verify")
-@run_argument
+@subcommand("verify")
 @click.option(
-    "--sla",
-    shell_complete=complete_metrics,
-    help="Limits to find the operating point by and to hold; default: the config's.",
+    "--load",
+    metavar="SHARE",
+    default="100%",
+    show_default=True,
+    help="Share of the rate that the operating point served.",
 )
-@click.option("--load", default="100%", show_default=True, help="Share of the rate that the operating point served.")
 @click.option(
-    "--requests", type=click.IntRange(1, 10_000_000), help="How many to send; default: as the claim rests on."
-)
-@json_option
-def command(run: Path | None, sla: str | None, load: str, requests: int | None, as_json: bool) -> int:
-    """Check the operating point of RUN in open loop: the same average rate, but from independent users.
+    "--requests", type=click.IntRange(1, 10_000_000), metavar="N",
+    help="How many to send; default: as many as the claim rests on.",
+)  # fmt: skip
+@run_options("run", "sla", "as_json")
+def command(options: RunOptions, load: str, requests: int | None) -> int:
+    """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from independent users?
 
     A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
-    The exit code says the verdict, as solve's does.
-
-    RUN defaults to the run under runs/ whose last trial was finished last.
+    The exit code is the verdict, as solve's. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
     """
-    from frontier.cli.confirm_foreign_config import consent_to_reach
-    from frontier.config import parse_sla
     from frontier.decide import operating_point as solver
-    from frontier.report.tables import decision_table
-    from frontier.report.verified import verified_json, verified_text
-    from frontier.sweep.verify import checks, exit_code
+    from frontier.report.answer import decision_table, verified_json, verified_text
+    from frontier.sweep.verify import checks
 
-    found = measured(find_run(run))
-    limits = found.limits() if sla is None else parse_sla(sla)
-    wanted = checks(found, limits, load=share(load), requests=requests)
+    run = options.read()
+    limits = options.limits(run)
+    wanted = checks(run, limits, load=share(load), requests=requests)
     if not wanted:
-        decisions = found.solve(limits)
+        decisions = run.solve(limits)
         say("there is no operating point to verify:")
-        answer_json(verified_json([])) if as_json else answer(decision_table(decisions))
+        answer_json(verified_json([])) if options.as_json else answer(decision_table(decisions))
         return solver.exit_code(decisions)
-    begun_with = found.manifest.get("config_file")
-    consent_to_reach(
-        found.path / "config.yaml", found.config, Path(begun_with) if isinstance(begun_with, str) else None
-    )
-    done = _measure(found, wanted)
-    answer_json(verified_json(done)) if as_json else answer(verified_text(done))
-    if len(done) < len(wanted):
+    config_file = run.manifest.get("config_file")
+    begun_with = Path(config_file) if isinstance(config_file, str) else None
+    consent_to_reach(run.path / "config.yaml", run.config, begun_with)
+    checked = _measure(run, wanted)
+    answer_json(verified_json(checked)) if options.as_json else answer(verified_text(checked))
+    if len(checked) < len(wanted):
         say("stopped; what was finished is kept")
         return ExitCode.INTERRUPTED
-    return exit_code(done)
+    return exit_code(check.judgement.verdict for check in checked)
 
 
 def share(text: str) -> float:
     """A share that may be above 1: '80%', '1.2'. UsageError otherwise."""
     from frontier.sweep.verify import LEAST_LOAD, MOST_LOAD
 
-    written = text.strip()
+    number = text.strip()
     try:
-        value = float(written.removesuffix("%")) / (100.0 if written.endswith("%") else 1.0)
+        value = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
     except ValueError:
         value = 0.0
     if not LEAST_LOAD <= value <= MOST_LOAD:
@@ -95,7 +81,8 @@ def share(text: str) -> float:
     return value
 
 
-def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
+def _measure(run: "Run", wanted: "list[Check]") -> "list[Checked]":
+    """Send the open-loop load of each check; the checks that were finished."""
     from frontier.client.event_loop import run as run_loop
     from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import HttpBackend
@@ -103,28 +90,27 @@ def _measure(found: "Run", wanted: "list[Check]") -> "list[Checked]":
     from frontier.units import format_elapsed
 
     for check in wanted:
-        d = check.decision
         say(
-            f"{d.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent users would; "
-            f"about {format_elapsed(check.seconds)}"
+            f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
+            f"users would; about {format_elapsed(check.seconds)}"
         )
 
     async def go() -> "list[Checked]":
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        backend = HttpBackend(found.config, os.environ, time.time_ns())
-        return await verify(found, wanted, backend, store, on_tick=tick, stop=stop)
+        backend = HttpBackend(run.config, os.environ, time.time_ns())
+        return await verify(run, wanted, backend, store, on_tick=tick, stop=stop)
 
-    with RunDirectory.open_to_verify(found.path) as store:
-        done = run_loop(go())
+    with RunDirectory.open_to_verify(run.path) as store:
+        checked = run_loop(go())
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
-    return done
+    return checked
 
 
-def tick(progress: "Progress") -> None:
-    """How it stands, on one line that is written over; nothing where that cannot be."""
+def tick(progress: "TrialProgress") -> None:
+    """Show the progress on one line of a terminal that is written over."""
     if sys.stderr.isatty():
-        sent, flying = progress.window_sent, progress.in_flight
-        click.echo(f"\r\x1b[K{progress.stage}: {sent:,} sent, {flying:,} in flight", nl=False, err=True)
+        sent, in_flight = progress.window_sent, progress.in_flight
+        click.echo(f"\r\x1b[K{progress.stage}: {sent:,} sent, {in_flight:,} in flight", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""What each engine is asked and how its events are read: one frozen record per engine.
+"""API adapters: the request body and the event format of each engine, one frozen record per engine (its dialect).
 
 Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers reject what they do
 not know. Formats are from the engines' own sources and API references; a deviation seen in the wild is named beside
@@ -23,10 +23,11 @@ _SEEN = 2 * MOST
 
 
 @dataclass(slots=True)
-class Tally:
-    """What a stream has said so far. `usage` is the last one seen (some send a running count in every chunk).
+class StreamState:
+    """What the events of a stream have brought so far.
 
-    `showed`: a text since this was last set to False had a visible character.
+    `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since this was last set to
+    False had a visible character.
     """
 
     text_bytes: int = 0
@@ -45,25 +46,26 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request in the project's words, before a dialect puts it into an engine's. `shares`: it has text in common
-    with others, which a prefix cache may keep.
+class Prompt:
+    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
+
+    Prompts with different `salt` share no prefix cache, on the servers that have such a thing. `shares`: it may have
+    text in common with others that is meant to be cached.
     """
 
-    model: str
     content: Content
+    isl: int
     osl: int
-    force_length: bool = True
     salt: str | None = None
     shares: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-Fold = Callable[[Tally, bytes, bytes], int]
+EventReader = Callable[[StreamState, bytes, bytes], int]
+"""Takes one event (its type, its data) into the state; the channel on which it brought a token."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class Adapter:
     """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output length, {} meaning
     that it cannot be forced; `token_ids` says that a completions prompt may be a list of token ids.
     `token_per_event` allows counting events where the server reports no usage.
@@ -74,8 +76,8 @@ class Dialect:
     """
 
     name: str
-    payload: Callable[["Dialect", str, Ask], dict[str, Any]]
-    fold: Mapping[str, Fold]
+    payload: Callable[["Adapter", str, str, Prompt], dict[str, Any]]
+    parse_event: Mapping[str, EventReader]
     paths: Mapping[str, str]
     framing: Literal["sse", "ndjson"] = "sse"
     length_fields: Callable[[int], dict[str, Any]] = lambda _: {}
@@ -86,11 +88,14 @@ class Dialect:
     reset: str | None = None
     metrics: str = "/metrics"
 
-    def body(self, api: str, ask: Ask) -> bytes:
-        """The request body."""
-        salt = {"cache_salt": ask.salt} if self.salted and ask.salt is not None else {}
-        uncached = {} if ask.shares else dict(self.uncached)
-        return orjson.dumps(self.payload(self, api, ask) | salt | uncached | dict(ask.extra))
+    def body(
+        self, api: str, model: str, prompt: Prompt, *, force_length: bool = True, extra: Mapping[str, Any] | None = None
+    ) -> bytes:
+        """The body of a request; `extra` is merged into it, last."""
+        length = self.length_fields(prompt.osl) if force_length else {}
+        salt = {"cache_salt": prompt.salt} if self.salted and prompt.salt is not None else {}
+        uncached = {} if prompt.shares else dict(self.uncached)
+        return orjson.dumps(self.payload(self, api, model, prompt) | length | salt | uncached | dict(extra or {}))
 
 
 def message_of(error: object, depth: int = 0) -> str:
@@ -111,14 +116,14 @@ def message_of(error: object, depth: int = 0) -> str:
         return "an error nested too deeply to be read"
 
 
-def _json(tally: Tally, data: bytes) -> dict[str, Any] | None:
+def _json(state: StreamState, data: bytes) -> dict[str, Any] | None:
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError:
         event = None
     if isinstance(event, dict):
         return event
-    tally.malformed = f"an event is not a JSON object: {data[:_SEEN].decode(errors='replace')}"
+    state.malformed = f"an event is not a JSON object: {data[:_SEEN].decode(errors='replace')}"
     return None
 
 
@@ -133,26 +138,26 @@ def shows(text: str) -> bool:
     )
 
 
-def _count(tally: Tally, text: str) -> None:
-    tally.showed = tally.showed or shows(text)
+def _count(state: StreamState, text: str) -> None:
+    state.showed = state.showed or shows(text)
     chars = len(text)
-    tally.text_chars += chars
-    tally.text_bytes += chars if text.isascii() else len(text.encode())
+    state.text_chars += chars
+    state.text_bytes += chars if text.isascii() else len(text.encode())
 
 
-def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | None:
+def _openai_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | None:
     """The parts common to both OpenAI routes: [DONE], errors in any shape, usage. None when nothing else is in it."""
     if data == b"[DONE]":
-        tally.done = True
+        state.done = True
         return None
-    event = _json(tally, data)
+    event = _json(state, data)
     if event is None:
         if kind == b"error":
-            tally.malformed, tally.error = None, data[:_SEEN].decode(errors="replace")
+            state.malformed, state.error = None, data[:_SEEN].decode(errors="replace")
         return None
     error = event.get("error")
     if error or kind == b"error" or event.get("object") == "error":
-        tally.error = message_of(error or event)
+        state.error = message_of(error or event)
         return None
     usage = event.get("usage")
     if usage and isinstance(usage, dict):
@@ -160,70 +165,70 @@ def _openai_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | No
         if timings and "cache_n" in timings and "prompt_tokens_details" not in usage:
             # llama-server tells the cached tokens beside the usage.
             usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
-        tally.usage = usage
+        state.usage = usage
     return event
 
 
-def _finish(tally: Tally, reason: object) -> None:
+def _finish(state: StreamState, reason: object) -> None:
     """Take a finish reason into account; some servers send an empty one with every event. A reason that is not known
     to be good (FINISHED) ends the answer in an error, whatever the server says after it.
     """
-    if reason and tally.error is None:
-        tally.finish_reason = str(reason)
-        if tally.finish_reason.lower() not in FINISHED:
-            tally.error = f"the server ended the answer with finish_reason {tally.finish_reason!r}"
+    if reason and state.error is None:
+        state.finish_reason = str(reason)
+        if state.finish_reason.lower() not in FINISHED:
+            state.error = f"the server ended the answer with finish_reason {state.finish_reason!r}"
 
 
-def fold_completions(tally: Tally, kind: bytes, data: bytes, empty_is_token: bool = False) -> int:
+def read_completions(state: StreamState, kind: bytes, data: bytes, empty_is_token: bool = False) -> int:
     """One event of /v1/completions. With `empty_is_token` a choice with text "" still brought a token (vLLM emits an
     event per step even when the token is a special one that has no text)."""
-    event = _openai_event(tally, kind, data)
-    found = NOTHING
+    event = _openai_event(state, kind, data)
+    channel = NOTHING
     if event is not None:
         for choice in event.get("choices") or ():
             text = choice.get("text")
             if text:
-                _count(tally, text)
-                found = VISIBLE
+                _count(state, text)
+                channel = VISIBLE
             elif choice.get("token_ids") or (empty_is_token and text == ""):
-                found = VISIBLE
-            _finish(tally, choice.get("finish_reason"))
-    return found
+                channel = VISIBLE
+            _finish(state, choice.get("finish_reason"))
+    return channel
 
 
-def fold_completions_vllm(tally: Tally, kind: bytes, data: bytes) -> int:
-    """As fold_completions, where an empty text is a token."""
-    return fold_completions(tally, kind, data, empty_is_token=True)
+def read_completions_vllm(state: StreamState, kind: bytes, data: bytes) -> int:
+    """As read_completions, where an empty text is a token."""
+    return read_completions(state, kind, data, empty_is_token=True)
 
 
-def fold_chat(tally: Tally, kind: bytes, data: bytes) -> int:
+def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
     """One event of /v1/chat/completions. A role alone, an empty delta or a finish reason is not a token."""
-    event = _openai_event(tally, kind, data)
-    found = NOTHING
+    event = _openai_event(state, kind, data)
+    channel = NOTHING
     if event is not None:
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             text = delta.get("content")
             if text:
-                _count(tally, text if isinstance(text, str) else message_of(text))
-                found = VISIBLE
+                _count(state, text if isinstance(text, str) else message_of(text))
+                channel = VISIBLE
             elif choice.get("token_ids"):
-                found = VISIBLE
+                channel = VISIBLE
             else:
-                found = _hidden(tally, delta) or found
-            _finish(tally, choice.get("finish_reason"))
-    return found
+                channel = _hidden(state, delta) or channel
+            _finish(state, choice.get("finish_reason"))
+    return channel
 
 
-def _hidden(tally: Tally, delta: Mapping[str, Any]) -> int:
+def _hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
     """Reasoning (named three ways by servers: the older and newer vLLM, and gateways) and tool-call fragments."""
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = delta.get(name)
         if text and isinstance(text, str):
-            _count(tally, text)
+            _count(state, text)
             return REASONING
     if delta.get("refusal"):
-        _count(tally, str(delta["refusal"]))
+        _count(state, str(delta["refusal"]))
         return VISIBLE
     for call in delta.get("tool_calls") or ():
         function = call.get("function") or {}
@@ -231,133 +236,128 @@ def _hidden(tally: Tally, delta: Mapping[str, Any]) -> int:
         # A text everywhere but on Ollama's own route, where it is the object itself.
         fragment = (function.get("name") or "") + (arguments if isinstance(arguments, str) else message_of(arguments))
         if fragment:
-            _count(tally, fragment)
+            _count(state, fragment)
             return TOOL
     return NOTHING
 
 
-def _native_event(tally: Tally, kind: bytes, data: bytes) -> dict[str, Any] | None:
+def _native_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | None:
     """An event of an engine's own route; None when it is an error, or no JSON object."""
-    event = _json(tally, data)
+    event = _json(state, data)
     if event is not None and (event.get("error") or kind == b"error"):
-        tally.error = message_of(event.get("error") or event)
+        state.error = message_of(event.get("error") or event)
         return None
     return event
 
 
-def fold_tgi(tally: Tally, kind: bytes, data: bytes) -> int:
+def read_tgi(state: StreamState, kind: bytes, data: bytes) -> int:
     """One event of TGI's /generate_stream: one token each, the last one with the details; there is no [DONE]."""
-    event = _native_event(tally, kind, data)
+    event = _native_event(state, kind, data)
     if event is None:
         return NOTHING
     details = event.get("details")
     if details:
-        tally.done = True
-        _finish(tally, details.get("finish_reason"))
-        tally.usage = {
+        state.done = True
+        _finish(state, details.get("finish_reason"))
+        state.usage = {
             "completion_tokens": details.get("generated_tokens"),
             "prompt_tokens": details.get("input_length"),
         }
     elif event.get("generated_text") is not None:
-        tally.done = True
+        state.done = True
     token = event.get("token")
     if not token:
         return NOTHING
-    _count(tally, token.get("text") or "")
+    _count(state, token.get("text") or "")
     return VISIBLE
 
 
-def fold_ollama(tally: Tally, kind: bytes, data: bytes) -> int:
+def read_ollama(state: StreamState, kind: bytes, data: bytes) -> int:
     """One line of Ollama's native stream (/api/generate and /api/chat): the last one has done, counts and reason."""
-    event = _native_event(tally, kind, data)
+    event = _native_event(state, kind, data)
     if event is None:
         return NOTHING
     if event.get("done"):
-        tally.done = True
-        _finish(tally, event.get("done_reason"))
-        tally.usage = {
+        state.done = True
+        _finish(state, event.get("done_reason"))
+        state.usage = {
             "prompt_tokens": event.get("prompt_eval_count"),
             "completion_tokens": event.get("eval_count"),
         }
     message = event.get("message") or event
     text = message.get("content") or event.get("response")
     if text:
-        _count(tally, text)
+        _count(state, text)
         return VISIBLE
-    return _hidden(tally, message)
+    return _hidden(state, message)
 
 
-def _openai_payload(dialect: Dialect, api: str, ask: Ask) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": ask.model, "stream": True, "temperature": 0.0}
-    body["stream_options"] = {"include_usage": True}
-    if api == "chat":
-        body["messages"] = [{"role": "user", "content": ask.content}]
-    else:
-        body["prompt"] = ask.content
+def _messages(prompt: Prompt) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": prompt.content}]
+
+
+def _openai_payload(adapter: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content}
     # OpenAI's own reasoning models refuse max_tokens and a temperature; every engine takes both.
-    if dialect.name == "openai_reasoning":
-        body["max_completion_tokens"] = ask.osl
-        del body["temperature"]
+    if adapter.name == "openai_reasoning":
+        length: dict[str, Any] = {"max_completion_tokens": prompt.osl}
     else:
-        body["max_tokens"] = ask.osl
-    return body | (dialect.length_fields(ask.osl) if ask.force_length else {})
+        length = {"max_tokens": prompt.osl, "temperature": 0.0}
+    return {"model": model, "stream": True, "stream_options": {"include_usage": True}} | content | length
 
 
-def _tgi_payload(_: Dialect, api: str, ask: Ask) -> dict[str, Any]:
+def _tgi_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
     if api == "chat":
-        return {
-            "model": ask.model, "messages": [{"role": "user", "content": ask.content}], "max_tokens": ask.osl,
-            "stream": True, "stream_options": {"include_usage": True},
-        }  # fmt: skip
+        body = {"model": model, "messages": _messages(prompt), "max_tokens": prompt.osl}
+        return body | {"stream": True, "stream_options": {"include_usage": True}}
     # `decoder_input_details` would make the prompt counted per token; `details` is enough for the lengths.
-    return {"inputs": ask.content, "parameters": {"max_new_tokens": ask.osl, "details": True, "do_sample": False}}
+    parameters = {"max_new_tokens": prompt.osl, "details": True, "do_sample": False}
+    return {"inputs": prompt.content, "parameters": parameters}
 
 
-def _ollama_payload(_: Dialect, api: str, ask: Ask) -> dict[str, Any]:
-    options = {"num_predict": ask.osl, "temperature": 0.0}
-    if api == "chat":
-        messages = [{"role": "user", "content": ask.content}]
-        return {"model": ask.model, "messages": messages, "stream": True, "options": options}
-    return {"model": ask.model, "prompt": ask.content, "raw": True, "stream": True, "options": options}
+def _ollama_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content, "raw": True}
+    options = {"num_predict": prompt.osl, "temperature": 0.0}
+    return {"model": model, "stream": True, "options": options} | content
 
 
 _OPENAI_PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
-_OPENAI_FOLD: Mapping[str, Fold] = {"completions": fold_completions, "chat": fold_chat}
-_VLLM_FOLD: Mapping[str, Fold] = {"completions": fold_completions_vllm, "chat": fold_chat}
+_OPENAI_EVENTS: Mapping[str, EventReader] = {"completions": read_completions, "chat": read_chat}
+_VLLM_EVENTS: Mapping[str, EventReader] = {"completions": read_completions_vllm, "chat": read_chat}
 
 
 def _ignore_eos(osl: int) -> dict[str, Any]:
     return {"ignore_eos": True, "min_tokens": osl}
 
 
-DIALECTS: Mapping[str, Dialect] = {
+DIALECTS: Mapping[str, Adapter] = {
     d.name: d
     for d in (
-        Dialect("openai", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
-        Dialect("openai_reasoning", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS),
-        Dialect(
-            "vllm", _openai_payload, _VLLM_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+        Adapter("openai", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS),
+        Adapter("openai_reasoning", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS),
+        Adapter(
+            "vllm", _openai_payload, _VLLM_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
             salted=True, reset="/reset_prefix_cache",
         ),
-        Dialect(
-            "sglang", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+        Adapter(
+            "sglang", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
             salted=True, reset="/flush_cache",
         ),
-        Dialect(
-            "trtllm", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
+        Adapter(
+            "trtllm", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS, length_fields=_ignore_eos, token_ids=True,
             metrics="/prometheus/metrics",
         ),
-        Dialect(
-            "tgi", _tgi_payload, {"chat": fold_chat, "completions": fold_tgi},
+        Adapter(
+            "tgi", _tgi_payload, {"chat": read_chat, "completions": read_tgi},
             {"completions": "/generate_stream", "chat": "/v1/chat/completions"}, token_per_event=True,
         ),
-        Dialect(
-            "llamacpp", _openai_payload, _OPENAI_FOLD, _OPENAI_PATHS,
+        Adapter(
+            "llamacpp", _openai_payload, _OPENAI_EVENTS, _OPENAI_PATHS,
             length_fields=lambda osl: {"ignore_eos": True, "n_predict": osl}, token_ids=True,
             uncached={"cache_prompt": False},
         ),
-        Dialect(
-            "ollama", _ollama_payload, {"completions": fold_ollama, "chat": fold_ollama},
+        Adapter(
+            "ollama", _ollama_payload, {"completions": read_ollama, "chat": read_ollama},
             {"completions": "/api/generate", "chat": "/api/chat"}, framing="ndjson",
         ),
     )

@@ -1,32 +1,98 @@
-"""The last metre of the hot path: a body's bytes, stamped as the socket hands them over and taken out of their chunks.
+"""Response bodies captured at the socket: aiohttp's connections, with each read stamped before anything parses it.
 
-aiohttp keeps connections, TLS, proxies, request and response heads. The body of a chunked answer does not go through
-its parser, reader and a task wake-up per read, but is stamped and put aside here; the waiting task wakes once, at the
-end. Figures and reasons: docs/decisions/0002-client-hot-path.md. Bodies that are not chunked take aiohttp's usual way.
+aiohttp resolves, connects, speaks TLS and reads response heads. Two things are done here instead, because they cost
+most of a request's CPU time (figures in docs/decisions/0002-client-hot-path.md):
+
+- `CapturingProtocol` stamps and stores the reads of a chunked 2xx body, and wakes the waiting task once, at the end.
+  aiohttp would parse each read, copy it and wake the task each time.
+- `FastPost` writes a request head that is made once. A ClientSession merges headers, cookies and tracing every time.
+
+Both need names that aiohttp does not promise. They are listed and checked in the section right below. Where one is
+missing, `Client` sends through a ClientSession and stamps each read as its task wakes.
 """
 
 import asyncio
 import functools
-from collections.abc import Callable
-from contextvars import ContextVar
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import BaseConnector
-from aiohttp.payload import Payload
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+from frontier.errors import UsageError
+
+# --- Private names of aiohttp.
+#
+# All that the fast path uses beyond aiohttp's documented interface. The tests run it against the oldest and the newest
+# aiohttp that pyproject.toml allows; this check is for a release that comes later.
+_CONNECTOR_NAMES = ("_factory", "connect")  # _factory makes the protocol of each new connection
+_CONNECTION_NAMES = ("protocol", "close", "release")
+_PROTOCOL_NAMES = (
+    "_payload",  # the StreamReader of the body that is being received
+    "_should_close",  # no other request may be sent on the connection
+    "connection_made", "connection_lost", "data_received", "feed_data", "is_connected", "read", "set_exception",
+    "set_response_params", "should_close", "transport",
+)  # fmt: skip
+_READ_BUFFER = 2**20
+"""More than one read brings: the read with the head must never make aiohttp pause a body that is to be captured."""
+_RESPONSE = {"auto_decompress": False, "read_until_eof": True, "read_bufsize": _READ_BUFFER}
+
+
+def missing_names(connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop) -> list[str]:
+    """The private names and arguments that the installed aiohttp lacks; [] when the fast path can be used."""
+    protocol = ResponseHandler(loop)
+    missing = [f"TCPConnector.{name}" for name in _CONNECTOR_NAMES if not hasattr(connector, name)]
+    missing += [f"Connection.{name}" for name in _CONNECTION_NAMES if not hasattr(Connection, name)]
+    missing += [f"ResponseHandler.{name}" for name in _PROTOCOL_NAMES if not hasattr(protocol, name)]
+    if missing:
+        return missing
+    calls: tuple[tuple[str, Callable[..., Any], tuple[Any, ...], Mapping[str, Any]], ...] = (
+        ("TCPConnector.connect", connector.connect, (None,), {"traces": [], "timeout": None}),
+        ("ResponseHandler.set_response_params", protocol.set_response_params, (), _RESPONSE),
+        (
+            "ClientRequest", aiohttp.ClientRequest, ("POST", None),
+            dict.fromkeys(("headers", "loop", "session", "proxy", "proxy_headers")),
+        ),
+    )  # fmt: skip
+    return [f"arguments of {name}" for name, call, args, named in calls if not _accepts(call, args, named)]
+
+
+def _accepts(function: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def capture_bodies(
+    connector: aiohttp.TCPConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
+    transports: set[asyncio.Transport],
+) -> None:  # fmt: skip
+    """Make the connector's connections capturing ones. `transports` holds the open ones, also those that aiohttp has
+    closed and that only wait for the other side's TLS goodbye.
+    """
+    factory = functools.partial(CapturingProtocol, loop=loop, clock=clock, transports=transports)
+    connector._factory = factory  # type: ignore[assignment]
+
+
+# --- The chunked transfer coding.
 
 MAX_BODY = 64 * 2**20
 _MAX_LINE = 16 * 2**10
 _MAX_HEAD = 2**20
 """More than any read, so that a head that came together with its body is not too long."""
 _BATCH = 128
-"""Reads put aside before they are unpacked together, which is cheaper than one by one but must not take long."""
+"""Reads stored before they are unpacked together, which is cheaper than one by one but must not take long."""
+_END = b"\r\n\r\n"
 
 
-def _whole_chunk(length: int) -> tuple[bytes, ...]:
+def _chunk_heads(length: int) -> tuple[bytes, ...]:
     """How a read of this length begins, in either case, if it is exactly one chunk: its length leaves no choice."""
     for digits in range(1, 4):
         size = length - digits - 4
@@ -36,8 +102,8 @@ def _whole_chunk(length: int) -> tuple[bytes, ...]:
 
 
 _FEW = 4096
-_WHOLE = tuple(map(_whole_chunk, range(_FEW)))
-_WHOLE_HEAD = tuple(len(heads[0]) if heads else 0 for heads in _WHOLE)
+_CHUNK_HEADS = tuple(map(_chunk_heads, range(_FEW)))
+_CHUNK_HEAD_SIZES = tuple(len(heads[0]) if heads else 0 for heads in _CHUNK_HEADS)
 """Nearly every read is exactly one chunk: its size in hexadecimal, CR LF, that many bytes, CR LF."""
 
 
@@ -65,34 +131,34 @@ class Unchunker:
         self.surplus = b""
 
     @property
-    def between(self) -> bool:
-        """Before a chunk: nothing is unfinished."""
+    def between_chunks(self) -> bool:
+        """Nothing is unfinished."""
         return self._state == self._SIZE and not self._rest
 
     def feed(self, read: bytes) -> bytes:
         """The body bytes in this read, as far as the coding is whole."""
         data, self._rest = self._rest + read, b""
-        at, out = 0, []
-        while at < len(data) and not self.ended and self.broken is None:
+        position, pieces = 0, []
+        while position < len(data) and not self.ended and self.broken is None:
             if self._state == self._DATA:
-                piece = data[at : at + self._left]
-                out.append(piece)
-                at += len(piece)
+                piece = data[position : position + self._left]
+                pieces.append(piece)
+                position += len(piece)
                 self._left -= len(piece)
                 if self._left == 0:
                     self._state = self._CRLF
                 continue
-            end = data.find(b"\n", at)
+            end = data.find(b"\n", position)
             if end < 0:
-                if len(data) - at > _MAX_LINE:
+                if len(data) - position > _MAX_LINE:
                     self.broken = "a line of the chunked coding is too long"
-                self._rest = data[at:]
+                self._rest = data[position:]
                 break
-            self._line(data[at:end].removesuffix(b"\r"))
-            at = end + 1
+            self._line(data[position:end].removesuffix(b"\r"))
+            position = end + 1
         if self.ended:
-            self.surplus = data[at:]
-        return out[0] if len(out) == 1 else b"".join(out)
+            self.surplus = data[position:]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _line(self, line: bytes) -> None:
         if self._state == self._CRLF:
@@ -110,20 +176,21 @@ class Unchunker:
             self.ended = True
 
 
-class Tape:
+class BodyCapture:
     """The body of one answer: `reads[i]` came at `stamps[i]`, once `unpack` has been called.
 
-    `used`: this tape, not aiohttp's reader, has the body. `running`: more is to come. `reset`: the socket broke.
+    Until then reads are in `raw_reads`, as the socket gave them, and their times in `raw_stamps`. `active`: this, not
+    aiohttp's reader, has the body. `running`: more is to come. `reset`: the other side reset the connection.
     """
 
-    __slots__ = ("_coding", "_size", "heard", "raw", "reads", "reset", "running", "stamps", "used")
+    __slots__ = ("_coding", "_size", "active", "raw_reads", "raw_stamps", "reads", "reset", "running", "stamps")
 
     def __init__(self) -> None:
-        self.raw: list[bytes] = []
-        self.heard: list[float] = []
+        self.raw_reads: list[bytes] = []
+        self.raw_stamps: list[float] = []
         self.stamps: list[float] = []
         self.reads: list[bytes] = []
-        self.used = self.running = self.reset = False
+        self.active = self.running = self.reset = False
         self._coding = Unchunker()
         self._size = 0
 
@@ -133,23 +200,23 @@ class Tape:
         return bool(self._coding.surplus)
 
     def unpack(self) -> bool:
-        """Take what was put aside out of its chunks; True at the answer's end. FramingError: the coding is broken."""
+        """Take the stored reads out of their chunks; True at the answer's end. FramingError: the coding is broken."""
         coding, reads, stamps = self._coding, self.reads, self.stamps
-        between = coding.between
-        for stamp, raw in zip(self.heard, self.raw, strict=True):
+        between_chunks = coding.between_chunks
+        for stamp, raw in zip(self.raw_stamps, self.raw_reads, strict=True):
             size = len(raw)
-            if between and size < _FEW and raw.startswith(_WHOLE[size]) and raw.endswith(b"\r\n"):
-                body = raw[_WHOLE_HEAD[size] : -2]
+            if between_chunks and size < _FEW and raw.startswith(_CHUNK_HEADS[size]) and raw.endswith(b"\r\n"):
+                body = raw[_CHUNK_HEAD_SIZES[size] : -2]
             else:
                 body = coding.feed(raw)
-                between = coding.between
+                between_chunks = coding.between_chunks
                 if not body:
                     continue
             stamps.append(stamp)
             reads.append(body)
             self._size += len(body)
-        self.raw.clear()
-        self.heard.clear()
+        self.raw_reads.clear()
+        self.raw_stamps.clear()
         if coding.broken is not None:
             raise FramingError(coding.broken)
         if self._size > MAX_BODY:
@@ -157,95 +224,63 @@ class Tape:
         return coding.ended
 
 
-@dataclass(slots=True)
-class Line:
-    """The connection a request got: whether it was used before (or opened for it), when the request's body went out
-    on it, and the tape of its answer."""
-
-    tape: Tape | None = None
-    reused: bool = False
-    opened: bool = False
-    written: float | None = None
+# --- The connection.
 
 
-LINE: ContextVar[Line] = ContextVar("line")
-"""Set by whoever sends a request, filled by the connection it gets; aiohttp tells it only through costly tracing."""
+class CapturingProtocol(ResponseHandler):
+    """aiohttp's protocol; the chunked 2xx body of a request begun with `begin_capture` goes to `capture`.
 
-
-class TimedBody(Payload):
-    """A request body that notes on the line when it is handed to the socket."""
-
-    _autoclose = True
-
-    def __init__(self, body: bytes, line: Line, clock: Callable[[], float]) -> None:
-        super().__init__(body, content_type="application/json")
-        self._size = len(body)
-        self._line = line
-        self._clock = clock
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """As aiohttp's interface asks."""
-        return bytes(self._value).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Head and body go out together here."""
-        self._line.written = self._clock()
-        await writer.write(self._value)
-
-
-class TapingHandler(ResponseHandler):
-    """aiohttp's connection, with the body of a chunked answer going to a Tape."""
+    `requests` counts those sent on this connection. Requests of the session share it and take aiohttp's way.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], lines: set[asyncio.Transport]
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float], transports: set[asyncio.Transport]
     ) -> None:
         super().__init__(loop)
-        self.tape = Tape()
-        self._lines = lines
-        self._line: asyncio.Transport | None = None
+        self.capture = BodyCapture()
+        self.requests = 0
         self._clock = clock
+        self._transports = transports
+        self._own_transport: asyncio.Transport | None = None
         self._head: bytes | None = None
-        self._heads = 0
-        self._chunked = self._given_up = False
-        self._requests = 0
-
-    @property
-    def reused(self) -> bool:
-        """A request went out on this connection before."""
-        return self._requests > 0
+        """The bytes of the head so far; None once it is complete."""
+        self._heads_parsed = 0
+        self._wanted = self._chunked = self._given_up = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open."""
         # uvloop's are Transports in all but name.
-        self._line = cast("asyncio.Transport", transport)
-        self._lines.add(self._line)
+        self._own_transport = cast("asyncio.Transport", transport)
+        self._transports.add(self._own_transport)
         super().connection_made(transport)
 
     def set_response_params(self, **params: Any) -> None:
         """A new request begins on this connection."""
-        self.tape = Tape()
-        self._head, self._heads, self._chunked = b"", 0, False
-        line = LINE.get(None)
-        if line is not None:
-            line.tape, line.reused, line.opened = self.tape, self.reused, not self.reused
-        self._requests += 1
+        self.capture = BodyCapture()
+        self.requests += 1
+        self._head, self._heads_parsed, self._wanted, self._chunked = b"", 0, False, False
         super().set_response_params(**params)
 
+    def begin_capture(self) -> None:
+        """A new request begins whose body is to be captured."""
+        self.set_response_params(**_RESPONSE)
+        self._wanted = True
+
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """A parsed head: (message, payload)."""
-        self._heads += 1
+        """aiohttp has parsed a head: (message, payload)."""
+        self._heads_parsed += 1
         self._chunked = bool(data[0].chunked) and 200 <= data[0].code < 300
         super().feed_data(data, size)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the socket."""
+        """Bytes from the socket. The stamp comes first: all that is done before it would be counted as latency."""
         stamp = self._clock()
-        tape = self.tape
-        if tape.running:
-            tape.heard.append(stamp)
-            tape.raw.append(data)
-            # Whatever is the last read ends so, or is too short to tell.
-            if data.endswith(b"\r\n\r\n") or len(data) < 4 or len(tape.raw) >= _BATCH:
+        capture = self.capture
+        if capture.running:
+            capture.raw_stamps.append(stamp)
+            capture.raw_reads.append(data)
+            # The last read of a body ends so, or is too short to tell.
+            if data.endswith(_END) or len(data) < 4 or len(capture.raw_reads) >= _BATCH:
                 self._unpack()
             return
         if self._head is not None:
@@ -254,94 +289,172 @@ class TapingHandler(ResponseHandler):
                 self._give_up(FramingError(f"the head of the answer is over {_MAX_HEAD} bytes"))
                 return
         super().data_received(data)
-        if self._heads and self._head is not None:
-            self._look(stamp)
+        if self._heads_parsed and self._head is not None:
+            self._head_complete(stamp)
 
-    def _look(self, stamp: float) -> None:
-        """A head is complete. If a chunked body begins behind it, tape that; an interim (1xx) head is passed over."""
-        head, payload, tape = self._head or b"", self._payload, self.tape
+    def _head_complete(self, stamp: float) -> None:
+        """Take the body over from aiohttp if it is to be captured; an interim (1xx) head is passed over."""
+        head, payload, capture = self._head or b"", self._payload, self.capture
         if not self._chunked:
             if not head.startswith((b"HTTP/1.1 1", b"HTTP/1.0 1")):
                 self._head = None
             return
         self._head = None
-        *_, body = head.split(b"\r\n\r\n", self._heads)
-        if payload is None or head.count(b"\r\n\r\n") < self._heads:
+        if not self._wanted:
             return
-        tape.heard.append(stamp)
-        tape.raw.append(body)
+        *_, body = head.split(_END, self._heads_parsed)
+        if payload is None or head.count(_END) < self._heads_parsed:
+            return
+        capture.raw_stamps.append(stamp)
+        capture.raw_reads.append(body)
         try:
-            ended = tape.unpack()
+            ended = capture.unpack()
         except FramingError:
             return
-        # Both parsers have seen the same bytes; should they not agree, aiohttp's is believed.
-        tape.used = payload.is_eof() == ended
-        tape.running = tape.used and not ended
+        # aiohttp's parser and ours have both seen this read. They must agree on whether the body has ended; where they
+        # do not, aiohttp keeps the body. From the next read on its parser sees nothing more of a captured body.
+        capture.active = payload.is_eof() == ended
+        capture.running = capture.active and not ended
 
     def _unpack(self) -> None:
-        tape = self.tape
+        capture = self.capture
         try:
-            if not tape.unpack():
+            if not capture.unpack():
                 return
         except FramingError as error:
             self._give_up(error)
             return
-        tape.running = False
-        if tape.surplus:
-            self.force_close()
+        capture.running = False
+        if capture.surplus:
+            self._should_close = True
         if self._payload is not None:
-            self._payload.feed_eof()
+            self._payload.feed_eof()  # wakes the task that waits for the end
 
     def _give_up(self, error: FramingError) -> None:
-        self.tape.running = False
-        self.force_close()
+        self.capture.running = False
         if self._payload is not None:
             self._payload.set_exception(error)
         self.set_exception(error)
-        self._given_up = True
+        self._should_close = self._given_up = True
         if self.transport is not None:
             self.transport.close()
 
     def set_exception(self, exc: Any, *cause: BaseException) -> None:
-        """What whoever waits for a head is told; the first reason stays."""
+        """The error of a task that waits for a head; the first reason stays."""
         if not self._given_up:
             super().set_exception(exc, *cause)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is gone."""
-        if self._line is not None:
-            self._lines.discard(self._line)
-        if self.tape.running:
-            self.tape.reset = exc is not None
+        if self._own_transport is not None:
+            self._transports.discard(self._own_transport)
+        if self.capture.running:
+            self.capture.reset = exc is not None
             self._unpack()
         super().connection_lost(exc)
 
 
-def tracing() -> aiohttp.TraceConfig:
-    """Fills LINE where connections are not taping ones."""
-
-    async def reused(*_: object) -> None:
-        LINE.get().reused = True
-
-    async def opened(*_: object) -> None:
-        LINE.get().opened = True
-
-    config = aiohttp.TraceConfig()
-    config.on_connection_reuseconn.append(reused)
-    config.on_connection_create_end.append(opened)
-    return config
+# --- POSTs over such connections.
 
 
-def tape_bodies(
-    connector: BaseConnector, loop: asyncio.AbstractEventLoop, clock: Callable[[], float],
-    lines: set[asyncio.Transport],
-) -> bool:  # fmt: skip
-    """Make a connector's connections taping ones; False, and aiohttp's usual way, where aiohttp is not as known.
+@dataclass(slots=True)
+class PooledConnection:
+    """A connection and the protocol on it; `used` once it carried a request."""
 
-    `lines` holds their transports while they are open, also those that aiohttp has closed and that only wait for the
-    other side's TLS goodbye.
+    connection: Connection
+    protocol: CapturingProtocol
+    used: bool = False
+
+    @property
+    def alive(self) -> bool:
+        """The server has not closed it, and another request may be sent on it."""
+        return self.protocol.is_connected() and not self.protocol.should_close
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self.connection.close()
+
+
+class FastPost:
+    """POSTs to one address over kept-alive connections. `connection()` opens or reuses one, `keep()` gives it back.
+
+    `proxy` are the options that aiohttp takes for a request through a proxy (see `Proxies.options`).
     """
-    if not hasattr(connector, "_factory"):
-        return False
-    connector._factory = functools.partial(TapingHandler, loop=loop, clock=clock, lines=lines)  # type: ignore[assignment]
-    return True
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], proxy: Mapping[str, Any],
+        timeout: float,
+    ) -> None:  # fmt: skip
+        assert session.connector is not None
+        self._connector = session.connector
+        self._timeout = aiohttp.ClientTimeout(total=None, connect=timeout)
+        self._request = aiohttp.ClientRequest(
+            "POST", url, headers=dict(headers) | proxy.get("headers", {}), loop=asyncio.get_running_loop(),
+            session=session, proxy=URL(proxy["proxy"]) if proxy else None, proxy_headers=proxy.get("proxy_headers"),
+        )  # fmt: skip
+        # A proxy that forwards gets the whole address; through a tunnel (TLS) the server itself is spoken to.
+        path = str(url) if proxy and url.scheme == "http" else url.raw_path_qs
+        self._head = _request_head(path, self._request.headers)
+        self._idle: list[PooledConnection] = []
+
+    async def connection(self, *, fresh: bool) -> PooledConnection:
+        """A free connection: the one used last, or a new one, which `fresh` asks for. Raises as aiohttp's connector."""
+        while self._idle and not fresh:
+            idle = self._idle.pop()
+            if idle.alive:
+                return idle
+            idle.close()
+        while True:
+            connection = await self._connector.connect(self._request, traces=[], timeout=self._timeout)
+            protocol = connection.protocol
+            assert isinstance(protocol, CapturingProtocol)
+            # The connector may hand over one on which the session has sent a request.
+            if not (fresh and protocol.requests):
+                return PooledConnection(connection, protocol, used=protocol.requests > 0)
+            connection.close()
+
+    def send(self, pooled: PooledConnection, body: bytes) -> None:
+        """Write the whole request, in one piece."""
+        protocol = pooled.protocol
+        protocol.begin_capture()
+        pooled.used = True
+        transport = protocol.transport
+        if transport is None:
+            raise aiohttp.ServerDisconnectedError
+        transport.writelines((self._head % len(body), body))
+
+    async def answer(self, pooled: PooledConnection) -> tuple[int, Mapping[str, str], aiohttp.StreamReader]:
+        """Status, headers and body of the final answer; interim (1xx) ones are passed over."""
+        while True:
+            try:
+                message, payload = await pooled.protocol.read()
+            except HttpProcessingError as error:
+                raise aiohttp.ClientResponseError(
+                    self._request.request_info, (), status=error.code, message=error.message
+                ) from error
+            if message.code >= 200 or message.code == 101:
+                return message.code, message.headers, payload
+
+    def keep(self, pooled: PooledConnection) -> None:
+        """Keep it for the next request where that is allowed."""
+        if pooled.alive:
+            self._idle.append(pooled)
+        else:
+            pooled.close()
+
+    def close(self) -> None:
+        """Hand the idle connections back to the connector, whose own closing waits for TLS to say goodbye."""
+        while self._idle:
+            self._idle.pop().connection.release()
+
+
+def _request_head(path: str, headers: Mapping[str, str]) -> bytes:
+    """A request's head with a place for the length. UsageError when a header would break it."""
+    lines = [f"POST {path} HTTP/1.1"]
+    for name, value in headers.items():
+        if {"\r", "\n", "\0"} & {*name, *value}:
+            raise UsageError(f"the header {name!r} has a line break or a NUL in it", "mend `headers` or the key")
+        if name.lower() not in ("content-length", "transfer-encoding"):
+            lines.append(f"{name}: {value}")
+    text = "\r\n".join(lines).replace("%", "%%")
+    return text.encode() + b"\r\nContent-Length: %d\r\n\r\n"

@@ -1,4 +1,4 @@
-"""The asynchronous room seen from outside it: plain functions that run to their end, on uvloop where there is one."""
+"""The event loop: a coroutine run to its end from plain code, on uvloop where there is one."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a fresh event loop, the fastest at hand.
+    """The result of a coroutine, run on a fresh event loop, the fastest at hand.
 
     Where a loop is running already, as in a notebook, it runs in a thread of its own.
     """

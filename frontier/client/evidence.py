@@ -1,9 +1,8 @@
-"""The GPUs of this machine over a window, as nvidia-smi tells: evidence, where there is one and the server is here.
+"""Evidence beside a trial: the server's metrics (Prometheus text) and this machine's GPUs (nvidia-smi), in the window.
 
-The server's own metrics over the window: evidence (did the load arrive? was it preempted?), never a latency source.
-
-Read from the Prometheus text the engines export; counters become differences over the window, gauges means of samples
-taken at most once a second. Names of all engines are mapped to vLLM's, without the prefix.
+It answers whether the load arrived and whether requests were preempted; it is never a source of latencies. Counters
+become differences over the window, gauges means of samples taken at most once a second. Names of all engines are mapped
+to vLLM's, without the prefix.
 """
 
 import asyncio
@@ -13,13 +12,12 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontier.client.adapters import DIALECTS
 from frontier.client.http import Client
 from frontier.client.target import Target
 from frontier.units import usable
@@ -27,7 +25,7 @@ from frontier.units import usable
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
 
-Reading = tuple[float | None, ...]
+GpuSample = tuple[float | None, ...]
 """One GPU at one moment, as _FIELDS; None where nvidia-smi has no value."""
 
 
@@ -36,7 +34,7 @@ class Gpus:
 
     def __init__(self, target: Target) -> None:
         self._tool = shutil.which("nvidia-smi") if is_here(target.base_url) else None
-        self._readings: list[Reading] = []
+        self._gpu_samples: list[GpuSample] = []
 
     async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
         """One process for the whole trial, begun before the window, so that starting it disturbs nothing."""
@@ -60,34 +58,31 @@ class Gpus:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                reading = parse(line.decode(errors="replace"))
-                if reading is not None and opened.is_set():
-                    self._readings.append(reading)
+                sample = parse_gpu_line(line.decode(errors="replace"))
+                if sample is not None and opened.is_set():
+                    self._gpu_samples.append(sample)
 
     def result(self) -> dict[str, float]:
         """Over all GPUs: power in watts and memory in bytes added up, utilization as a mean share, the lowest clock in
-        hertz, the highest temperature in degrees Celsius. What no GPU told is not there."""
-        readings = list(self._readings)
-        found = {"gpu_count": float(len({reading[0] for reading in readings}))}
-        if not readings:
+        hertz, the highest temperature in degrees Celsius. A value that no GPU has is left out."""
+        samples = list(self._gpu_samples)
+        if not samples:
             return {}
-        power, busy, memory, clock, heat = (
-            [value for reading in readings if (value := reading[i]) is not None] for i in range(1, 6)
-        )
-        if power:
-            found["gpu_power"] = _mean(power) * found["gpu_count"]
-        if busy:
-            found["gpu_utilization"] = _mean(busy) / 100
-        if memory:
-            found["gpu_memory_used"] = _mean(memory) * found["gpu_count"] * 2**20
-        if clock:
-            found["gpu_sm_clock_min"] = min(clock) * 1e6
-        if heat:
-            found["gpu_temperature_max"] = max(heat)
-        return found
+        count = float(len({sample[0] for sample in samples}))
+        columns = ([value for value in column if value is not None] for column in list(zip(*samples, strict=True))[1:])
+        power, busy, memory, clock, heat = columns
+        values = {
+            "gpu_count": count,
+            "gpu_power": _mean(power) * count if power else None,
+            "gpu_utilization": _mean(busy) / 100 if busy else None,
+            "gpu_memory_used": _mean(memory) * count * 2**20 if memory else None,
+            "gpu_sm_clock_min": min(clock) * 1e6 if clock else None,
+            "gpu_temperature_max": max(heat, default=None),
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def parse(line: str) -> Reading | None:
+def parse_gpu_line(line: str) -> GpuSample | None:
     """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or the like."""
     fields = [field.strip() for field in line.split(",")]
     if len(fields) != len(_FIELDS) or not fields[0].isdigit():
@@ -172,16 +167,17 @@ class Scrape:
     started: float | None
 
 
-def parse_metrics(text: bytes) -> Scrape:
-    """The known metrics in a Prometheus text. Series of one name are summed (shares: the highest counts).
+def parse_metrics(*texts: bytes) -> Scrape:
+    """The known metrics in Prometheus texts, one per replica. Series of one name are added up (of shares the
+    highest counts).
 
-    ValueError when it is no such text, or has so many that reading them would disturb what is measured. NaN and
+    ValueError when one is no such text, or has so many that reading them would disturb what is measured. NaN and
     infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
     server can mean: a value below zero or beyond `units.MOST`.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
-    known = _WANTED.findall(text)
-    if len(known) > _MOST_SERIES:
+    known = [line for text in texts for line in _WANTED.findall(text)]
+    if len(known) > _MOST_SERIES * len(texts):
         raise ValueError(f"{len(known):,} series of the known metrics")
     lines = b"\n".join(known).decode(errors="replace") + "\n"
     counters: dict[str, float] = {}
@@ -199,7 +195,7 @@ def parse_metrics(text: bytes) -> Scrape:
                 before = gauges.get(common, 0.0)
                 gauges[common] = max(before, value) if common in _SHARES else before + value
             elif name == _START:
-                started = value
+                started = max(started or 0.0, value)
     return Scrape(counters, gauges, started)
 
 
@@ -212,22 +208,22 @@ def _families(lines: str) -> list[Metric]:
 
 
 async def scrape(client: Client) -> Scrape | None:
-    """The known metrics of a target now, of all its replicas; None when one of them tells none."""
-    target, found = client.target, []
-    for url in target.metrics_urls or (target.url(DIALECTS[target.dialect or "openai"].metrics),):
-        exchange = await client.get_url(url, 2.0)
+    """The known metrics of a target now, of all its replicas; None when one of them has none."""
+    target, texts = client.target, []
+    for url in target.metrics_urls or (target.url(target.adapter.metrics),):
+        exchange = await client.ask(url, 2.0)
         if exchange.failure is not None or exchange.status != 200:
             return None
-        try:
-            found.append(parse_metrics(b"".join(exchange.reads)))
-        except ValueError:
-            return None
-    joined = _join(found)
-    return joined if joined.counters or joined.gauges else None
+        texts.append(b"".join(exchange.reads))
+    try:
+        metrics = parse_metrics(*texts)
+    except ValueError:
+        return None
+    return metrics if metrics.counters or metrics.gauges else None
 
 
 class Evidence:
-    """What a target and its machine say beside a trial: read at the window's opening, at its close, and between."""
+    """The metrics of a target and of its machine's GPUs, read when the window opens, when it closes, and between."""
 
     def __init__(self, target: Target) -> None:
         short = dataclasses.replace(target.timeouts, connect=2.0)
@@ -258,35 +254,21 @@ class Evidence:
             self._last = await scrape(client)
 
     def result(self) -> tuple[dict[str, float], str | None]:
-        """The window's metrics with those of this machine's GPUs, if it has the server, and what tells one life of the
-        server from another (None: it does not say)."""
+        """The window's metrics with those of this machine's GPUs, if the server is on it, and the start of the server's
+        process, which changes when it is restarted (None: it does not say)."""
         first, last = self._first, self._last
         gpus = self._gpus.result()
         if first is None or last is None:
             return gpus, None
         samples = [first, *self._samples, last]
         steps = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
-        found = {name: step for name, step in steps.items() if step >= 0}
-        lives = {s.started for s in samples if s.started is not None}
-        if len(lives) > 1 or len(found) < len(steps):
+        metrics = {name: step for name, step in steps.items() if step >= 0}
+        starts = {s.started for s in samples if s.started is not None}
+        if len(starts) > 1 or len(metrics) < len(steps):
             # Another process answered within the window: its start is another, or its counters began anew.
-            found["restarts"] = float(max(1, len(lives) - 1))
+            metrics["restarts"] = float(max(1, len(starts) - 1))
         for name in sorted(set().union(*(s.gauges for s in samples))):
             values = [s.gauges[name] for s in samples if name in s.gauges]
-            found[name] = sum(values) / len(values)
-            found[f"{name}_max"] = max(values)
-        return found | gpus, None if last.started is None else f"started {last.started:.0f}"
-
-
-def _join(scrapes: Iterable[Scrape]) -> Scrape:
-    """Several replicas as one: counters and gauges are summed, shares are the fullest one's."""
-    counters: dict[str, float] = {}
-    gauges: dict[str, float] = {}
-    started: float | None = None
-    for scrape in scrapes:
-        for name, value in scrape.counters.items():
-            counters[name] = counters.get(name, 0.0) + value
-        for name, value in scrape.gauges.items():
-            gauges[name] = max(gauges.get(name, 0.0), value) if name in _SHARES else gauges.get(name, 0.0) + value
-        started = max(filter(None, (started, scrape.started)), default=None)
-    return Scrape(counters, gauges, started)
+            metrics[name] = _mean(values)
+            metrics[f"{name}_max"] = max(values)
+        return metrics | gpus, None if last.started is None else f"started {last.started:.0f}"

@@ -1,7 +1,7 @@
-"""What the client knows of itself: whether its own slowness could be mistaken for the server's.
+"""Health of the load client in a trial: event-loop lag, garbage-collector pauses, CPU share, late sends, suspension.
 
-A heartbeat measures how late the event loop wakes, the collector's pauses are timed, and the process's CPU share and
-the lateness of sends are kept for the window.
+They show whether the client's own slowness could be mistaken for the server's. Also what this system lets a client
+open: files and local ports.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ BEAT = 0.010
 """Seconds between two heartbeats."""
 
 
-class Watchdog:
+class HealthMonitor:
     """Collects over a trial; `open_window()` forgets what came before. A context manager for the collector's hook."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,12 +35,14 @@ class Watchdog:
         self._opened = clock()
         self._cpu = time.process_time()
         self._final: tuple[float, float] | None = None
-        self._asleep = asleep()
+        self._suspended_before = seconds_suspended()
 
     def __enter__(self) -> Self:
-        # What exists now is settled: the collector need not walk it again and again during the trial.
+        # A full collection walks every object and stops the event loop for as long. What exists now will outlive the
+        # trial: frozen, it is never walked again. What the trial makes is mostly freed by counts of references, so the
+        # young generation is collected seldom, and the old ones hardly ever.
         gc.collect()
-        _hand_back()
+        _return_free_memory()
         gc.freeze()
         gc.callbacks.append(self._on_gc)
         self._thresholds = gc.get_threshold()
@@ -82,7 +84,7 @@ class Watchdog:
             self._final = self._clock() - self._opened, time.process_time() - self._cpu
 
     def health(self, resent: int, opened: int) -> ClientHealth:
-        """What was found."""
+        """The health of the window."""
         length, cpu = self._final or (self._clock() - self._opened, time.process_time() - self._cpu)
         return ClientHealth(
             loop_lag_p99=_p99(self._lags),
@@ -91,7 +93,7 @@ class Watchdog:
             gc_pause_max=self._gc_max,
             resent=resent,
             connections_opened=opened,
-            suspended=asleep() - self._asleep,
+            suspended=seconds_suspended() - self._suspended_before,
             stood_still=self._lag_max if self._lags else None,
         )
 
@@ -100,15 +102,15 @@ def _p99(values: list[float]) -> float | None:
     return float(np.quantile(values, 0.99, method="inverted_cdf")) if values else None
 
 
-def _hand_back() -> None:
-    """What the last trial needed goes back to the system: scattered over the heap it would not be used again, and a
+def _return_free_memory() -> None:
+    """Free memory of the last trial goes back to the system: scattered over the heap it would not be used again, and a
     night of trials would take ever more. Only glibc has, and needs, this.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def asleep() -> float:
+def seconds_suspended() -> float:
     """Seconds this machine has been suspended since it was started, on a clock that counts them; 0 where none does."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0

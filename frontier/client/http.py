@@ -1,24 +1,24 @@
-"""The HTTP client of a trial: one aiohttp session, requests as bytes in, time-stamped bytes out.
+"""The HTTP client of a trial: requests as bytes in, time-stamped bytes out; connections, retry, time limits, failures.
 
-Nothing is interpreted here: a read is stamped before anything else happens to it, and kept. What the bytes mean is
-`reading.py`'s, later. Every exchange ends in exactly one way: a status with a body, or a named failure.
+Nothing is interpreted here: a read is stamped before anything else happens to it, and kept. `parse.py` reads the bytes
+later. Every exchange ends in exactly one way: a status with a body, or a named failure.
 """
 
 import asyncio
 import errno
 import ssl
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any, Literal, Self
 
 import aiohttp
 from yarl import URL
 
-from frontier.client.body_capture import LINE, MAX_BODY, FramingError, Line, Tape, TimedBody, tape_bodies, tracing
-from frontier.client.fast_post import Direct, Lane
+from frontier.client.body_capture import MAX_BODY, BodyCapture, FastPost, FramingError, capture_bodies, missing_names
 from frontier.client.target import Proxies, Target, Timeouts
 from frontier.errors import UsageError
 from frontier.model import Outcome
@@ -26,18 +26,24 @@ from frontier.text import NO_SECRETS, Secrets
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10
-_TLS_WAY_OUT = "check ca, cert and key under  tls:  in the config"
+_TLS_HINT = "check ca, cert and key under  tls:  in the config"
 _LAST_TURNS = 100
+_TIMEOUTS_EVERY = 0.25
 _RACE = 0.5
 """Seconds after a send in which the death of a kept-alive connection is the two sides' race; later, it is a failure."""
-_OURS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
+_OWN_LIMITS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM}
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
 
-    `failure` is None when the body came to its proper end. `headers` ignore case.
+    `failure` is None when the body came to its proper end. `headers` ignore case. `reused`: it went out on a connection
+    that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one. `limit`:
+    seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
+
+    The last fields say which request of a trial it is: its number, the stream that sent it, the lengths asked for in
+    tokens (0: not known, not forced), and when it was due on the client's clock (open loop only).
     """
 
     sent: float
@@ -47,72 +53,89 @@ class Exchange:
     headers: Mapping[str, str] = field(default_factory=dict)
     failure: tuple[Outcome, str] | None = None
     end: float = 0.0
+    reused: bool = False
     resent: bool = False
+    limit: float | None = None
     task: "asyncio.Task[Any] | None" = None
-    tape: Tape | None = None
+    capture: BodyCapture | None = None
     cut: tuple[Outcome, str] | None = None
     secrets: Secrets = NO_SECRETS
+    index: int = 0
+    stream: int = 0
+    asked_isl: int = 0
+    asked_osl: int = 0
+    scheduled: float | None = None
 
-    def said(self, text: str, longest: int = 300) -> str:
-        """What the server says, safe to repeat and to keep."""
+    def cleaned(self, text: str, longest: int = 300) -> str:
+        """The server's words without secrets and control characters, cut."""
         return self.secrets.said(text, longest)
 
     def overdue(self, now: float, limits: Timeouts) -> str | None:
         """Which limit has passed, in words; None while all is well."""
+        if self.limit is not None and now - self.sent > self.limit:
+            return f"no answer within {self.limit:g} s"
         if now - self.sent > limits.total:
             return f"total: not finished within {limits.total:g} s"
-        heard = self.heard
-        if heard is None:
+        last_read = self.last_read
+        if last_read is None:
             if now - self.sent > limits.first_byte:
                 return f"first_byte: nothing received within {limits.first_byte:g} s"
-        elif now - heard > limits.idle:
+        elif now - last_read > limits.idle:
             return f"idle: the stream was silent for {limits.idle:g} s"
         return None
 
     @property
-    def heard(self) -> float | None:
+    def last_read(self) -> float | None:
         """When something last came, on the client's clock; None before the first byte."""
-        heard = self.tape.heard or self.stamps if self.tape is not None else self.stamps
-        return heard[-1] if heard else None
+        stamps = self.capture.raw_stamps or self.stamps if self.capture is not None else self.stamps
+        return stamps[-1] if stamps else None
 
 
 class Client:
-    """A session to one target. Use as an async context manager; `sweep()` must be called now and then (see there)."""
+    """Connections to one target. Use as an async context manager, inside which the target's time limits are enforced.
 
-    def __init__(self, target: Target, clock: Clock = time.perf_counter, *, taping: bool = True) -> None:
+    A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every request, goes through
+    an aiohttp session, which stamps a read when its task wakes: the same answers, at more CPU time for each.
+    """
+
+    def __init__(self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True) -> None:
         self.target = target
         self.clock = clock
-        self.flights: set[Exchange] = set()
+        self.in_flight: set[Exchange] = set()
         self.opened = 0
         self.resent = 0
         self._headers = target.request_headers()
         self._proxies = Proxies.of_environment() if target.trust_env else Proxies()
         self._proxies.options(URL(target.base_url))
         self._secrets = target.secrets | self._proxies.secrets
-        self._taping = taping
-        self._lines: set[asyncio.Transport] = set()
+        self._fast = fast
+        self._transports: set[asyncio.Transport] = set()
+        self._enforcer: asyncio.TimerHandle | None = None
         self._session: aiohttp.ClientSession | None = None
         self._spare: aiohttp.ClientSession | None = None
-        self._direct: dict[URL, Direct] = {}
+        self._pools: dict[URL, FastPost] = {}
 
     async def __aenter__(self) -> Self:
         self._session = self._new_session(force_close=False)
+        self._enforce_timeouts()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for direct in self._direct.values():
-            direct.close()
+        if self._enforcer is not None:
+            self._enforcer.cancel()
+        for pool in self._pools.values():
+            pool.close()
         for session in (self._session, self._spare):
             if session is not None:
                 await session.close()
         # What is still open waits for a TLS goodbye, which may never come; the loop must not be closed under it.
-        for line in tuple(self._lines):
-            line.abort()
+        for transport in tuple(self._transports):
+            transport.abort()
         for _ in range(_LAST_TURNS):
             await asyncio.sleep(0)
-            if not self._lines:
+            if not self._transports:
                 break
 
     def _new_session(self, force_close: bool) -> aiohttp.ClientSession:
@@ -123,137 +146,142 @@ class Client:
             force_close=force_close,
             keepalive_timeout=None if force_close else 75.0,
         )
-        if self._taping:
-            self._taping = tape_bodies(connector, asyncio.get_running_loop(), self.clock, self._lines)
+        loop = asyncio.get_running_loop()
+        if self._fast and (missing := missing_names(connector, loop)):
+            self._fast = False
+            warnings.warn(
+                f"aiohttp {aiohttp.__version__} lacks {', '.join(missing)}: requests go through its slower interface, "
+                "which takes about twice the CPU time per token",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if self._fast:
+            capture_bodies(connector, loop, self.clock, self._transports)
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None, connect=self.target.timeouts.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            trace_configs=None if self._taping else [tracing()],
+            trace_configs=[self._connection_events()],
         )
 
-    async def get(self, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - a bound on a small question
-        """A GET beside the load, with its own total bound in seconds."""
-        return await self.get_url(self.target.url(path), timeout)
+    def _connection_events(self) -> aiohttp.TraceConfig:
+        """Hooks that a session calls when it has a connection for an exchange, and when the request goes out on it."""
 
-    async def get_url(self, url: str, timeout: float) -> Exchange:  # noqa: ASYNC109 - as get
-        """As get, for a full address."""
-        return await self._exchange("GET", url, None, timeout)
+        async def connection_reused(_: object, trace: SimpleNamespace, __: object) -> None:
+            trace.trace_request_ctx.reused = True
 
-    async def call(self, method: str, path: str, timeout: float = 5.0) -> Exchange:  # noqa: ASYNC109 - as get
-        """A request of any method, without a body."""
-        return await self._exchange(method, self.target.url(path), None, timeout)
+        async def connection_opened(_: object, __: object, ___: object) -> None:
+            self.opened += 1
+
+        async def headers_sent(_: object, trace: SimpleNamespace, __: object) -> None:
+            self._start_clock(trace.trace_request_ctx)
+
+        events = aiohttp.TraceConfig()
+        events.on_connection_reuseconn.append(connection_reused)
+        events.on_connection_create_end.append(connection_opened)
+        events.on_request_headers_sent.append(headers_sent)
+        return events
+
+    def _start_clock(self, exchange: Exchange) -> None:
+        """Latency starts as the bytes go out on a kept connection: what this client did before is none of the server's
+        time. Where a connection had to be opened, it starts before that, as any user would wait for it too; and a
+        request that is sent once more keeps its first start.
+        """
+        if exchange.reused and not exchange.resent:
+            exchange.sent = self.clock()
+
+    async def ask(self, path: str, limit: float = 5.0, method: str = "GET") -> Exchange:
+        """A small question beside the load, without a body: to a path of the target, or to a full address."""
+        return await self._exchange(method, path if "://" in path else self.target.url(path), None, limit)
 
     async def post(self, url: URL | str, body: bytes) -> Exchange:
         """One request to its end. Never raises for what the network or the server does; see `Exchange.failure`."""
         return await self._exchange("POST", url if isinstance(url, URL) else URL(url, encoded=True), body, None)
 
     async def _exchange(self, method: str, url: URL | str, body: bytes | None, limit: float | None) -> Exchange:
-        assert self._session is not None, "use the client as a context manager"
-        flight = Exchange(self.clock(), task=asyncio.current_task(), secrets=self._secrets)
-        self.flights.add(flight)
-        timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._late, flight, limit)
+        exchange = Exchange(self.clock(), limit=limit, task=asyncio.current_task(), secrets=self._secrets)
+        self.in_flight.add(exchange)
         try:
-            direct = self._direct_to(url) if body is not None and isinstance(url, URL) else None
-            if direct is not None and body is not None:
-                died = await self._attempt_direct(direct, flight, body)
-            else:
-                died = await self._attempt(self._session, flight, method, url, body)
-            if died:
-                # Kept alive, and closed by the server just as we wrote: not the server's failing, and not a new send.
-                flight.resent, flight.failure = True, None
-                self.resent += 1
-                self._spare = self._spare or self._new_session(force_close=True)
-                await self._attempt(self._spare, flight, method, url, body)
+            for may_resend in (True, False):
+                try:
+                    if self._fast and body is not None and isinstance(url, URL):
+                        await self._post_fast(exchange, url, body)
+                    else:
+                        await self._request(exchange, method, url, body)
+                except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                    exchange.failure = name_failure(error, exchange)
+                    if may_resend and self._died_idle(exchange, error):
+                        exchange.resent, exchange.reused, exchange.failure = True, False, None
+                        self.resent += 1
+                        continue
+                break
         except asyncio.CancelledError:
-            if flight.cut is None:
+            if exchange.cut is None:
                 raise
-            flight.failure = flight.cut
+            exchange.failure = exchange.cut
         finally:
-            if flight.cut is not None and flight.task is not None:
-                flight.task.uncancel()
-            if timer is not None:
-                timer.cancel()
-            self.flights.discard(flight)
-            flight.end = self.clock()
-        return flight
+            if exchange.cut is not None and exchange.task is not None:
+                exchange.task.uncancel()
+            self.in_flight.discard(exchange)
+            exchange.end = self.clock()
+        return exchange
 
-    def _late(self, flight: Exchange, limit: float) -> None:
-        self.cut(flight, Outcome.TIMEOUT, f"no answer within {limit:g} s")
+    def _died_idle(self, exchange: Exchange, error: BaseException) -> bool:
+        """The server closed a kept connection while it was idle, or just as we wrote on it, and never saw the request.
 
-    def _direct_to(self, url: URL) -> Direct | None:
-        """The short way to an address; None where only the session knows the way (proxies, credentials in the URL)."""
-        if not self._taping or self.target.trust_env or url.user is not None:
-            return None
-        found = self._direct.get(url)
-        if found is None:
-            assert self._session is not None
-            tls, connect = tls_context(self.target), self.target.timeouts.connect
-            found = self._direct[url] = Direct(self._session, url, self._headers, tls, connect)
-        return found
+        That is neither its failing nor a new send, so the request is sent again, on a fresh connection. Only once, and
+        only within a moment of the send: a server that works on a request and then dies has failed.
+        """
+        died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+        return died and exchange.reused and exchange.status is None and self.clock() - exchange.sent < _RACE
 
-    async def _attempt_direct(self, direct: Direct, flight: Exchange, body: bytes) -> bool:
-        """As `_attempt`, the short way."""
-        lane: Lane | None = None
-        reused = whole = False
+    async def _post_fast(self, exchange: Exchange, url: URL, body: bytes) -> None:
+        """The fast path."""
+        pool = self._pools.get(url)
+        if pool is None:
+            assert self._session is not None, "use the client as a context manager"
+            timeout = self.target.timeouts.connect
+            pool = FastPost(self._session, url, self._headers, self._proxies.options(url), timeout)
+            self._pools[url] = pool
+        connection = await pool.connection(fresh=exchange.resent)
+        whole = False
         try:
-            lane = await direct.lane()
-            reused = lane.used
-            if reused:
-                # The clock starts as the bytes go out; only where a connection had to be opened does that count too.
-                flight.sent = self.clock()
+            exchange.reused = connection.used
+            if connection.used:
+                self._start_clock(exchange)
             else:
                 self.opened += 1
-            direct.write(lane, body)
-            flight.status, flight.headers, content = await direct.answer(lane)
-            tape = lane.protocol.tape
-            if tape.used:
-                await _until_end(flight, tape, content)
+            pool.send(connection, body)
+            exchange.status, exchange.headers, content = await pool.answer(connection)
+            capture = connection.protocol.capture
+            if capture.active:
+                await _until_end(exchange, capture, content)
                 whole = True
             else:
-                whole = await self._read(flight, content)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            flight.failure = name_failure(error, flight)
-            died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            return died and reused and flight.status is None and self.clock() - flight.sent < _RACE
+                whole = await self._read(exchange, content)
         finally:
-            if lane is not None:
-                direct.keep(lane) if whole else lane.close()
-        return False
+            # A server that has closed a kept connection without a word will do so again: the fresh one is not kept.
+            pool.keep(connection) if whole and not exchange.resent else connection.close()
 
-    async def _attempt(
-        self, session: aiohttp.ClientSession, flight: Exchange, method: str, url: URL | str, body: bytes | None
-    ) -> bool:
-        """One try; True when it died on a kept-alive connection before its first byte and may be sent again."""
-        line = Line()
-        LINE.set(line)
-        data = None if body is None else TimedBody(body, line, self.clock)
-        try:
-            way = self._proxies.options(URL(url))
-            async with session.request(method, url, data=data, allow_redirects=False, **way) as response:
-                flight.status, flight.headers = response.status, response.headers
-                if line.tape is not None and line.tape.used:
-                    await _until_end(flight, line.tape, response.content)
-                elif not await self._read(flight, response.content):
-                    response.close()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            flight.failure = name_failure(error, flight)
-            died = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-            raced = line.written is None or self.clock() - line.written < _RACE
-            return died and line.reused and not flight.resent and flight.status is None and raced
-        finally:
-            self.opened += line.opened
-            if line.reused and line.written is not None and not flight.resent:
-                # The clock starts as the bytes go out; only where a connection had to be opened does that count too.
-                flight.sent = line.written
-        return False
+    async def _request(self, exchange: Exchange, method: str, url: URL | str, body: bytes | None) -> None:
+        """The fallback: aiohttp's own interface."""
+        assert self._session is not None, "use the client as a context manager"
+        session = self._session
+        if exchange.resent:
+            session = self._spare = self._spare or self._new_session(force_close=True)
+        async with session.request(
+            method, url, data=body, allow_redirects=False, trace_request_ctx=exchange, **self._proxies.options(URL(url))
+        ) as response:
+            exchange.status, exchange.headers = response.status, response.headers
+            if not await self._read(exchange, response.content):
+                response.close()
 
-    async def _read(self, flight: Exchange, content: aiohttp.StreamReader) -> bool:
-        """A body the usual way, stamped as the task wakes; False when it is given up as too long."""
-        stamps, reads, clock = flight.stamps, flight.reads, self.clock
-        good = flight.status is not None and flight.status < 300
+    async def _read(self, exchange: Exchange, content: aiohttp.StreamReader) -> bool:
+        """Read a body that is not captured, stamped as the task wakes; False when it is given up as too long."""
+        stamps, reads, clock = exchange.stamps, exchange.reads, self.clock
+        good = exchange.status is not None and exchange.status < 300
         room = MAX_BODY if good else MAX_ERROR_BODY
         async for read in content.iter_any():
             stamps.append(clock())
@@ -261,45 +289,48 @@ class Client:
             room -= len(read)
             if room < 0:
                 if good:
-                    flight.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
+                    exchange.failure = Outcome.PROTOCOL, f"the body is over {MAX_BODY} bytes"
                 return False
         return True
 
-    def sweep(self, now: float) -> None:
-        """Give up the exchanges that are over a limit. One call for all is far cheaper than a timer per read."""
-        limits = self.target.timeouts
-        for flight in tuple(self.flights):
-            late = flight.overdue(now, limits)
-            if late is not None:
-                self.cut(flight, Outcome.TIMEOUT, late)
+    def _enforce_timeouts(self) -> None:
+        """Give up the exchanges that are over a limit, now and again and again: one timer for all of them is far
+        cheaper than one per exchange, which would have to be moved at every read.
+        """
+        now, limits = self.clock(), self.target.timeouts
+        for exchange in tuple(self.in_flight):
+            reason = exchange.overdue(now, limits)
+            if reason is not None:
+                self.cut(exchange, Outcome.TIMEOUT, reason)
+        self._enforcer = asyncio.get_running_loop().call_later(_TIMEOUTS_EVERY, self._enforce_timeouts)
 
-    def heard_since(self, when: float) -> bool:
+    def received_since(self, when: float) -> bool:
         """Some exchange in flight has received something after `when`."""
-        return any((heard := flight.heard) is not None and heard > when for flight in self.flights)
+        return any((last := exchange.last_read) is not None and last > when for exchange in self.in_flight)
 
-    def cut(self, flight: Exchange, outcome: Outcome, reason: str) -> None:
+    def cut(self, exchange: Exchange, outcome: Outcome, reason: str) -> None:
         """End an exchange from our side; its task goes on with the failure given."""
-        if flight.cut is None and flight.task is not None:
-            flight.cut = outcome, reason
-            flight.task.cancel()
+        if exchange.cut is None and exchange.task is not None:
+            exchange.cut = outcome, reason
+            exchange.task.cancel()
 
 
-async def _until_end(flight: Exchange, tape: Tape, content: aiohttp.StreamReader) -> None:
-    """Wait while the tape fills; the flight shares its lists, so that the sweep sees every read."""
-    flight.stamps, flight.reads, flight.tape = tape.stamps, tape.reads, tape
+async def _until_end(exchange: Exchange, capture: BodyCapture, content: aiohttp.StreamReader) -> None:
+    """Wait while the body is captured; the exchange shares its lists, so that the time limits see every read."""
+    exchange.stamps, exchange.reads, exchange.capture = capture.stamps, capture.reads, capture
     error = content.exception()
     if error is not None:
         raise error
     try:
-        if tape.running:
+        if capture.running:
             await content.wait_eof()
     finally:
-        if tape.running:
-            tape.running = False
+        if capture.running:  # cut off: what came until now counts
+            capture.running = False
             try:
-                tape.unpack()
+                capture.unpack()
             except FramingError as error:
-                flight.cut = Outcome.PROTOCOL, flight.said(str(error))
+                exchange.cut = Outcome.PROTOCOL, exchange.cleaned(str(error))
 
 
 def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
@@ -310,23 +341,27 @@ def tls_context(target: Target) -> ssl.SSLContext | Literal[True]:
         return True
     for file in (target.ca_file, target.cert_file, target.key_file):
         if file is not None and not Path(file).is_file():
-            raise UsageError(f"the TLS file {file} is not there", _TLS_WAY_OUT)
+            raise UsageError(f"the TLS file {file} is not there", _TLS_HINT)
     try:
         context = ssl.create_default_context(cafile=target.ca_file)
         if target.cert_file is not None:
             context.load_cert_chain(target.cert_file, target.key_file)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"the TLS files cannot be used: {error}", _TLS_WAY_OUT) from error
+        raise UsageError(f"the TLS files cannot be used: {error}", _TLS_HINT) from error
     if not target.verify_tls:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
-    """Which of the outcomes an exception of the HTTP stack is, and a sentence about it."""
-    text = flight.said(str(error)) or type(error).__name__
-    if getattr(error, "errno", None) in _OURS or getattr(error.__cause__, "errno", None) in _OURS:
+def name_failure(error: BaseException, exchange: Exchange) -> tuple[Outcome, str]:
+    """Which of the outcomes an exception of the HTTP stack is, and a sentence about it.
+
+    The order matters: aiohttp's TLS and proxy errors are connector errors too, and its connection errors are OSErrors.
+    A local limit (no file, port or memory left) may come as any of them and is not the server's failing.
+    """
+    text = exchange.cleaned(str(error)) or type(error).__name__
+    if getattr(error, "errno", None) in _OWN_LIMITS or getattr(error.__cause__, "errno", None) in _OWN_LIMITS:
         return Outcome.CLIENT, f"this machine ran out of something: {text}"
     match error:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
@@ -334,20 +369,20 @@ def name_failure(error: BaseException, flight: Exchange) -> tuple[Outcome, str]:
         case aiohttp.ClientProxyConnectionError():
             return Outcome.CONNECT, f"the proxy {error.host}:{error.port} cannot be reached"
         case aiohttp.ClientHttpProxyError():
-            return Outcome.CONNECT, f"the proxy refuses: HTTP {error.status} {flight.said(error.message, 100)}"
+            return Outcome.CONNECT, f"the proxy refuses: HTTP {error.status} {exchange.cleaned(error.message, 100)}"
         case aiohttp.ClientConnectorError():
             return Outcome.CONNECT, text
         case TimeoutError():
             return Outcome.TIMEOUT, "connect: no connection within the limit"
         case FramingError():
             return Outcome.PROTOCOL, text
-        case aiohttp.ClientPayloadError() if flight.status is not None:
-            reset = flight.tape.reset if flight.tape is not None else "ConnectionReset" in text
+        case aiohttp.ClientPayloadError() if exchange.status is not None:
+            reset = exchange.capture.reset if exchange.capture is not None else "ConnectionReset" in text
             return (Outcome.STREAM_ERROR, "reset while streaming") if reset else (
                 Outcome.TRUNCATED, "closed before the end of the body"
             )  # fmt: skip
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError() | ConnectionError():
-            when = "before the first byte" if flight.status is None else "while streaming"
+            when = "before the first byte" if exchange.status is None else "while streaming"
             return Outcome.STREAM_ERROR, f"the connection was closed {when}"
         case aiohttp.ClientResponseError() | aiohttp.ClientPayloadError():
             return Outcome.PROTOCOL, f"not a proper HTTP answer: {text}"

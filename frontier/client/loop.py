@@ -1,15 +1,14 @@
-"""One trial in closed loop: N streams, each sending its next request the moment its last one ended.
+"""The loop of one trial: closed (N streams, each sends again when its answer has ended) or open (Poisson arrivals).
 
-Start: the first sends are spread evenly over one estimated end-to-end latency, so that no convoy forms. Warm-up hands
-its slots over without draining. Latency counts the requests sent in the window; the load is held until the last of
-them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder, Wierman and
+Closed loop: the first sends are spread evenly over one estimated end-to-end latency, so that no convoy forms. Warm-up
+hands its slots over without draining. Latency counts the requests sent in the window; the load is held until the last
+of them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder, Wierman and
 Harchol-Balter, NSDI 2006.)
 
-One trial in open loop: requests arrive as a Poisson process, whether or not earlier ones have been answered.
-
-The check of an operating point that a closed loop found. Latency counts from the scheduled arrival, kept as
-`Record.scheduled`, so a late send cannot hide a queue (coordinated omission; as wrk2 does). The trial's concurrency is
-the admission cap: what arrives while so many are in flight waits here, and its wait counts.
+Open loop: requests arrive whether or not earlier ones have been answered. It checks an operating point that a closed
+loop gave. Latency counts from the scheduled arrival, kept as `Record.scheduled`, so a late send cannot hide a queue
+(coordinated omission; as wrk2 does). The trial's concurrency is the admission cap: what arrives while so many are in
+flight waits here, and its wait counts.
 """
 
 import asyncio
@@ -18,17 +17,15 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from yarl import URL
 
-from frontier.client.adapters import DIALECTS
 from frontier.client.evidence import Evidence
-from frontier.client.health import BEAT, Watchdog
+from frontier.client.health import BEAT, HealthMonitor
 from frontier.client.http import Client, Clock, Exchange
-from frontier.client.parse import read_all, retry_after
-from frontier.client.pipeline import Clerk, Done, Job
+from frontier.client.parse import parse_all, retry_after
+from frontier.client.pipeline import PreparedRequest, RequestPipeline
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.errors import MeasurementError
@@ -37,10 +34,9 @@ from frontier.model import Measurement, Outcome, Record, Trial, Window
 Ended = Literal["requests", "time", "interrupted", "server_lost"]
 Stage = Literal["ramp", "warmup", "window", "hold"]
 
-_SWEEP_EVERY = 0.25
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
-_ASKED_BACK_OFF = 10.0
+_LONGEST_RETRY_AFTER = 10.0
 _GLANCE = 8
 """Reads of an answer that may be looked at between two sends."""
 _LOST_AFTER = 3.0
@@ -53,11 +49,11 @@ _SEND = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrialProgress:
     """How a running trial stands. `window_sent` counts the requests sent in the window so far.
 
-    `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far, roughly, for
-    whoever waits; None before there is anything.
+    `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far, within 3 %, for
+    display; None before there is anything.
     """
 
     stage: Stage
@@ -75,16 +71,15 @@ class ClosedLoop:
     """The state of one running trial. Made and run by `run_trial`."""
 
     def __init__(
-        self, trial: Trial, target: Target, client: Client, clerk: Clerk, watchdog: Watchdog, evidence: Evidence,
-        expected_e2e: float | None,
-    ) -> None:  # fmt: skip
-        self.trial, self.client, self.clerk = trial, client, clerk
-        self.watchdog, self.evidence = watchdog, evidence
-        self.dialect, self.api = DIALECTS[target.dialect or "openai"], target.api
-        self.url = URL(target.url(self.dialect.paths[target.api]), encoded=True)
+        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, evidence: Evidence
+    ) -> None:
+        self.trial, self.client, self.pipeline = trial, client, pipeline
+        self.monitor, self.evidence = monitor, evidence
+        self.target = client.target
+        self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock
         self.zero = self.clock()
-        self.spread = expected_e2e
+        self.spread: float | None = None
         self.spread_known = asyncio.Event()
         self.stage: Stage = "ramp"
         self.start: float | None = None
@@ -109,9 +104,8 @@ class ClosedLoop:
         await self.wait_turn(number)
         free, pause = self.clock(), 0.0
         while not self.closing:
-            job = self.clerk.next_job()
-            exchange = await self.send(job, number, self.now(), None)
-            self.watchdog.sent(exchange.sent - free)
+            exchange = await self.send(self.pipeline.next_request(), number, self.now(), None)
+            self.monitor.sent(exchange.sent - free)
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
@@ -119,15 +113,15 @@ class ClosedLoop:
                 await asyncio.sleep(pause)
                 free = self.clock()
 
-    async def send(self, job: Job, number: int, counts_at: float, scheduled: float | None) -> Exchange:
+    async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
         """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's clock) does."""
         if self.start is not None and self.end is None:
             self.window_sent += 1
-        self.pending[job.index] = counts_at
-        exchange = await self.client.post(self.url, job.body)
-        del self.pending[job.index]
+        self.pending[request.index] = counts_at
+        exchange = await self.client.post(self.url, request.body)
+        del self.pending[request.index]
         self.finished += 1
-        self.clerk.put(Done(job, number, exchange, scheduled))
+        self.pipeline.put(exchange, request, number, scheduled)
         return exchange
 
     async def wait_turn(self, number: int) -> None:
@@ -138,7 +132,7 @@ class ClosedLoop:
             return
         ramp = self.trial.max_time * _WARMUP_SHARE
         if self.spread is None:
-            # Nobody knows how long a request takes: stream 0's first one tells, unless it takes too long to.
+            # How long a request takes is not known: stream 0's first one shows it, unless it takes too long to.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.spread_known.wait(), ramp / 2)
         begin = self.now()
@@ -158,19 +152,19 @@ class ClosedLoop:
                 self.connect_failing_since = self.clock()
             self.connect_failures += 1
         if failure is None and exchange.status is not None and exchange.status < 300:
-            return _BACK_OFF[0] if self.in_vain(exchange) else 0.0
-        asked = min(retry_after(exchange) or 0.0, _ASKED_BACK_OFF)
-        return max(asked, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
+            return _BACK_OFF[0] if self.failed_at_once(exchange) else 0.0
+        requested = min(retry_after(exchange) or 0.0, _LONGEST_RETRY_AFTER)
+        return max(requested, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
 
-    def in_vain(self, exchange: Exchange) -> bool:
-        """A quick answer that is none, as an error told at once in a 200 stream: a caller must not spin on it.
+    def failed_at_once(self, exchange: Exchange) -> bool:
+        """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin on it.
 
-        Answers are read later, by the clerk; only these few bytes are looked at here. A quick good one (a prompt with
-        one token out) is no reason to pause.
+        Answers are parsed later, by the pipeline; only these few bytes are looked at here. A quick good one (a prompt
+        with one token out) is no reason to pause.
         """
         if exchange.end - exchange.sent >= _BACK_OFF[0] or len(exchange.reads) > _GLANCE:
             return False
-        return read_all(exchange, self.dialect, self.api).verdict()[0] is not Outcome.OK
+        return parse_all(exchange, self.target.adapter, self.target.api).verdict()[0] is not Outcome.OK
 
     # --- the window
 
@@ -180,14 +174,14 @@ class ClosedLoop:
         any kind, and not a byte in any stream, for longer: to go on would only hammer it.
         """
         now, enough = self.clock(), min(32, max(5, self.trial.concurrency))
-        if self.clerk.failed_in_a_row == 0:
+        if self.pipeline.failed_in_a_row == 0:
             self.failing_since = None
             return False
         self.failing_since = now if self.failing_since is None else self.failing_since
         if self.connect_failures >= enough and now - self.connect_failing_since > _LOST_AFTER:
             return True
-        failing = self.clerk.failed_in_a_row >= enough and now - self.failing_since > _DOWN_AFTER
-        return failing and not self.client.heard_since(self.failing_since)
+        failing = self.pipeline.failed_in_a_row >= enough and now - self.failing_since > _DOWN_AFTER
+        return failing and not self.client.received_since(self.failing_since)
 
     def warm(self, now: float) -> bool:
         """Every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have passed.
@@ -199,7 +193,7 @@ class ClosedLoop:
             return True
         if len(self.first_ended) < trial.concurrency or self.finished < 2 * trial.concurrency:
             return False
-        return now >= trial.warmup and now >= 2 * (self.clerk.mean_e2e or 0.0)
+        return now >= trial.warmup and now >= 2 * (self.pipeline.mean_e2e or 0.0)
 
     def tick(self) -> bool:
         """Move from stage to stage; True when the trial is over."""
@@ -212,9 +206,9 @@ class ClosedLoop:
             self.stage = "ramp" if len(self.first_ended) < trial.concurrency else "warmup"
             if self.warm(now):
                 self.stage = "window"
-                self.watchdog.open_window()
+                self.monitor.open_window()
                 self.evidence.opened.set()
-                self.start = self.clerk.so_far.start = self.now()
+                self.start = self.pipeline.live.start = self.now()
         elif self.end is None:
             if self.window_sent >= trial.requests and now - self.start >= trial.min_time:
                 # A little later than now: the last one decided on must also be on its way within the window.
@@ -227,136 +221,80 @@ class ClosedLoop:
 
     def window_pending(self, start: float, end: float) -> bool:
         """A request of the window has not ended yet."""
-        return any(start - _SEND <= at < end for at in self.pending.values())
+        return any(start - _SEND <= counts_at < end for counts_at in self.pending.values())
 
     def close_window(self, now: float, why: Ended) -> None:
         """The window ends here; the load goes on until its last request has ended."""
         if self.end is None:
             self.start = now if self.start is None else self.start
             self.end, self.ended, self.stage = now, why, "hold"
-            self.watchdog.close_window()
+            self.monitor.close_window()
             self.evidence.closed.set()
 
-    async def pulse(self, stop: asyncio.Event | None, tell: Callable[[Progress], None] | None) -> None:
-        """Heartbeat of the trial: measures the loop's lag, moves the stages on, enforces the time limits."""
-        sweep_at = tell_at = 0.0
+    async def pulse(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
+        """Heartbeat of the trial: measures the loop's lag and moves the stages on."""
+        next_progress = 0.0
         while True:
-            asked = self.clock()
+            asleep_since = self.clock()
             await asyncio.sleep(BEAT)
             now = self.clock()
-            self.watchdog.beat(now - asked - BEAT)
+            self.monitor.beat(now - asleep_since - BEAT)
             if stop is not None and stop.is_set():
                 self.close_window(self.now(), "interrupted")
                 self.ended = "interrupted"  # also in the hold: requests of the window are cut off
                 return
-            if now >= sweep_at:
-                self.client.sweep(now)
-                sweep_at = now + _SWEEP_EVERY
-            if tell is not None and now >= tell_at:
-                tell(self.progress())
-                tell_at = now + _PROGRESS_EVERY
+            if on_progress is not None and now >= next_progress:
+                on_progress(self.progress())
+                next_progress = now + _PROGRESS_EVERY
             if self.tick():
                 return
 
-    def progress(self) -> Progress:
+    def progress(self) -> TrialProgress:
         """How things stand."""
-        now, so_far = self.now(), self.clerk.so_far
-        return Progress(
-            self.stage, now, len(self.client.flights), self.window_sent, self.finished, self.clerk.failed,
-            so_far.rate(now), so_far.ttft(0.50), so_far.ttft(0.99),
+        now, live = self.now(), self.pipeline.live
+        return TrialProgress(
+            self.stage, now, len(self.client.in_flight), self.window_sent, self.finished, self.pipeline.failed,
+            live.rate(now), live.ttft(0.50), live.ttft(0.99),
         )  # fmt: skip
 
-    async def run(self, stop: asyncio.Event | None, tell: Callable[[Progress], None] | None) -> None:
+    async def run(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
         """The whole trial; returns when every stream has stopped and every exchange is on record."""
-        self.clerk.stock_up(min(self.trial.concurrency, 256))
-        self.zero = self.clerk.zero = self.clock()
-        clerk = asyncio.create_task(self.clerk.run())
-        pulse = asyncio.create_task(self.pulse(stop, tell))
+        self.pipeline.stock_up(min(self.trial.concurrency, 256))
+        # The trial's clock starts here, for the loop and for the records: preparing the first requests is not in it.
+        self.zero = self.pipeline.zero = self.clock()
+        helpers = [asyncio.create_task(self.pipeline.run()), asyncio.create_task(self.pulse(stop, on_progress))]
         streams = [asyncio.create_task(self.stream(i)) for i in range(self.trial.concurrency)]
         try:
             # Only the pulse ends by itself; anything else ending first is a bug, and its exception must be seen.
-            done, _ = await asyncio.wait([pulse, clerk, *streams], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*helpers, *streams], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             self.close_window(self.now(), "interrupted")
-            await self.wind_up(streams, [pulse, clerk])
+            await self.wind_up([*streams, *helpers])
 
-    async def wind_up(self, streams: Sequence[asyncio.Task[Any]], helpers: Sequence[asyncio.Task[Any]]) -> None:
+    async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Cut off what is in flight, and put every exchange on record."""
         self.closing = True
-        for flight in tuple(self.client.flights):
-            self.client.cut(flight, Outcome.CANCELLED, "cut off at the end of the trial")
-        if sending := {flight.task for flight in self.client.flights if flight.task is not None}:
+        for exchange in tuple(self.client.in_flight):
+            self.client.cut(exchange, Outcome.CANCELLED, "cut off at the end of the trial")
+        # A task that was cut off ends its exchange and hands it in; to cancel it at once would lose the record.
+        if sending := {exchange.task for exchange in self.client.in_flight if exchange.task is not None}:
             await asyncio.wait(sending, timeout=_CUT_OFF)
-        for task in (*streams, *helpers):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*streams, *helpers, return_exceptions=True)
-        self.clerk.finish()
-
-
-async def run_trial(
-    trial: Trial,
-    target: Target,
-    prompts: PromptSource,
-    *,
-    sink: Callable[[Record], None],
-    expected_e2e: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    stop: asyncio.Event | None = None,
-    identity: str | None = None,
-    clock: Clock = time.perf_counter,
-) -> Measurement:
-    """Run one trial against a settled target (see preflight) and hand each request's Record to `sink` as it is read.
-
-    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as long as the window's
-    last request needs. `expected_e2e` (seconds) spreads the first sends; without it stream 0's first request tells.
-    Setting `stop` ends the trial at once. Failures of the server are records, never exceptions. MeasurementError when
-    the target is not settled.
-    """
-    return await conduct(
-        partial(ClosedLoop, expected_e2e=expected_e2e),
-        trial, target, prompts, sink, on_progress, stop, identity, clock,
-    )  # fmt: skip
-
-
-async def conduct(
-    make: Callable[[Trial, Target, Client, Clerk, Watchdog, Evidence], ClosedLoop],
-    trial: Trial, target: Target, prompts: PromptSource, sink: Callable[[Record], None],
-    on_progress: Callable[[Progress], None] | None, stop: asyncio.Event | None, identity: str | None, clock: Clock,
-) -> Measurement:  # fmt: skip
-    """What every kind of trial has around its loop: client, clerk, watchdog, evidence; and the measurement of it."""
-    if target.api == "auto" or target.model is None:
-        raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
-    clerk = Clerk(target, prompts, sink, stock=2 + trial.concurrency // 8)
-    evidence = Evidence(target)
-    scraping = asyncio.create_task(evidence.run())
-    try:
-        with Watchdog(clock) as watchdog:
-            async with Client(target, clock) as client:
-                loop = make(trial, target, client, clerk, watchdog, evidence)
-                await loop.run(stop, on_progress)
-                health = watchdog.health(client.resent, client.opened)
-            epoch = time.time() - loop.now()
-        if loop.ended in ("requests", "time") and evidence.opened.is_set():
-            await asyncio.wait([scraping], timeout=2.0)
-    finally:
-        scraping.cancel()
-    assert loop.start is not None
-    assert loop.end is not None
-    server, life = evidence.result()
-    who = ", ".join(part for part in (identity, life) if part) or None
-    return Measurement(trial, epoch, Window(loop.start, loop.end), loop.ended, health, server, who)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.pipeline.finish()
 
 
 class OpenLoop(ClosedLoop):
     """`trial.concurrency` callers share one sequence of arrivals; each takes the next, waits until it is due, sends."""
 
     def __init__(
-        self, trial: Trial, target: Target, client: Client, clerk: Clerk, watchdog: Watchdog, evidence: Evidence,
+        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, evidence: Evidence,
         rate: float,
     ) -> None:  # fmt: skip
-        super().__init__(trial, target, client, clerk, watchdog, evidence, None)
+        super().__init__(trial, client, pipeline, monitor, evidence)
         self.rate = rate
         self.rng = random.Random(f"{trial.seed}/arrivals")
         self.next_due = self.rng.expovariate(rate)
@@ -366,25 +304,25 @@ class OpenLoop(ClosedLoop):
         while not self.closing:
             due = self.next_due
             self.next_due += self.rng.expovariate(self.rate)
-            job = self.clerk.next_job()
-            self.pending[job.index] = due
+            request = self.pipeline.next_request()
+            self.pending[request.index] = due
             in_time = due > self.now()
             while due > self.now():  # noqa: ASYNC110 - waits for a time, not for an event
                 # Not once: an event loop's clock may be a millisecond early.
                 await asyncio.sleep(max(0.001, due - self.now()))
             if self.closing:
                 return
-            exchange = await self.send(job, number, due, self.zero + due)
+            exchange = await self.send(request, number, due, self.zero + due)
             if in_time:
                 # Only a send that had a free caller waiting for it can be late through the client's own fault.
-                self.watchdog.sent(exchange.sent - self.zero - due)
+                self.monitor.sent(exchange.sent - self.zero - due)
             self.after(exchange, 0.0)
 
     def warm(self, now: float) -> bool:
         """The asked warm-up and two latencies have passed, and something has been answered."""
         if now >= self.trial.max_time / 2:
             return True
-        e2e = self.clerk.mean_e2e
+        e2e = self.pipeline.mean_e2e
         return e2e is not None and now >= self.trial.warmup and now >= 2 * e2e
 
     def window_pending(self, start: float, end: float) -> bool:
@@ -393,34 +331,62 @@ class OpenLoop(ClosedLoop):
             return False
         return self.next_due < end or super().window_pending(start, end)
 
-    async def wind_up(self, streams: Sequence[asyncio.Task[Any]], helpers: Sequence[asyncio.Task[Any]]) -> None:
+    async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         """As for every trial; arrivals of the window that no caller was ever free for are failures, not forgotten."""
-        await super().wind_up(streams, helpers)
+        await super().wind_up(tasks)
         while self.ended in ("requests", "time") and self.end is not None and self.next_due < self.end:
-            never = Exchange(self.zero + self.next_due, end=self.clock())
-            never.failure = Outcome.TIMEOUT, f"never sent: {self.trial.concurrency} were in flight all the time"
-            self.clerk.put(Done(self.clerk.next_job(), -1, never, never.sent))
+            never_sent = Exchange(self.zero + self.next_due, end=self.clock())
+            never_sent.failure = Outcome.TIMEOUT, f"never sent: {self.trial.concurrency} were in flight all the time"
+            self.pipeline.put(never_sent, self.pipeline.next_request(), -1, never_sent.sent)
             self.next_due += self.rng.expovariate(self.rate)
-        self.clerk.finish()
+        self.pipeline.finish()
 
 
-async def run_open_trial(
+async def run_trial(
     trial: Trial,
     target: Target,
     prompts: PromptSource,
     *,
-    rate: float,
-    sink: Callable[[Record], None],
-    on_progress: Callable[[Progress], None] | None = None,
+    on_record: Callable[[Record], None],
+    rate: float | None = None,
+    expected_e2e: float | None = None,
+    on_progress: Callable[[TrialProgress], None] | None = None,
     stop: asyncio.Event | None = None,
     identity: str | None = None,
     clock: Clock = time.perf_counter,
 ) -> Measurement:
-    """Run one trial with Poisson arrivals of `rate` requests per second and at most `trial.concurrency` in flight.
+    """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it is parsed.
 
-    Everything else is as in `run_trial`; a request belongs to the window if it was scheduled in it.
+    Closed loop; with a `rate` (requests per second) open loop, with at most `trial.concurrency` in flight, where a
+    request belongs to the window if it was scheduled in it.
+
+    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as long as the window's
+    last request needs. `expected_e2e` (seconds) spreads the first sends of a closed loop; without it stream 0's first
+    request shows it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
+    MeasurementError when the target is not settled.
     """
-    return await conduct(
-        partial(OpenLoop, rate=rate),
-        trial, target, prompts, sink, on_progress, stop, identity, clock,
-    )  # fmt: skip
+    if target.api == "auto" or target.model is None:
+        raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
+    pipeline = RequestPipeline(target, prompts, on_record, stock=2 + trial.concurrency // 8)
+    evidence = Evidence(target)
+    scraping = asyncio.create_task(evidence.run())
+    try:
+        with HealthMonitor(clock) as monitor:
+            async with Client(target, clock) as client:
+                if rate is None:
+                    loop = ClosedLoop(trial, client, pipeline, monitor, evidence)
+                    loop.spread = expected_e2e
+                else:
+                    loop = OpenLoop(trial, client, pipeline, monitor, evidence, rate)
+                await loop.run(stop, on_progress)
+                health = monitor.health(client.resent, client.opened)
+            epoch = time.time() - loop.now()
+        if loop.ended in ("requests", "time") and evidence.opened.is_set():
+            await asyncio.wait([scraping], timeout=2.0)
+    finally:
+        scraping.cancel()
+    assert loop.start is not None
+    assert loop.end is not None
+    server, server_life = evidence.result()
+    full_identity = ", ".join(part for part in (identity, server_life) if part) or None
+    return Measurement(trial, epoch, Window(loop.start, loop.end), loop.ended, health, server, full_identity)

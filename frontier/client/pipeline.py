@@ -1,12 +1,7 @@
-"""What a running trial looks like so far, for the eyes of whoever waits: nothing here is stored or decided on.
+"""The request pipeline: requests are prepared ahead of their send, answers parsed after their end, a slice at a time.
 
-Fed when a request's record is written, which is off the hot path, and read twice a second: counts in buckets of 3 %,
-so that neither takes longer the longer the trial runs.
-
-Everything about requests that need not happen at the moment of sending or receiving.
-
-Requests are made ahead of their send; exchanges are read after their end, a slice at a time, so that neither a long
-prompt nor a long answer keeps the event loop from stamping what arrives meanwhile.
+So neither a long prompt nor a long answer keeps the event loop from stamping what arrives meanwhile. `LiveStats` is how
+a running trial stands, for display: nothing of it is stored or decided on.
 """
 
 import asyncio
@@ -15,19 +10,25 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from frontier.client.adapters import DIALECTS, Ask
 from frontier.client.http import Exchange
-from frontier.client.parse import Reading, to_record
-from frontier.client.prompts import Prompt, PromptSource
+from frontier.client.parse import AnswerParser, to_record
+from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.model import Outcome, Record
 
 _STEPS = 1 / math.log(1.03)
+_SLICE = 32
+"""Reads parsed before giving way to the network: about 0.1 ms."""
+_COURTESY = 0.002
+"""Seconds left to the stream that set `_wake` before work goes on: it has a request to send first."""
 
 
 @dataclass(slots=True)
-class SoFar:
-    """Requests that ended since `start` (seconds on the trial's clock; None: not yet counting)."""
+class LiveStats:
+    """Requests that ended since `start` (seconds on the trial's clock; None: not yet counting).
+
+    Counts in buckets of 3 %, so that reading them, twice a second, takes no longer the longer the trial runs.
+    """
 
     start: float | None = None
     tokens: int = 0
@@ -62,47 +63,34 @@ class SoFar:
         return math.inf
 
 
-_SLICE = 32
-"""Reads interpreted before giving way to the network: about 0.1 ms."""
-_COURTESY = 0.002
-
-
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A request made ready: its number, what it asks, its bytes."""
+class PreparedRequest:
+    """A request ready to be sent: its number, its bytes and the lengths they ask for."""
 
     index: int
-    prompt: Prompt
     body: bytes
+    isl: int
+    osl: int
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A job after its exchange. `scheduled` is the client's clock when it should have been sent (open loop only)."""
+class RequestPipeline:
+    """Keeps `stock` requests ready, and turns finished exchanges into records. `run()` beside the streams, `finish()`
+    after them. `zero` is the trial's start on the client's clock.
+    """
 
-    job: Job
-    stream: int
-    exchange: Exchange
-    scheduled: float | None = None
-
-
-class Clerk:
-    """Keeps `stock` requests ready, puts what is done on record. `run()` beside the streams, `finish()` after them."""
-
-    def __init__(self, target: Target, prompts: PromptSource, sink: Callable[[Record], None], stock: int) -> None:
+    def __init__(self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int) -> None:
         self._target = target
-        self._dialect = DIALECTS[target.dialect or "openai"]
         self._prompts = prompts
-        self._sink = sink
+        self._on_record = on_record
         self._stock = stock
-        self._ready: deque[Job] = deque()
-        self._made = 0
-        self._unread: deque[Done] = deque()
-        self._wanted = asyncio.Event()
+        self._ready: deque[PreparedRequest] = deque()
+        self._prepared = 0
+        self._unread: deque[Exchange] = deque()
+        self._wake = asyncio.Event()
         self.zero = 0.0
         self.failed = 0
-        self.so_far = SoFar()
         self.failed_in_a_row = 0
+        self.live = LiveStats()
         self._e2e_sum, self._succeeded = 0.0, 0
 
     @property
@@ -111,69 +99,60 @@ class Clerk:
         return self._e2e_sum / self._succeeded if self._succeeded else None
 
     def stock_up(self, count: int) -> None:
-        """Make requests ready before the start."""
+        """Prepare requests before the start."""
         while len(self._ready) < count:
-            self._ready.append(self._make())
+            self._ready.append(self._prepare())
 
-    def next_job(self) -> Job:
-        """A ready request; made on the spot when the stock is out."""
-        self._wanted.set()
-        return self._ready.popleft() if self._ready else self._make()
+    def next_request(self) -> PreparedRequest:
+        """A prepared request; prepared on the spot when the stock is out."""
+        self._wake.set()
+        return self._ready.popleft() if self._ready else self._prepare()
 
-    def put(self, done: Done) -> None:
+    def put(self, exchange: Exchange, request: PreparedRequest, stream: int, scheduled: float | None = None) -> None:
         """Hand in a finished exchange."""
-        self._unread.append(done)
-        self._wanted.set()
+        exchange.index, exchange.stream, exchange.scheduled = request.index, stream, scheduled
+        exchange.asked_isl, exchange.asked_osl = request.isl, request.osl
+        self._unread.append(exchange)
+        self._wake.set()
 
-    def _make(self) -> Job:
-        prompt, target = self._prompts(self._made), self._target
-        salt = prompt.salt if target.salted else None
-        ask = Ask(
-            target.model or "", prompt.content, prompt.osl, target.ignore_eos, salt, prompt.shares, target.extra_body
-        )
-        job = Job(self._made, prompt, self._dialect.body(target.api, ask))
-        self._made += 1
-        return job
+    def _prepare(self) -> PreparedRequest:
+        prompt, target, index = self._prompts(self._prepared), self._target, self._prepared
+        self._prepared += 1
+        osl = prompt.osl if target.ignore_eos else 0
+        return PreparedRequest(index, target.request_body(prompt), prompt.isl, osl)
 
     async def run(self) -> None:
         """Work for ever, giving way after every small piece."""
         while True:
             while self._unread or len(self._ready) < self._stock:
                 if len(self._ready) < self._stock:
-                    self._ready.append(self._make())
+                    self._ready.append(self._prepare())
                     await asyncio.sleep(0)
                 if self._unread:
-                    done = self._unread[0]  # stays there until it is read: the trial may end between two slices
-                    reading = Reading(done.exchange, self._dialect, self._target.api)
-                    while reading.take(_SLICE):  # noqa: ASYNC110 - gives way between slices, waits for nothing
+                    # It stays in the queue until it is on record: the trial may end, and this task be cancelled,
+                    # between two slices, and `finish` must find it then.
+                    parser = self._parser(self._unread[0])
+                    while parser.parse(_SLICE):  # noqa: ASYNC110 - gives way between slices, waits for nothing
                         await asyncio.sleep(0)
                     self._unread.popleft()
-                    self._record(done, reading)
+                    self._record(parser)
                     await asyncio.sleep(0)
-            self._wanted.clear()
-            await self._wanted.wait()
-            # Whoever rang has a request to send first.
+            self._wake.clear()
+            await self._wake.wait()
             await asyncio.sleep(_COURTESY)
 
     def finish(self) -> None:
-        """Read what is left, at once: nothing is measured any more."""
+        """Parse what is left, at once: nothing is measured any more."""
         while self._unread:
-            done = self._unread.popleft()
-            reading = Reading(done.exchange, self._dialect, self._target.api)
-            reading.take(len(done.exchange.reads))
-            self._record(done, reading)
+            parser = self._parser(self._unread.popleft())
+            parser.parse(len(parser.exchange.reads))
+            self._record(parser)
 
-    def _record(self, done: Done, reading: Reading) -> None:
-        prompt = done.job.prompt
-        record = to_record(
-            reading,
-            index=done.job.index,
-            stream=done.stream,
-            isl=prompt.isl,
-            osl=prompt.osl if self._target.ignore_eos else 0,
-            zero=self.zero,
-            scheduled=None if done.scheduled is None else done.scheduled - self.zero,
-        )
+    def _parser(self, exchange: Exchange) -> AnswerParser:
+        return AnswerParser(exchange, self._target.adapter, self._target.api)
+
+    def _record(self, parser: AnswerParser) -> None:
+        record = to_record(parser, self.zero)
         if record.outcome is Outcome.OK:
             self._e2e_sum += record.end - record.sent
             self._succeeded += 1
@@ -181,5 +160,5 @@ class Clerk:
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT
-        self.so_far.add(record)
-        self._sink(record)
+        self.live.add(record)
+        self._on_record(record)

@@ -1,117 +1,245 @@
-"""Why an endpoint cannot be measured, with the way out: the errors `preflight` ends in.
+"""Preflight: is the endpoint there, does it let us in, does it serve the model, does it stream and count tokens?
 
-Before a sweep: is the endpoint there, does it let us in, does it serve the model, does it stream what is needed?
-
-`preflight` settles what the target left open (dialect, api, model) or raises with a way out. What more `frontier probe`
-asks is in `probing.py`.
+`preflight` detects the engine, settles what the target left open (dialect, api, model) and returns what it learned, or
+raises a MeasurementError with a hint. Also: prompt lengths fitted to the server's count, the prefix cache's salt and
+reset. What more `frontier probe` asks is in `probe.py`.
 """
 
 import asyncio
-import contextlib
 import dataclasses
+import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from frontier.client.adapters import DIALECTS, Ask, Content, Dialect
-from frontier.client.detect import LONGEST_MODEL, LONGEST_VERSION, answer, detect, listed_models, loaded_models
+import orjson
+
+from frontier.client.adapters import Content, Prompt
 from frontier.client.health import local_ports, raise_fd_limit
 from frontier.client.http import Client, Exchange
-from frontier.client.parse import error_message, read_all, retry_after, to_record
+from frontier.client.parse import error_message, parse_all, retry_after, to_record
 from frontier.client.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.target import Api, Target
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record, Shape
 from frontier.units import format_elapsed, format_seconds
 
-_MISSING = (404, 405)
-"""What a route that a server does not have answers."""
+LONGEST_MODEL = 400
+"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is not asked for."""
+LONGEST_VERSION = 120
+TOKENS_PER_CHUNK = 1.25
+"""More than this, in sixteen tokens, is no accident of a character cut in two."""
+_TRIES, _TRY_EVERY = 3, 3.0
+_COUNTS = 3
+"""Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
+_NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
+_NO_ROUTE = (404, 405)
+"""What a server answers on a route that it does not have."""
+_PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
+_BUSY = (408, 425, 429, 502, 503, 504)
+"""What a server answers, or a gateway before it, that is not able to just now."""
+_PROBE_ISL, _PROBE_OSL = 48, 16
+_LUMP = 2
+"""A stream comes in more reads than this: a first token, others, the usage, the end."""
+_IDS = ((1000, 30000), (300, 5000), (10, 500))
+"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
+
+
+# --- Which engine answers, and what it serves.
+
+_OWNERS = {
+    "vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm", "library": "ollama",
+}  # fmt: skip
+_PREFIXES = {b"vllm:": "vllm", b"sglang:": "sglang", b"llamacpp:": "llamacpp", b"tgi_": "tgi", b"trtllm_": "trtllm"}
+_VERSION_ROUTES = {
+    "llamacpp": ("/props", "build_info"), "tgi": ("/info", "version"), "ollama": ("/api/version", "version"),
+    "sglang": ("/server_info", "version"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One streamed request that failed: the route, and what came of it."""
+class Identity:
+    """Who the server says it is; two trials on different identities are not one server."""
 
-    path: str
-    record: Record
-    exchange: Exchange
+    dialect: str
+    text: str
 
 
-def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
-    """Nobody answers a small question at `url`, or nobody who is ready."""
-    kind, said = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
-    took = f"({tries} tries)"
+def json_of(exchange: Exchange) -> Any:
+    """The JSON of a 200 answer, else None."""
+    if exchange.failure is not None or exchange.status != 200:
+        return None
+    try:
+        return orjson.loads(b"".join(exchange.reads))
+    except orjson.JSONDecodeError:
+        return None
+
+
+async def _object(client: Client, path: str) -> dict[str, Any]:
+    """The JSON object that a route answers; {} without one."""
+    content = json_of(await client.ask(path))
+    return content if isinstance(content, dict) else {}
+
+
+async def detect(client: Client, models: Any = None) -> Identity:
+    """The engine behind the client's target; `models` is the answer of /v1/models when it was already asked.
+
+    By the owner of the models it lists, then by the routes that only one engine has; else it is taken as plain OpenAI,
+    which is asked nothing beyond the public API.
+    """
+    version = (await _object(client, "/version")).get("version")
+    dialect = _owner(models) or await _by_routes(client, bool(version))
+    if not version and dialect in _VERSION_ROUTES:
+        route, key = _VERSION_ROUTES[dialect]
+        version = (await _object(client, route)).get(key)
+    text = client.target.cleaned(str(version or ""), LONGEST_VERSION)
+    return Identity(dialect, f"{dialect} {text}" if text else dialect)
+
+
+def _owner(models: Any) -> str | None:
+    """The engine named as the owner of the first model listed."""
+    rows = models.get("data") if isinstance(models, dict) else None
+    if isinstance(rows, list) and rows and isinstance(rows[0], dict):
+        return _OWNERS.get(str(rows[0].get("owned_by", "")).lower())
+    return None
+
+
+async def _by_routes(client: Client, has_version: bool) -> str:
+    metrics = await client.ask("/metrics")
+    if metrics.status == 200 and metrics.failure is None:
+        body = b"".join(metrics.reads)
+        for prefix, name in _PREFIXES.items():
+            if prefix in body:
+                return name
+        if has_version and body.lstrip().startswith(b"["):
+            return "trtllm"
+    if isinstance(json_of(await client.ask("/server_info")), dict):
+        return "sglang"
+    props = await _object(client, "/props")
+    if "total_slots" in props or "default_generation_settings" in props:
+        return "llamacpp"
+    if "model_id" in await _object(client, "/info"):
+        return "tgi"
+    if isinstance(json_of(await client.ask("/api/version")), dict):
+        return "ollama"
+    return "openai"
+
+
+def _rows(content: Any, key: str, name: str) -> list[dict[str, Any]]:
+    """The objects in a list of an answer that have a name."""
+    rows = content.get(key) if isinstance(content, dict) else None
+    rows = rows if isinstance(rows, list) else []
+    return [r for r in rows if isinstance(r, dict) and isinstance(r.get(name), str) and len(r[name]) <= LONGEST_MODEL]
+
+
+def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
+    """The models in the answer of /v1/models, and the shortest context among them, where it says so."""
+    rows = _rows(listed, "data", "id")
+    lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
+    return tuple(row["id"] for row in rows), min(lengths, default=None)
+
+
+async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
+    """Of the models a server lists, those it has in memory: Ollama lists all it could load, vLLM its adapters too."""
+    listed = set(models)  # there may be hundreds of thousands
+    if dialect == "ollama":
+        rows = _rows(json_of(await client.ask("/api/ps")), "models", "model")
+        return tuple(row["model"] for row in rows if row["model"] in listed)[:1]
+    rows = _rows(json_of(await client.ask("/v1/models")), "data", "id")
+    return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
+
+
+def _names(target: Target, models: tuple[str, ...]) -> str:
+    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
+    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+
+
+async def _version(client: Client) -> str | None:
+    version = (await _object(client, "/version")).get("version")
+    return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
+
+
+# --- Why an endpoint cannot be measured, and what to do about it.
+
+
+FailedStream = tuple[str, Record, Exchange]
+"""One streamed request that failed: the route, and what came of it."""
+
+
+def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
+    """No answer to a small question at `url`, or none that is ready."""
+    kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
+    after = f"({tries} tries)"
+    wait = f"frontier probe {url} --wait 10min"
     if kind is Outcome.TLS:
-        return MeasurementError(f"no secure connection to {url}: {said}", _secure_way_out(url, said))
+        return MeasurementError(f"no secure connection to {url}: {reason}", _tls_hint(url, reason))
     if kind is Outcome.HTTP_ERROR:
-        return MeasurementError(
-            f"{url} is not ready: {said} {took}",
-            f"wait for it with  frontier probe {url} --wait 10min",
-            retry_after=retry_after(exchange),
-        )
-    if kind is Outcome.CONNECT and said.startswith("the proxy"):
+        what = f"{url} is not ready: {reason} {after}"
+        return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
+    if kind is Outcome.CONNECT and reason.startswith("the proxy"):
         hint = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config"
-        return MeasurementError(f"cannot reach {url}: {said}", hint)
-    if kind is Outcome.CONNECT and any(word in said for word in ("resolve", "Name or service", "nodename", "DNS")):
-        return MeasurementError(f"cannot find the host of {url}: {said}", "check the spelling of the address")
+        return MeasurementError(f"cannot reach {url}: {reason}", hint)
+    if kind is Outcome.CONNECT and any(word in reason for word in ("resolve", "Name or service", "nodename", "DNS")):
+        return MeasurementError(f"cannot find the host of {url}: {reason}", "check the spelling of the address")
     if kind in (Outcome.STREAM_ERROR, Outcome.PROTOCOL) and url.startswith("http:"):
-        return MeasurementError(
-            f"cannot reach {url}: {said} {took}", f"if TLS is spoken there, write  https{url.removeprefix('http')}"
-        )
-    reason = "connection refused" if "refused" in said or "Connect call failed" in said else said
+        hint = f"if TLS is spoken there, write  https{url.removeprefix('http')}"
+        return MeasurementError(f"cannot reach {url}: {reason} {after}", hint)
+    if "refused" in reason or "Connect call failed" in reason:
+        reason = "connection refused"
     return MeasurementError(
-        f"cannot reach {url}: {reason} {took}",
-        f"is the server still loading?   watch with:  frontier probe {url} --wait 10min",
+        f"cannot reach {url}: {reason} {after}", f"is the server still loading?   watch with:  {wait}"
     )
 
 
-def _secure_way_out(url: str, said: str) -> str:
-    if "WRONG_VERSION_NUMBER" in said or "RECORD_LAYER" in said:
+def _tls_hint(url: str, reason: str) -> str:
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
         return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
-    if "expired" in said:
+    if "expired" in reason:
         return "renew the server's certificate (and look at this machine's clock)"
     return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config"
 
 
-def refused(url: str, said: str, *, has_key: bool) -> MeasurementError:
-    """It lets nobody in without a key, or not with this one."""
-    if has_key:
+def _refused(target: Target, reason: str) -> MeasurementError:
+    """It lets no request in without a key, or not with this one."""
+    if target.api_key is not None:
         return MeasurementError(
-            f"{url} refuses the key it was given: {said}", "look at what the variable or the file of the key holds"
+            f"{target.base_url} refuses the key it was given: {reason}",
+            "look at what the variable or the file of the key holds",
         )
     return MeasurementError(
-        f"{url} refuses a request without a key: {said}",
+        f"{target.base_url} refuses a request without a key: {reason}",
         "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
         "quick  --api-key-env NAME",
     )
 
 
-def unnamed(models: str, url: str, listing: Exchange) -> MeasurementError:
-    """No model was named, and none can be picked; `models` is what the server lists on `url` ('': nothing)."""
+def _unnamed(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
+    """No model was named, and none can be picked from those that the server lists."""
     hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
     if models:
-        return MeasurementError(f"no model was named, and it serves {models}", hint)
+        return MeasurementError(f"no model was named, and it serves {_names(target, models)}", hint)
+    what = "no model was named, and it does not list its models"
     if listing.status == 200:
-        return MeasurementError("no model was named, and it does not list its models", hint)
-    astray = f"; or is the address another one? nothing is at {url}" if listing.status == 404 else ""
-    said = f"no model was named, and it does not list its models ({error_message(listing)})"
-    return MeasurementError(said, hint + astray)
+        return MeasurementError(what, hint)
+    if listing.status == 404:
+        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
+    return MeasurementError(f"{what} ({error_message(listing)})", hint)
 
 
-def unanswered(url: str, tried: Sequence[Tried]) -> MeasurementError:
+def _unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
     routes: dict[str, list[str]] = {}
-    for one in tried:
-        routes.setdefault(one.record.error or "", []).append(one.path)
-    said = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
-    telling = next((one for one in tried if one.record.status not in _MISSING), tried[0])
-    waits = [wait for one in tried if (wait := retry_after(one.exchange)) is not None]
-    wait = max(waits, default=None)
-    return MeasurementError(f"no streamed answer from {url}: {said}", hint(telling.record, wait), retry_after=wait)
+    for path, record, _ in failures:
+        routes.setdefault(record.error or "", []).append(path)
+    reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
+    records = [record for _, record, _ in failures]
+    telling = next((record for record in records if record.status not in _NO_ROUTE), records[0])
+    wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
+    return MeasurementError(f"no streamed answer from {url}: {reasons}", _stream_hint(telling, wait), retry_after=wait)
 
 
-def hint(record: Record, wait: float | None) -> str:
+def _stream_hint(record: Record, wait: float | None) -> str:
     """What to do about a plain request that failed; `wait` is how many seconds the server asks to be left alone."""
     status = record.status or 0
     if record.outcome is Outcome.TIMEOUT:
@@ -132,20 +260,7 @@ def hint(record: Record, wait: float | None) -> str:
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"
 
 
-_TRIES, _TRY_EVERY = 3, 3.0
-_COUNTS = 3
-"""Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
-_NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
-_PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
-_BUSY = (408, 425, 429, 502, 503, 504)
-"""What a server answers, or a gateway before it, that is not able to just now."""
-_PROBE_ISL, _PROBE_OSL = 48, 16
-TOKENS_PER_CHUNK = 1.25
-"""More than this, in sixteen tokens, is no accident of a character cut in two."""
-_LUMP = 2
-"""A stream comes in more reads than this: a first token, others, the usage, the end."""
-_IDS = ((1000, 30000), (300, 5000), (10, 500))
-"""Ranges of token ids tried, widest first: in the common vocabularies special tokens are below 1000 or above 30000."""
+# --- The questions.
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,55 +299,21 @@ async def preflight(
     """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server still loading.
 
     Of several models one must be named, unless `pick` lets the loaded one be taken. `checks` collects the answers as
-    they come, also when they end in an error: MeasurementError, with a way out, when nothing could be measured, as the
+    they come, also when they end in an error: MeasurementError, with a hint, when nothing could be measured, as the
     server cannot be reached or refuses, serves another model, does not stream or count tokens, or not enough files may
     be opened for the concurrency.
     """
-    return await _Flight(target, [] if checks is None else checks, pick).run(concurrency, wait)
-
-
-async def changed(found: Preflight) -> str | None:
-    """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
-    async with Client(found.target) as client:
-        models, _ = models_of(answer(await client.get("/v1/models")))
-        version = await _version(client)
-    model = found.target.model
-    if models and found.models and model in found.models and model not in models:
-        return f"it served {found.target.said(str(model))} and now serves {_names(found.target, models)}"
-    if version is not None and found.version is not None and version != found.version:
-        return f"it was version {found.version} and is {version} now"
-    return None
-
-
-async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
-    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
-    if found.ids is not None:
-        return Calibration(ids=found.ids)
-    async with Client(found.target) as client, swept(client):
-
-        async def count(content: Content) -> int:
-            for _ in range(_COUNTS):
-                record, exchange = await ask_patiently(client, found.target, content, 1)
-                if record.outcome is not Outcome.OK:
-                    wait = retry_after(exchange)
-                    what = f"a prompt could not be counted: {record.error}"
-                    raise MeasurementError(what, hint(record, wait), retry_after=wait)
-                if record.prompt_tokens is not None:
-                    return record.prompt_tokens
-            raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
-
-        return await calibrate_words(count, max(lengths))
+    return await _Questions(target, [] if checks is None else checks, pick).run(concurrency, wait)
 
 
 async def ask_once(
     client: Client, target: Target, content: Content, osl: int, salt: str | None = None, *, shares: bool = False
 ) -> tuple[Record, Exchange]:
     """One streamed request through the target's dialect and api."""
-    dialect = DIALECTS[target.dialect or "openai"]
-    ask = Ask(target.model or "", content, osl, target.ignore_eos, salt, shares, target.extra_body)
-    exchange = await client.post(target.url(dialect.paths[target.api]), dialect.body(target.api, ask))
-    reading = read_all(exchange, dialect, target.api)
-    return to_record(reading, index=0, stream=0, isl=0, osl=osl, zero=exchange.sent), exchange
+    prompt = Prompt(content, 0, osl, salt, shares)
+    exchange = await client.post(target.request_url, target.request_body(prompt))
+    exchange.asked_osl = osl
+    return to_record(parse_all(exchange, target.adapter, target.api), exchange.sent), exchange
 
 
 async def ask_patiently(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
@@ -245,7 +326,7 @@ async def ask_patiently(client: Client, target: Target, content: Content, osl: i
     return record, exchange
 
 
-class _Flight:
+class _Questions:
     """One run through the questions; `checks` grows as they are answered."""
 
     def __init__(self, target: Target, checks: list[Check], pick: bool) -> None:
@@ -253,15 +334,10 @@ class _Flight:
         self.checks = checks
         self.pick = pick
 
-    def note(self, name: str, good: bool, detail: str) -> None:
-        self.checks.append(Check(name, "ok" if good else "warn", self.target.said(detail)))
-
-    def remark(self, name: str, detail: str) -> None:
-        self.checks.append(Check(name, "note", self.target.said(detail)))
-
-    @property
-    def _dialect(self) -> Dialect:
-        return DIALECTS[self.target.dialect or "openai"]
+    def note(self, name: str, good: bool | None, detail: str) -> None:
+        """Add a check; `good` None is neither good nor bad."""
+        state: Literal["ok", "note", "warn"] = "note" if good is None else "ok" if good else "warn"
+        self.checks.append(Check(name, state, self.target.cleaned(detail)))
 
     async def run(self, concurrency: int, wait: float) -> Preflight:
         needed = concurrency + 64
@@ -275,29 +351,30 @@ class _Flight:
                 f"{concurrency} connections need {needed} local ports; this system has {ports}",
                 "sysctl -w net.ipv4.ip_local_port_range='15000 65000'  (as root) or lower the concurrency",
             )
-        async with Client(self.target) as client, swept(client):
+        async with Client(self.target) as client:
             return await self._questions(client, wait)
 
     async def _questions(self, client: Client, wait: float) -> Preflight:
         exchange = await self._reach(client, wait)
-        self._let_in(exchange)
-        listed = answer(exchange)
+        self._admitted(exchange)
+        listed = json_of(exchange)
         models, max_len = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
-            found = await detect(client, listed)
-            self.target = dataclasses.replace(self.target, dialect=found.dialect)
-            identity = found.text
+            detected = await detect(client, listed)
+            self.target = dataclasses.replace(self.target, dialect=detected.dialect)
+            identity = detected.text
         server = exchange.headers.get("server")
-        identity = self.target.said(identity if not server or server in identity else f"{identity} ({server})")
+        identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.note("engine", True, identity)
         await self._settle_model(client, models, max_len, exchange)
         version = await _version(client)
-        rtt = min([await _time_of(client) for _ in range(3)])
+        rtts = [await client.ask("/v1/models") for _ in range(3)]
+        rtt = min(exchange.end - exchange.sent for exchange in rtts)
         self.note("round trip", True, f"{format_seconds(rtt)} for a small question")
         record = await self._first_stream(client)
         self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
-        honours = self._judge(record)
+        honours = self._check_stream(record)
         ids = await self._token_ids(client)
         return Preflight(self.target, identity, models, max_len, record, honours, ids, rtt, tuple(self.checks), version)
 
@@ -306,25 +383,22 @@ class _Flight:
         tries = 0
         while True:
             tries += 1
-            exchange = await client.get("/v1/models", timeout=self.target.timeouts.connect + 5)
+            exchange = await client.ask("/v1/models", self.target.timeouts.connect + 5)
             if exchange.failure is None and exchange.status not in _BUSY:
                 self.note("reachable", True, self.target.base_url)
                 return exchange
             lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
             if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
-                raise unreachable(self.target.base_url, exchange, tries)
+                raise _unreachable(self.target.base_url, exchange, tries)
             await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
 
-    def _let_in(self, exchange: Exchange) -> None:
+    def _admitted(self, exchange: Exchange) -> None:
         if exchange.status in (401, 403):
-            self._refused(error_message(exchange))
+            raise _refused(self.target, error_message(exchange))
         if exchange.status is not None and 300 <= exchange.status < 400:
             raise MeasurementError(
                 f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
             )
-
-    def _refused(self, said: str) -> None:
-        raise refused(self.target.base_url, said, has_key=self.target.api_key is not None)
 
     async def _settle_model(
         self, client: Client, models: tuple[str, ...], max_len: int | None, listing: Exchange
@@ -333,9 +407,9 @@ class _Flight:
         if wanted is None:
             loaded = models
             if self.pick and len(models) > 1:
-                loaded = await loaded_models(client, self._dialect.name, models)
+                loaded = await loaded_models(client, self.target.adapter.name, models)
             if len(loaded) != 1:
-                raise unnamed(_names(self.target, models), self.target.url("/v1/models"), listing)
+                raise _unnamed(self.target, models, listing)
             self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
@@ -353,26 +427,27 @@ class _Flight:
         route, and to go on would measure another api than the same server has measured at any other time.
         """
         wanted = self.target.api
-        apis = ("completions", "chat") if wanted == "auto" else (wanted,)
-        text = cast("str", random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content)
-        tried: list[Tried] = []
+        apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
+        text = random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content
+        failures: list[FailedStream] = []
         for api in apis:
-            self.target = dataclasses.replace(self.target, api=cast("Api", api))
+            self.target = dataclasses.replace(self.target, api=api)
             record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
             if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
                 record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
             if exchange.status in (401, 403):
-                self._refused(record.error or "")
+                raise _refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
-            tried.append(Tried(self._dialect.paths[api], record, exchange))
+            failures.append((self.target.adapter.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
-        raise unanswered(self.target.base_url, tried)
+        raise _unanswered(self.target.base_url, failures)
 
-    def _judge(self, record: Record) -> bool:
+    def _check_stream(self, record: Record) -> bool:
+        """Whether the asked output length was met; the checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
             raise MeasurementError(
                 "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
@@ -380,13 +455,12 @@ class _Flight:
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
         length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
-        forced = self.target.ignore_eos and self._dialect.length_fields(_PROBE_OSL)
+        forced = self.target.ignore_eos and self.target.adapter.length_fields(_PROBE_OSL)
         if exact and not (forced or "ignore_eos" in self.target.extra_body):
-            self.remark("output length", f"{length}; nothing forces it, so longer answers may end early")
+            self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
         else:
-            self.note(
-                "output length", exact, length if exact else f"{length}: the shape's output length will not be met"
-            )
+            unmet = "" if exact else ": the shape's output length will not be met"
+            self.note("output length", exact, length + unmet)
         if record.events:
             per_chunk = record.completion_tokens / record.events
             several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
@@ -401,8 +475,8 @@ class _Flight:
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""
-        if not self._dialect.token_ids or self.target.api != "completions":
-            self.remark("exact input length", "prompts are words, their number fitted to the server's token count")
+        if not self.target.adapter.token_ids or self.target.api != "completions":
+            self.note("exact input length", None, "prompts are words, their number fitted to the server's token count")
             return None
         for low, high in _IDS:
             prompts = random_prompts(Shape.of(64, 1), time.time_ns(), Calibration(ids=(low, high)))
@@ -414,43 +488,69 @@ class _Flight:
         return None
 
 
-@contextlib.asynccontextmanager
-async def swept(client: Client) -> AsyncIterator[None]:
-    """While inside, the client's time limits are kept."""
-
-    async def keep() -> None:
-        while True:
-            await asyncio.sleep(0.25)
-            client.sweep(client.clock())
-
-    keeper = asyncio.create_task(keep())
-    try:
-        yield
-    finally:
-        keeper.cancel()
+# --- Between trials.
 
 
-async def _version(client: Client) -> str | None:
-    said = answer(await client.get("/version"))
-    return (
-        client.target.said(str(said["version"]), LONGEST_VERSION)
-        if isinstance(said, dict) and said.get("version")
-        else None
-    )
+async def changed(found: Preflight) -> str | None:
+    """What is different about the server since `found`, in words. None: nothing, or it does not answer now."""
+    async with Client(found.target) as client:
+        models, _ = models_of(json_of(await client.ask("/v1/models")))
+        version = await _version(client)
+    model = found.target.model
+    if models and found.models and model in found.models and model not in models:
+        return f"it served {found.target.cleaned(str(model))} and now serves {_names(found.target, models)}"
+    if version is not None and found.version is not None and version != found.version:
+        return f"it was version {found.version} and is {version} now"
+    return None
 
 
-async def _time_of(client: Client) -> float:
-    exchange = await client.get("/v1/models")
-    return exchange.end - exchange.sent
+async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
+    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
+    if found.ids is not None:
+        return Calibration(ids=found.ids)
+    async with Client(found.target) as client:
+
+        async def count(content: Content) -> int:
+            for _ in range(_COUNTS):
+                record, exchange = await ask_patiently(client, found.target, content, 1)
+                if record.outcome is not Outcome.OK:
+                    wait = retry_after(exchange)
+                    what = f"a prompt could not be counted: {record.error}"
+                    raise MeasurementError(what, _stream_hint(record, wait), retry_after=wait)
+                if record.prompt_tokens is not None:
+                    return record.prompt_tokens
+            raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
+
+        return await calibrate_words(count, max(lengths))
 
 
-def models_of(listed: Any) -> tuple[tuple[str, ...], int | None]:
-    """The models in the answer of /v1/models, and the shortest context among them, where it says so."""
-    rows = listed_models(listed)
-    lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
-    return tuple(row["id"] for row in rows), min(lengths, default=None)
+def new_salt() -> str:
+    """A cache salt never used before."""
+    return f"frontier-{secrets.token_hex(8)}"
 
 
-def _names(target: Target, models: tuple[str, ...]) -> str:
-    named = ", ".join(target.said(model, LONGEST_MODEL) for model in models[:5])
-    return named + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+async def settle_salt(found: Preflight) -> Preflight:
+    """The same with `target.salted` False where the server does not take a salt."""
+    if not found.target.adapter.salted:
+        return found
+    async with Client(found.target) as client:
+        text = random_prompts(Shape.of(32, 1), secrets.randbits(64))(0).content
+        record, _ = await ask_once(client, found.target, text, 1, new_salt())
+    if record.outcome is Outcome.OK:
+        return found
+    return dataclasses.replace(found, target=dataclasses.replace(found.target, salted=False))
+
+
+async def reset_cache(target: Target) -> bool | None:
+    """Empty the prefix cache. None: the server has no such route; False: it did not do it."""
+    route = target.adapter.reset
+    if route is None:
+        return None
+    async with Client(target) as client:
+        exchange = await client.ask(route, 15.0, "POST")
+    if exchange.status in (*_NO_ROUTE, 501):
+        return None
+    # vLLM answers 200 when it failed, too; newer builds say so in the body.
+    content = json_of(exchange)
+    failed = isinstance(content, dict) and content.get("success") is False
+    return exchange.failure is None and exchange.status == 200 and not failed

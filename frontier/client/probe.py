@@ -1,12 +1,11 @@
-"""What servers say of themselves; and those on this machine, at the ports the known engines use by default.
+"""`frontier probe`: which servers run on this machine, and the checklist of one (TLS, cache, metrics, client).
 
-What `frontier probe` asks beyond preflight: how the server is reached, its cache, its metrics, and this client.
-
-Everything here is a line of a checklist; nothing raises for what a server does.
+Every finding is a line of the checklist; nothing raises for what a server does.
 """
 
 import asyncio
 import os
+import secrets
 import ssl
 import sys
 import time
@@ -17,15 +16,24 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from frontier.client.adapters import DIALECTS
-from frontier.client.cache import CacheFacts, look_at_cache
-from frontier.client.detect import answer, detect, loaded_models
 from frontier.client.evidence import scrape
 from frontier.client.health import raise_fd_limit
 from frontier.client.http import Client, tls_context
-from frontier.client.preflight import Check, Preflight, ask_once, models_of, preflight, swept
+from frontier.client.preflight import (
+    Check,
+    Preflight,
+    ask_once,
+    detect,
+    json_of,
+    loaded_models,
+    models_of,
+    new_salt,
+    preflight,
+)
+from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.errors import FrontierError
+from frontier.model import Outcome, Shape
 from frontier.units import format_seconds
 
 USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
@@ -37,15 +45,15 @@ ASK_WITHIN = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Something that listens: its address, and the engine it is taken for (None: it does not talk like one)."""
+class FoundServer:
+    """A server that listens: its address, and the engine it is taken for (None: it does not answer like one)."""
 
     url: str
     engine: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ServerFacts:
     """What a server says of itself when it is asked: its engine, its models with those it has loaded first, and the
     longest prompt and answer it takes. `refused`: it wants a key, or another one, and says no more.
     """
@@ -56,45 +64,45 @@ class Answered:
     refused: bool = False
 
 
-async def ask_server(url: str, api_key: str | None = None) -> Answered | None:
+async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
     """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like one."""
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
-            asked = await client.get("/v1/models", timeout=ASK_WITHIN / 2)
-            if asked.status in (401, 403):
-                return Answered("", refused=True)
-            listed = answer(asked)
+            listing = await client.ask("/v1/models", ASK_WITHIN / 2)
+            if listing.status in (401, 403):
+                return ServerFacts("", refused=True)
+            listed = json_of(listing)
             models, longest = models_of(listed)
             engine = await detect(client, listed)
             if not models and engine.dialect == "openai":
                 return None
             loaded = await loaded_models(client, engine.dialect, models) if len(models) > 1 else models
-            return Answered(engine.text, tuple(dict.fromkeys((*loaded, *models))), longest)
+            return ServerFacts(engine.text, tuple(dict.fromkeys((*loaded, *models))), longest)
     except TimeoutError:
         return None
 
 
-async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> tuple[Found, ...]:
+async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> tuple[FoundServer, ...]:
     """What listens on this machine's ports, in their order."""
-    looked = await asyncio.gather(*(_look(f"http://127.0.0.1:{port}/v1") for port in ports))
-    return tuple(found for found in looked if found is not None)
+    servers = await asyncio.gather(*(_look(f"http://127.0.0.1:{port}/v1") for port in ports))
+    return tuple(server for server in servers if server is not None)
 
 
-async def _look(url: str) -> Found | None:
+async def _look(url: str) -> FoundServer | None:
     async with Client(Target(url, timeouts=_PATIENCE)) as client:
-        asked = await client.get("/v1/models", timeout=2.0)
-        if asked.status is None:
+        listing = await client.ask("/v1/models", 2.0)
+        if listing.status is None:
             return None
-        listed = answer(asked)
+        listed = json_of(listing)
         has_models = isinstance(listed, dict) and isinstance(listed.get("data"), list)
         # One that wants a key for this question, or is still loading, is one all the same.
-        if not has_models and asked.status not in (401, 403, 503):
+        if not has_models and listing.status not in (401, 403, 503):
             known = (await detect(client)).dialect
-            return Found(url, None if known == "openai" else known)
-        return Found(url, (await detect(client, listed)).text)
+            return FoundServer(url, None if known == "openai" else known)
+        return FoundServer(url, (await detect(client, listed)).text)
 
 
-_TOLD = {
+_METRIC_LABELS = {
     "num_requests_running": "requests running", "num_requests_waiting": "waiting",
     "kv_cache_usage_perc": "KV cache use",
     "num_preemptions_total": "preemptions", "prefix_cache_hits_total": "cache hits", "prompt_tokens_total": "tokens in",
@@ -104,15 +112,18 @@ CONNECTIONS = 1024
 _BEATS, _BEAT = 40, 0.010
 _LATE = 0.005
 _SOON = 14 * 86400.0
+_PROMPT = 512
+"""Words of a prompt that is sent twice: several blocks of any engine's cache."""
+_NO_ROUTE = (404, 501)
 
 
 async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
     """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a 'fail'."""
-    Client(target)  # what is wrong with the target itself is the user's mistake, and no finding
+    Client(target)  # raises where the target itself is wrong: a usage error, and no finding
     checks = [*await _tls(target)]
     try:
         found = await preflight(target, wait=wait, pick=True, checks=checks)
-        async with Client(found.target) as client, swept(client):
+        async with Client(found.target) as client:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
@@ -148,76 +159,84 @@ async def _tls(target: Target) -> list[Check]:
 
 async def _connections(client: Client, found: Preflight) -> Check:
     """Whether connections are kept between requests."""
-    opened, resent, asked = client.opened, client.resent, 4
-    for _ in range(asked):
+    opened, resent, requests = client.opened, client.resent, 4
+    for _ in range(requests):
         await ask_once(client, found.target, "Hello", 2)
     opened, resent = client.opened - opened, client.resent - resent
     if opened == 1 and not resent:
         return Check("connections", "ok", "kept between requests")
     again = f"; {resent} had closed unannounced, and the request was sent again" if resent else ""
-    said = f"{opened} opened for {asked} requests{again}: TTFT will hold the time to connect"
-    return Check("connections", "note", said)
+    return Check("connections", "note", f"{opened} opened for {requests} requests{again}: TTFT includes connecting")
 
 
 async def _cache(client: Client, found: Preflight) -> list[Check]:
-    facts = await look_at_cache(client, found)
-    if isinstance(facts, str):
-        return [Check("prefix cache", "warn", facts)]
-    return [_cached(facts), *_salt(facts), _reset(facts, found)]
+    """The prefix cache: one prompt of one token out, sent twice, and once more with a salt."""
+    words = min(_PROMPT, (found.max_model_len or 4 * _PROMPT) // 4)
+    text = random_prompts(Shape.of(words, 1), secrets.randbits(64))(0).content
+    first, _ = await ask_once(client, found.target, text, 1, shares=True)
+    second, _ = await ask_once(client, found.target, text, 1, shares=True)
+    for record in (first, second):
+        if record.outcome is not Outcome.OK or record.prompt_tokens is None:
+            why = record.error or "it was not counted"
+            return [Check("prefix cache", "warn", f"a prompt of {words} words was not answered: {why}")]
+    cached = second.cached_tokens
+    share = f"{cached} of {second.prompt_tokens} tokens of a prompt sent twice came from it"
+    if cached is None:
+        checks = [
+            Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
+        ]
+    elif cached:
+        checks = [Check("prefix cache", "ok", f"on: {share}; a sweep's prompts are all different")]
+    else:
+        checks = [Check("prefix cache", "ok", f"off: {share}")]
+    if found.target.adapter.salted:
+        third, _ = await ask_once(client, found.target, text, 1, new_salt(), shares=True)
+        if third.outcome is not Outcome.OK:
+            checks.append(Check("cache salt", "note", "refused"))
+        elif cached and third.cached_tokens == cached:
+            checks.append(Check("cache salt", "note", "taken and ignored"))
+        else:
+            apart = cached and third.cached_tokens == 0
+            checks.append(Check("cache salt", "ok", "keeps prompts apart" if apart else "taken"))
+    return [*checks, await _reset(client, found.target)]
 
 
-def _cached(facts: CacheFacts) -> Check:
-    if facts.cached is None:
-        untold = "not told (no cached_tokens in the usage); a sweep's prompts are all different"
-        return Check("prefix cache", "note", untold)
-    share = f"{facts.cached} of {facts.prompt} tokens of a prompt sent twice came from it"
-    if not facts.cached:
-        return Check("prefix cache", "ok", f"off: {share}")
-    return Check("prefix cache", "ok", f"on: {share}; a sweep's prompts are all different")
-
-
-def _salt(facts: CacheFacts) -> list[Check]:
-    if facts.takes_salt is None:
-        return []
-    if not facts.takes_salt:
-        return [Check("cache salt", "note", "refused")]
-    if facts.cached and facts.salted == facts.cached:
-        return [Check("cache salt", "note", "taken and ignored")]
-    if facts.cached and facts.salted == 0:
-        return [Check("cache salt", "ok", "keeps prompts apart")]
-    return [Check("cache salt", "ok", "taken")]
-
-
-def _reset(facts: CacheFacts, found: Preflight) -> Check:
-    route = DIALECTS[found.target.dialect or "openai"].reset
-    if facts.resets:
-        return Check("cache reset", "ok", f"POST {route} is offered (and was not called)")
-    hint = ": VLLM_SERVER_DEV_MODE=1 would" if found.target.dialect == "vllm" else ""
+async def _reset(client: Client, target: Target) -> Check:
+    """Whether there is a route that empties the cache. It is not called: the server may be in use."""
+    route = target.adapter.reset
+    if route is not None:
+        options = await client.ask(route, method="OPTIONS")
+        # A gateway may answer OPTIONS on anything.
+        nowhere = await client.ask(f"{route}-{secrets.token_hex(4)}", method="OPTIONS")
+        there = options.status is not None and options.status not in _NO_ROUTE and options.status < 500
+        if there and nowhere.status in _NO_ROUTE:
+            return Check("cache reset", "ok", f"POST {route} is offered (and was not called)")
+    hint = ": VLLM_SERVER_DEV_MODE=1 would" if target.dialect == "vllm" else ""
     return Check("cache reset", "note", f"not offered{hint}; random prompts do not need it")
 
 
 async def _metrics(client: Client) -> Check:
-    found = await scrape(client)
-    if found is None:
+    metrics = await scrape(client)
+    if metrics is None:
         return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
-    told = [words for name, words in _TOLD.items() if name in found.gauges or name in found.counters]
-    return Check("metrics", "ok", ", ".join(told))
+    labels = [label for name, label in _METRIC_LABELS.items() if name in metrics.gauges or name in metrics.counters]
+    return Check("metrics", "ok", ", ".join(labels))
 
 
 async def _clock() -> Check:
     """How fine this client's clock is, and how late its event loop wakes."""
     lags = []
     for _ in range(_BEATS):
-        asked = time.perf_counter()
+        start = time.perf_counter()
         await asyncio.sleep(_BEAT)
-        lags.append(time.perf_counter() - asked - _BEAT)
+        lags.append(time.perf_counter() - start - _BEAT)
     late = float(np.quantile(lags, 0.99, method="inverted_cdf"))
     step = time.get_clock_info("perf_counter").resolution
-    said = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
+    detail = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
     if late > _LATE:
-        return Check("clock", "warn", f"{said}: the machine is busy, and a sweep on it may flag its own points")
+        return Check("clock", "warn", f"{detail}: the machine is busy, and a sweep on it may flag its own points")
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return Check("clock", "ok", f"{said}, with {cores} cores")
+    return Check("clock", "ok", f"{detail}, with {cores} cores")
 
 
 def _files() -> Check:

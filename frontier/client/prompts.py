@@ -1,11 +1,9 @@
-"""Common English words: nearly all are one token, with the space before them, in the tokenizers in use.
-
-Fresh prompts of an asked length, as the server counts it, without a tokenizer.
+"""Prompts: fresh text of an asked input length as the server counts it, without a tokenizer; prompts from files.
 
 Random prompts are common English words (nearly always one token each) or, where the server takes them, token ids. No
 two prompts of a sweep share their first block, so a prefix cache finds nothing: the first words are drawn anew per
 request, the rest is a slice of a text that is made once per trial. How many words make how many tokens is learned from
-the server's own count by `calibrate`.
+the server's own count by `calibrate_words`.
 """
 
 import functools
@@ -17,86 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.client.adapters import Content
+from frontier.client.adapters import Content, Prompt
 from frontier.errors import UsageError
 from frontier.model import Shape
 from frontier.store.files import read_regular
 
-_TEXT = """
-about above across action active after again against age agree air all allow almost alone along already also always
-among amount animal answer any appear apple area arm army around arrive art ask away baby back bad ball band bank
-base basic bear beat beautiful because become bed before begin behind believe below beside best better between
-beyond big bird bit black blood blue board boat body book born both bottom box boy bread break bridge bright bring
-broad brother brown build burn business busy buy call camera camp can capital captain car card care carry case cat
-catch cause center central century certain chair chance change character charge chart check chief child choice
-choose church circle city claim class clean clear climb clock close cloth cloud coast coat code cold collect color
-column come common company compare complete condition connect consider contain continue control cook cool copy corn
-corner correct cost cotton could count country couple course court cover create cross crowd current cut dance danger
-dark daughter day dead deal dear death decide deep degree design desert develop die difference difficult direct
-discover discuss distance divide doctor dog dollar door double doubt down draw dream dress drink drive drop dry
-during duty each ear early earth east easy eat edge education effect egg eight either electric element else end
-enemy energy engine enough enter equal escape especially even evening event ever every exact example except exercise
-expect experience experiment explain express eye face fact fair fall family famous far farm fast fat father favor
-fear feed feel few field fight figure fill final find fine finger finish fire first fish fit five flat floor flow
-flower fly follow food foot force foreign forest forget form forward found four free fresh friend front fruit full
-fun game garden gas gather general gentle gift girl give glad glass go gold gone good govern grand grass gray great
-green ground group grow guess guide gun hair half hand happen happy hard hat have head hear heart heat heavy height
-held help here high hill history hit hold hole home hope horse hospital hot hotel hour house how huge human hundred
-hunt hurry ice idea imagine inch include increase indicate industry insect inside instead interest iron island job
-join joy jump just keep key kill kind king kitchen knee know lady lake land language large last late laugh law lay
-lead learn least leave left leg length less letter level library lie life lift light like line list listen little
-live local log long look lost lot loud love low machine mail main major make man many map march mark market mass
-master match material matter may mean measure meat meet member metal method middle might mile milk million mind mine
-minute miss model modern moment money month moon more morning most mother motion mountain mouth move much music must
-name nation natural nature near necessary neck need neighbor never new next night nine noise none north nose note
-nothing notice noun now number object observe ocean offer office often oil old once one only open operate opposite
-order organ original other our out over own oxygen page paint pair paper paragraph parent park part particular party
-pass past path pattern pay people perhaps period person phrase pick picture piece place plain plan plane planet
-plant play please plural point police poor popular port position possible post pound power practice prepare present
-president press pretty print probable problem process produce product program proper property protect prove provide
-public pull push put quality quart question quick quiet quite race radio rail rain raise range rate rather reach
-read ready real reason receive record red region remember repeat reply report represent require rest result return
-rich ride right ring rise river road rock roll room root rope rose round row rule run safe sail salt same sand save
-say scale school science score sea search season seat second secret section see seed seem select self sell send
-sense sentence separate serve set settle seven several shape share sharp sheet shell shine ship shoe shop short
-should shoulder shout show side sight sign silent silver similar simple since sing single sister sit six size skill
-skin sky sleep slip slow small smell smile smoke snow social soft soil soldier solution solve some son song soon
-sound south space speak special speech speed spell spend spoke spot spread spring square stage stand star start
-state station stay steam steel step stick still stone stop store story straight strange stream street stretch string
-strong student study subject success such sudden sugar suggest suit summer sun supply support sure surface surprise
-swim symbol system table tail take talk tall teach team tell temperature ten term test than thank their then there
-these they thick thin thing think third those though thought thousand three through throw thus tie time tiny tire
-together tone tool top total touch toward town track trade train travel tree triangle trip trouble truck true try
-tube turn twenty two type uncle under unit until use usual valley value various vary verb very view village visit
-voice vowel wait walk wall want war warm wash watch water wave way wear weather week weight well west what wheel
-when where which while white who whole why wide wife wild will win wind window winter wire wish with within woman
-wonder wood word work world would write wrong yard year yellow yes yet young
-"""
-
-WORDS = tuple(_TEXT.split())
-
-
+WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
+"""Common English words: nearly all are one token, with the space before them, in the tokenizers in use."""
 HEAD = 24
 """Words (or ids) drawn anew per request before the sliced text: more than one cache block of any engine's default."""
 _SLIDE = 4096
 _PIECE = 64
 _LEAST = 0.25
 """Tokens that a word makes at the least, whatever a server says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
-
-    Prompts with different `salt` share no prefix cache, on the servers that know such a thing. `shares`: it may have
-    text in common with others that is meant to be cached.
-    """
-
-    content: Content
-    isl: int
-    osl: int
-    salt: str | None = None
-    shares: bool = False
 
 
 PromptSource = Callable[[int], Prompt]
@@ -161,11 +92,11 @@ class _Text:
             self._text = " ".join(words)
             self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
 
-    def slice(self, at: int, count: int) -> Any:
-        """`count` words (or ids) from the `at`-th on."""
+    def slice(self, start: int, count: int) -> Any:
+        """`count` words (or ids) from the `start`-th on."""
         if self._ids:
-            return self._ids[at : at + count]
-        return self._text[self._starts[at] : self._starts[at + count] - 1]
+            return self._ids[start : start + count]
+        return self._text[self._starts[start] : self._starts[start + count] - 1]
 
 
 def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptSource:
@@ -180,9 +111,9 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
 
     def prompt(index: int) -> Prompt:
-        turn, at = divmod(index, len(order))
-        text, asked = prompts[order[at]]
-        osl = asked or shape.osl.draw(random.Random(f"{seed}/{index}"))
+        turn, position = divmod(index, len(order))
+        text, own_osl = prompts[order[position]]
+        osl = own_osl or shape.osl.draw(random.Random(f"{seed}/{index}"))
         return Prompt(text, 0, osl, f"frontier-{seed:x}-{salt}-{turn}", shares=True)
 
     return prompt
@@ -213,10 +144,10 @@ def _read(path: Path, _modified: int) -> Sequence[tuple[str, int | None]]:
     else:
         # Not splitlines: JSON strings may hold other line ends than this one.
         rows = [_json(line, f"{path}:{i}") for i, line in enumerate(text.split("\n"), 1) if line.strip()]
-    found = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
-    if not found:
+    prompts = tuple(pair for pair in map(_prompt_of, rows) if pair is not None)
+    if not prompts:
         raise UsageError(f"{path} holds no prompts", _EXAMPLE)
-    return found
+    return prompts
 
 
 def _json(text: str, where: str) -> Any:
@@ -229,13 +160,13 @@ def _json(text: str, where: str) -> Any:
 def _prompt_of(row: Any) -> tuple[str, int | None] | None:
     if not isinstance(row, dict):
         return None
-    asked = row.get("output_tokens")
+    osl = row.get("output_tokens")
     for turn in row.get("conversations") or row.get("conversation") or ():
         if isinstance(turn, dict) and turn.get("from", turn.get("role")) in ("human", "user"):
             text = turn.get("value", turn.get("content"))
             return (text, None) if isinstance(text, str) and text else None
     text = row.get("prompt", row.get("text"))
-    return (text, asked if isinstance(asked, int) and asked > 0 else None) if isinstance(text, str) and text else None
+    return (text, osl if isinstance(osl, int) and osl > 0 else None) if isinstance(text, str) and text else None
 
 
 Count = Callable[[Content], Awaitable[int]]

@@ -1,10 +1,7 @@
-"""Addresses of servers, proxies and webhooks, read in one place: a malformed one is the user's mistake, and no bug.
+"""Target: where the load goes and how: address, model, key, headers, TLS, time limits, proxies of the environment.
 
-A key in a file: read only where nobody else could have read or written it.
-
-The proxies that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), with their credentials apart.
-
-Where the load goes: one endpoint, how to reach it, and what may be asked of it.
+Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error. A key in a file is
+read only where nobody else could have read or written it. Credentials of proxies are kept apart from their addresses.
 """
 
 import base64
@@ -12,7 +9,7 @@ import ipaddress
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -20,11 +17,14 @@ from urllib.request import getproxies_environment, proxy_bypass_environment  # t
 
 from yarl import URL
 
+from frontier.client.adapters import DIALECTS, Adapter, Prompt
 from frontier.errors import UsageError
 from frontier.store.files import read_regular
 from frontier.text import Secrets, is_secret_name, looks_like_a_key, looks_random
 
 LONGEST = 500
+"""Characters of an address."""
+_LONGEST_KEY = 8192
 _ZONE = re.compile(r"[A-Za-z0-9._~-]{1,50}")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
@@ -72,16 +72,13 @@ def _is_host(host: str) -> bool:
     return len(host) <= 253 and all(_HOST.fullmatch(label) and label.lower() != "xn--" for label in labels)
 
 
-_LONGEST = 8192
-
-
 def read_key_file(path: Path) -> str:
     """The key a file holds: one line. UsageError when it is not there, others may read it, or it is no key."""
     try:
-        data, about = read_regular(path, _LONGEST + 1)
-        if about.st_mode & 0o077:
-            loose = f"others may read or write it (mode {stat.S_IMODE(about.st_mode):04o})"
-            raise UsageError(f"the key file {path} is not used: {loose}", f"chmod 600 {path}")
+        data, status = read_regular(path, _LONGEST_KEY + 1)
+        if status.st_mode & 0o077:
+            others = f"others may read or write it (mode {stat.S_IMODE(status.st_mode):04o})"
+            raise UsageError(f"the key file {path} is not used: {others}", f"chmod 600 {path}")
         text = data.decode()
     except FileNotFoundError as error:
         # A name that is no file's may be the key itself.
@@ -98,14 +95,14 @@ def usable_key(text: str, where: str) -> str:
     key = text.strip()
     if not key:
         raise UsageError(f"{where} is empty", "put the key into it")
-    if len(key) > _LONGEST or not key.isascii() or not key.isprintable():
+    if len(key) > _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise UsageError(f"{where} does not hold a key: a key is one line of plain characters")
     return key
 
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Addresses by the scheme they are for; `no` lists the hosts that are reached without. Without any: direct ways."""
+    """Proxies by the scheme they are for; `no` lists the hosts that are reached directly. Empty: all are."""
 
     by_scheme: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -118,11 +115,12 @@ class Proxies:
     @property
     def secrets(self) -> Secrets:
         """The passwords in them, alone and as a proxy gets them."""
-        found = [_credentials(value) for scheme, value in self.by_scheme.items() if scheme != "no"]
-        return Secrets.of([text for one in found if one is not None for text in (one.partition(":")[2] or one, one)])
+        pairs = [_credentials(value) for scheme, value in self.by_scheme.items() if scheme != "no"]
+        return Secrets.of([text for pair in pairs if pair for text in (pair.partition(":")[2] or pair, pair)])
 
     def options(self, url: URL) -> dict[str, Any]:
-        """What a request to `url` gives to aiohttp to go through its proxy. UsageError when that is no address."""
+        """aiohttp's arguments that send a request for `url` through its proxy; {} without one. UsageError when the
+        proxy is no address."""
         proxy = self.by_scheme.get(url.scheme)
         if not proxy or proxy_bypass_environment(url.host or "", dict(self.by_scheme)):
             return {}
@@ -132,22 +130,22 @@ class Proxies:
             raise UsageError(
                 f"the proxy in {url.scheme}_proxy {error}", "write it as http://host:port, or do without:  proxy: none"
             ) from None
-        own = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        options: dict[str, Any] = {"proxy": f"http://{own}:{parts.port or 80}"}
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        options: dict[str, Any] = {"proxy": f"http://{host}:{parts.port or 80}"}
         if (credentials := _credentials(proxy)) is not None:
-            told = {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
-            options["headers" if url.scheme == "http" else "proxy_headers"] = told
+            header = {"Proxy-Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
+            options["headers" if url.scheme == "http" else "proxy_headers"] = header
         return options
 
 
 def _credentials(proxy: str) -> str | None:
     """'user:password' of an address, decoded."""
     try:
-        userinfo, at, _ = urlsplit(proxy).netloc.rpartition("@")
+        userinfo, mark, _ = urlsplit(proxy).netloc.rpartition("@")
     except ValueError:
-        userinfo, at, _ = proxy.partition("://")[2].rpartition("@")
+        userinfo, mark, _ = proxy.partition("://")[2].rpartition("@")
     user, _, password = userinfo.partition(":")
-    return f"{unquote(user)}:{unquote(password)}" if at else None
+    return f"{unquote(user)}:{unquote(password)}" if mark else None
 
 
 Api = Literal["auto", "completions", "chat"]
@@ -168,7 +166,7 @@ class Timeouts:
 
 
 def require_address(url: str) -> None:
-    """UsageError, with the way out and no secret in it, when `url` is not the address of a server."""
+    """UsageError, with a hint and no secret in it, when `url` is not the address of a server."""
     example = "write it as http://host:port/v1 or https://host/v1"
     try:
         parts = read_address(url)
@@ -182,7 +180,7 @@ def require_address(url: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One endpoint. `dialect` None and `api` 'auto' are settled by preflight; a trial needs both settled.
+    """One endpoint. `dialect` None (taken as plain OpenAI) and `api` 'auto' are settled by preflight.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
     `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when empty. `salted` lets
@@ -220,6 +218,24 @@ class Target:
         """The full address of a path such as '/v1/completions'."""
         return self.root + path
 
+    @property
+    def adapter(self) -> Adapter:
+        """How its engine is spoken to."""
+        return DIALECTS[self.dialect or "openai"]
+
+    @property
+    def request_url(self) -> str:
+        """The full address that requests are sent to, once the api is settled."""
+        return self.url(self.adapter.paths[self.api])
+
+    def request_body(self, prompt: Prompt) -> bytes:
+        """The body of a request."""
+        if not self.salted:
+            prompt = replace(prompt, salt=None)
+        return self.adapter.body(
+            self.api, self.model or "", prompt, force_length=self.ignore_eos, extra=self.extra_body
+        )
+
     def request_headers(self) -> dict[str, str]:
         """What every request carries: no compression, and the key when there is one."""
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}
@@ -229,10 +245,10 @@ class Target:
 
     @property
     def secrets(self) -> Secrets:
-        """What it is sent, or sent with, that a server may say back and nobody may read."""
+        """All that it is sent, or sent with, that a server may repeat and that must not be read."""
         named = [value for name, value in self.headers.items() if is_secret_name(name)]
         return Secrets.of([self.api_key, *named, *self.hidden], self.headers.values())
 
-    def said(self, text: str, longest: int = 300) -> str:
-        """Its words, safe to repeat and to keep."""
+    def cleaned(self, text: str, longest: int = 300) -> str:
+        """The server's words without secrets and control characters, cut."""
         return self.secrets.said(text, longest)

@@ -1,11 +1,11 @@
-"""The config: YAML text to a sound `Config`, or every complaint about it with its line and the way out."""
+"""The config of a sweep: YAML text to a sound `Config`, or every complaint about it with its place and a hint."""
 
 from frontier.config.deployment import DeploymentConfig, TimeoutsConfig, TlsConfig
 from frontier.config.hardware import HardwareConfig
-from frontier.config.load import config_text, load_config
-from frontier.config.models import BudgetConfig, Config, FinishConfig, describe_difference, digest
-from frontier.config.override import Setting
-from frontier.config.slatext import parse_sla
+from frontier.config.load import config_text, load_config, load_with_text
+from frontier.config.overrides import Setting
+from frontier.config.schema import BudgetConfig, Config, FinishConfig, describe_difference, digest
+from frontier.config.sla import parse_sla
 
 __all__ = [
     "BudgetConfig",
@@ -20,5 +20,6 @@ __all__ = [
     "describe_difference",
     "digest",
     "load_config",
+    "load_with_text",
     "parse_sla",
 ]

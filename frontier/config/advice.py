@@ -1,91 +1,87 @@
-"""What a sound config probably does not mean: said before the night, not after it."""
+"""Warnings about a config that is sound and probably not what was meant."""
 
 import math
+from collections.abc import Iterator
 
-from frontier.config.faults import Fault
-from frontier.config.models import Config
-from frontier.metrics import claim_floor, fewest_to_bound, metric, undefined
+from frontier.config.schema import Config
+from frontier.fields import Problem
+from frontier.metrics import claim_floor, fewest_to_bound, undefined
+from frontier.model import Limit
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)
 
 
-def advice(config: Config) -> list[Fault]:
-    """What to warn of; each path leads to the key."""
-    return [*_too_few(config), *_means(config), *_undefined(config), *_light(config)]
+def advice(config: Config) -> list[Problem]:
+    """The warnings; each path leads to the key."""
+    return [*_too_few(config), *_means(config), *_undefined(config), *_roofline(config)]
 
 
-def _too_few(config: Config) -> list[Fault]:
+def _too_few(config: Config) -> Iterator[Problem]:
     """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
 
-    What `refine` proves it sizes itself; then only a grid too small to tell where to look is worth a word.
+    The refinement sizes what it proves itself; then only a grid too small to tell where to look is worth a word.
     """
-    asked = {metric(limit.metric).p: limit.metric for _, limits in config.tiers for limit in limits}
-    named = [p for p in asked if p is not None]
-    if not named:
-        return []
-    p = max(named)
+    p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
+    if p is None:
+        return
     if config.refine:
         lacking = [] if config.requests * config.repeats >= fewest_to_bound(p) else [min(config.concurrency)]
     else:
         lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
     if not lacking:
-        return []
+        return
     c = max(lacking)
     pooled, enough = _pooled(config, c), claim_floor(p, c)
-    each = pooled // config.repeats
-    said = f"{each:,} x {config.repeats} = {pooled:,} requests" if config.repeats > 1 else f"{pooled:,} requests"
-    at = "" if enough == claim_floor(p) else f" at concurrency {c}"
-    what = f"{said} are too few to claim a p{p * 100:g}{at} ({enough:,} are needed)"
+    product = f"{pooled // config.repeats:,} x {config.repeats} = " if config.repeats > 1 else ""
+    where = "" if enough == claim_floor(p) else f" at concurrency {c}"
+    what = f"{product}{pooled:,} requests are too few to claim a p{p * 100:g}{where} ({enough:,} are needed)"
     what += "" if config.refine else ", and refine: 0 measures no more"
     easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
     other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
-    return [Fault(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", ("requests",))]
+    yield Problem(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", "requests")
 
 
 def _pooled(config: Config, concurrency: int) -> int:
     return config.window_requests(concurrency) * config.repeats
 
 
-def _means(config: Config) -> list[Fault]:
-    found = []
+def _limits(config: Config) -> Iterator[tuple[Limit, tuple[str, ...]]]:
+    """Every limit of every tier, with its path in the text."""
     for tier, limits in config.tiers:
         for limit in limits:
-            if metric(limit.metric).is_mean:
-                path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
-                what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
-                found.append(Fault(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", path))
-    return found
+            yield limit, ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
 
 
-def _undefined(config: Config) -> list[Fault]:
-    """Limits on what no request of a shape has: nothing can ever keep them there."""
-    found = []
-    for tier, limits in config.tiers:
-        for limit in limits:
-            labels = [shape.label for shape in config.shapes if undefined(limit.metric, shape)]
-            if labels:
-                path = ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
-                what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
-                found.append(Fault(what, "limit TTFT or E2E there, or ask for longer outputs", path))
-    return found
+def _means(config: Config) -> Iterator[Problem]:
+    for limit, path in _limits(config):
+        if limit.of.is_mean:
+            what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
+            yield Problem(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", *path)
 
 
-def _light(config: Config) -> list[Fault]:
-    """Hardware that is described, and yet bounds nothing: the model's sizes are not known, or nothing fits."""
-    found = []
+def _undefined(config: Config) -> Iterator[Problem]:
+    """Limits on what no request of a shape has: nothing can ever meet them there."""
+    for limit, path in _limits(config):
+        labels = [shape.label for shape in config.shapes if undefined(limit.metric, shape)]
+        if labels:
+            what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
+            yield Problem(what, "limit TTFT or E2E there, or ask for longer outputs", *path)
+
+
+def _roofline(config: Config) -> Iterator[Problem]:
+    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or nothing fits."""
     for i, deployment in enumerate(config.deployments):
         path = ("deployments", i, "hardware")
-        described, light = deployment.hardware, deployment.light()
+        described, roofline = deployment.hardware, deployment.roofline()
         if described is None or described.gpu() is None:
             continue
-        if light is None:
-            what = f"the sizes of {deployment.model or 'the model'} are not known, so its speed of light is not either"
-            found.append(Fault(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", path))
+        if roofline is None:
+            what = f"the sizes of {deployment.model or 'the model'} are not known, so its roofline is not either"
+            yield Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path)
             continue
         for shape in config.shapes:
             try:
-                light.limits(shape, 1)
-            except ValueError as wrong:
-                found.append(Fault(f"{shape.label}: {wrong}", "look at gpus, precision and model", path))
+                roofline.limits(shape, 1)
+            except ValueError as error:
+                yield Problem(f"{shape.label}: {error}", "look at gpus, precision and model", *path)
                 break
-    return found

@@ -1,51 +1,171 @@
-"""One deployment as the config describes it: where load is sent, how it is reached, what its numbers are divided by."""
+"""The deployment of a config: its endpoint, how it is reached, and what its numbers are divided by."""
 
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from frontier.client.adapters import DIALECTS
-from frontier.client.target import Target, Timeouts, usable_key
-from frontier.config import quantities, values
-from frontier.config.faults import Fault, Faults, fault, shown
+from frontier.client.target import Target, Timeouts, read_address, usable_key
 from frontier.config.hardware import HardwareConfig, named_hardware
-from frontier.config.kinds import (
-    Command,
+from frontier.config.uses import ASK, PLAIN, PROXY, READ, RUN, SEND_FILE, SEND_NAMED, SEND_VARIABLE, VARIABLE
+from frontier.errors import UsageError
+from frontier.fields import (
+    ONE_OR_MANY,
     Name,
-    SentFile,
+    Problem,
+    Problems,
     Strict,
     Text,
-    TlsFile,
     Truth,
-    Variable,
-    Wait,
     duration_in,
+    is_number,
+    number_in,
     one_of,
+    read,
+    shown,
+    whole,
+    words,
 )
-from frontier.config.uses import ASK, PLAIN, PROXY, SEND_NAMED, VARIABLE
-from frontier.config.values import SIMULATOR
-from frontier.errors import UsageError
-from frontier.hardware.roofline import Light
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.step_cost import light_of
-from frontier.text import is_secret_name, secret_texts
+from frontier.hardware.roofline import Roofline
+from frontier.simulator.spec import READ_SPEC, EngineSpec
+from frontier.simulator.step_cost import roofline_of
+from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
-_PATIENCE = Timeouts()
+SIMULATOR = "simulator"
+
+# ---- the texts of a deployment: addresses, commands, names of variables
+
+
+def _address_hint(text: str, wrong: str, example: str) -> str:
+    if wrong == "holds credentials":
+        return "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY"
+    if not wrong.startswith("does not start"):
+        return example
+    if "." not in text and ":" not in text and (hint := did_you_mean(text, (SIMULATOR,))):
+        return hint
+    plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
+    return f"write http://{text}" if plain and len(text) < 200 else example
+
+
+def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") -> str:
+    """'simulator', or an http(s) address without credentials, query or route, without its trailing slash."""
+    if value == SIMULATOR:
+        return SIMULATOR
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is an address; this is {shown(value)}", example)
+    text = value.strip()
+    try:
+        parts = read_address(text)
+    except ValueError as error:
+        # What cannot be read may hold a password: it is not repeated.
+        named = "{key}" if "credentials" in str(error) or "read" in str(error) else f"{{key}}: {shown(text)}"
+        raise Problem(f"{named} {error}", _address_hint(text, str(error), example)) from None
+    if parts.query or parts.fragment:
+        raise Problem("{key} has a query or fragment", example)
+    for route in ("/chat/completions", "/completions", "/models", "/responses"):
+        if parts.path.rstrip("/").endswith(route):
+            base = text.rstrip("/").removesuffix(route)
+            raise Problem(f"{{key}} names a route ({route})", f"write the address before it: {base}")
+    return text.rstrip("/")
+
+
+def _metrics_address(value: Any) -> str:
+    """The address of a server's Prometheus metrics."""
+    example = "write it as http://localhost:8000/metrics"
+    try:
+        address = endpoint(value, example)
+    except Problem as problem:
+        raise Problem(problem.what, example) from None
+    if address == SIMULATOR:
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    return address
+
+
+def command(value: Any) -> str:
+    """A line, or several, for the shell."""
+    hint = "write the line as you would type it"
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is a command; this is {shown(value)}", hint)
+    text = value.strip()
+    if not text or len(text) > 4_000 or not all(ch.isprintable() or ch in "\n\t" for ch in text):
+        raise Problem("{key} is no command that can be run", f"{hint}, at most 4,000 characters")
+    return text
+
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def variable(value: Any) -> str:
+    """The name of an environment variable. What does not look like one may be the key itself: it is not repeated."""
+    what = "{key} is not the name of an environment variable"
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        if not looks_like_a_key(value) and not looks_random(value):
+            return value
+        what = "{key} looks like a key, not like the name of a variable"
+    raise Problem(what, "put the key into the environment and its variable's name here:  {key}: OPENAI_API_KEY")
+
+
+def _some(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    if not addresses:
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    return addresses
+
+
+Command = Annotated[str, PlainValidator(command), RUN]
+SentFile = Annotated[Text, SEND_FILE]
+TlsFile = Annotated[Text, READ]
+Variable = Annotated[str, PlainValidator(variable), SEND_VARIABLE]
+Wait = Annotated[float, duration_in(0.001, 86_400.0)]
+
+# ---- what a deployment is divided by
+
+_PRICE = re.compile(r"\$\s*(\d{1,9}(?:\.\d*)?|\.\d+)\s*(/\s*gpu)?\s*/\s*h")
+
+
+def _price(value: Any, info: ValidationInfo) -> float | None:
+    """Dollars per hour of the whole deployment, of '$12/h' or '$3/gpu/h'."""
+    if value is None:
+        return None
+    match = _PRICE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        what = "{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a price"
+        raise Problem(what, "write $12/h for the whole deployment, or $3/gpu/h")
+    gpus: Any = info.data.get("gpus")
+    if match[2] is not None and gpus is None:
+        raise Problem("{key} is per GPU, and the number of GPUs is not given", "add  gpus: 8,  or write $12/h for all")
+    return float(match[1]) * (1 if match[2] is None else gpus)
+
+
+def _gpus(value: Any, info: ValidationInfo) -> int | None:
+    """The key `gpus`, else the hardware's."""
+    hardware = info.data.get("hardware")
+    within = hardware.gpus if hardware is not None else None
+    if value is None:
+        return within
+    count = whole(value, 1, 100_000)
+    if within is not None and within != count:
+        raise Problem(f"gpus is {count} here and {within} under hardware", "keep one of the two")
+    return count
+
+
+# ---- the mappings of a deployment
+
+_DEFAULTS = Timeouts()
 
 
 class TimeoutsConfig(Strict):
     """Seconds until a request counts as failed."""
 
-    connect: Wait = _PATIENCE.connect
-    first_byte: Wait = _PATIENCE.first_byte
-    idle: Wait = _PATIENCE.idle
-    total: Wait = _PATIENCE.total
+    connect: Wait = _DEFAULTS.connect
+    first_byte: Wait = _DEFAULTS.first_byte
+    idle: Wait = _DEFAULTS.idle
+    total: Wait = _DEFAULTS.total
 
 
 class TlsConfig(Strict):
-    """How an https endpoint is trusted, and the certificate shown to it (paths of PEM files)."""
+    """How an https endpoint is trusted, and the client certificate sent to it (paths of PEM files)."""
 
     verify: Truth = True
     ca: TlsFile | None = None
@@ -55,21 +175,21 @@ class TlsConfig(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.key is not None and self.cert is None:
-            raise Faults(Fault("tls has a key without its certificate", "add  cert: client.pem", ("key",)))
+            raise Problem("tls has a key without its certificate", "add  cert: client.pem", "key")
         if not self.verify and self.ca is not None:
-            raise Faults(Fault("tls names a ca and then does not verify", "remove  verify: false", ("verify",)))
+            raise Problem("tls names a ca and then does not verify", "remove  verify: false", "verify")
         return self
 
 
 class ReadyConfig(Strict):
-    """When a started server is ready: `command` ends with 0 (without one: when it answers), `within` seconds."""
+    """When a started server is ready: `command` exits with 0 (without one: when it answers), `within` seconds."""
 
     command: Command | None = None
     within: Wait = 900.0
 
 
 class StopConfig(Strict):
-    """How a started server is ended: by `command` first, if any; `within` seconds before it is killed."""
+    """How a started server is stopped: by `command` first, if any; `within` seconds before it is killed."""
 
     command: Command | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
@@ -89,84 +209,43 @@ _OWN_BODY = {
 def _headers(value: Any) -> dict[str, str]:
     """Header names and values; a secret one is '${VARIABLE}'."""
     if not isinstance(value, dict):
-        raise fault("{key} are names with values", "write {X-Tenant: blue}")
-    faults: list[Fault] = []
+        raise Problem("{key} are names with values", "write {X-Tenant: blue}")
+    problems = Problems()
     for key, item in value.items():
-        try:
-            text = values.words(item, most=4_000)
-        except Faults as wrong:
-            faults += [Fault(f.what.replace("{key}", key), f.hint, (key,)) for f in wrong.faults]
+        text = problems.read(lambda item: words(item, most=4_000), item, key)
+        if text is None:
             continue
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
-            faults.append(Fault(f"{shown(key)} is not the name of a header", None, (key,), at_key=True))
+            problems.append(Problem(f"{shown(key)} is not the name of a header", None, key, at_key=True))
         elif key.lower() in _OWN_HEADERS:
-            faults.append(Fault(f"the header {key} is set by the measurement", "remove it", (key,), at_key=True))
+            problems.append(Problem(f"the header {key} is set by the measurement", "remove it", key, at_key=True))
         elif is_secret_name(key) and not VARIABLE.fullmatch(text):
             hint = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
-            faults.append(Fault(f"the header {key} holds a secret; secrets come from the environment", hint, (key,)))
-    if faults:
-        raise Faults(*faults)
+            problems.append(Problem(f"the header {key} holds a secret; secrets come from the environment", hint, key))
+    problems.check()
     return {key: str(item).strip() for key, item in value.items()}
-
-
-def _metrics(value: Any) -> tuple[str, ...]:
-    """Addresses of Prometheus metrics, one per replica."""
-    listed = value if isinstance(value, list) else [value]
-    faults: list[Fault] = []
-    found: list[str] = []
-    for i, item in enumerate(listed):
-        try:
-            found.append(values.endpoint(item))
-        except Faults as wrong:
-            faults += [Fault(f.what, "write it as http://localhost:8000/metrics", (i,)) for f in wrong.faults]
-    if (not found and not faults) or SIMULATOR in found:
-        faults.append(Fault("{key} are addresses", "write [http://localhost:8000/metrics]"))
-    if faults:
-        raise Faults(*faults)
-    return tuple(found)
 
 
 def _extra_body(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise fault("{key} is a mapping sent with every request", "write {temperature: 0}")
+        raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
     own = [key for key in value if key in _OWN_BODY]
-    faults = [Fault(f"extra_body: {key} is set by the measurement", "remove it", (key,), at_key=True) for key in own]
+    problems = Problems(
+        Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own
+    )
     if secret_texts(value):
-        what = "{key} holds a secret; secrets come from the environment"
-        faults.append(Fault(what, "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"))
-    if faults:
-        raise Faults(*faults)
+        hint = "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"
+        problems.append(Problem("{key} holds a secret; secrets come from the environment", hint))
+    problems.check()
     return value
 
 
 def _simulator(value: Any) -> dict[str, Any]:
+    """The mapping as it was written, once it is known that an engine can be built of it."""
     if not isinstance(value, dict):
-        raise fault("{key} is a mapping of the engine's parameters", "write {max_num_seqs: 64}")
-    try:
-        EngineSpec.from_mapping(value)
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
-        path, _, rest = str(error).partition(": ")
-        keys = tuple(path.split("."))
-        said, at = (f"{keys[-1]}: {rest}", keys) if keys[0] in value else (str(error), ())
-        what, _, hint = said.partition("; ")
-        raise fault(f"simulator: {what}", hint or None, *at) from None
+        raise Problem("{key} is a mapping of the engine's parameters", "write {max_num_seqs: 64}")
+    read(READ_SPEC, value)
     return value
-
-
-def _gpus(value: Any, info: ValidationInfo) -> int | None:
-    """The key `gpus`, else the hardware's."""
-    hardware = info.data.get("hardware")
-    within = hardware.gpus if hardware is not None else None
-    if value is None:
-        return within
-    count = values.whole(value, 1, 100_000)
-    if within is not None and within != count:
-        raise fault(f"gpus is {count} here and {within} under hardware", "keep one of the two")
-    return count
-
-
-def _price(value: Any, info: ValidationInfo) -> float | None:
-    return None if value is None else quantities.price(value, info.data.get("gpus"))
 
 
 _MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator", "start"}
@@ -174,25 +253,27 @@ Api = Literal["auto", "completions", "chat"]
 
 
 class DeploymentConfig(Strict):
-    """Where load is sent, and what the numbers are divided by. `price` is dollars per hour for the whole deployment."""
+    """One deployment. `price` is dollars per hour for all of it."""
 
-    name: Name = "default"
-    endpoint: Annotated[str, PlainValidator(values.endpoint), PLAIN]
-    model: Text | None = None
+    name: Annotated[Name, PLAIN] = "default"
+    endpoint: Annotated[str, PlainValidator(endpoint), PLAIN]
+    model: Annotated[Text, PLAIN] | None = None
     api: Annotated[Api, one_of("auto", "completions", "chat"), PLAIN] = "auto"
     dialect: Annotated[str, one_of("auto", *DIALECTS), PLAIN] = "auto"
     api_key_env: Variable | None = None
     api_key_file: SentFile | None = None
     headers: Annotated[Mapping[str, str], PlainValidator(_headers), SEND_NAMED] = Field(default_factory=dict)
     extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body), PLAIN] = Field(default_factory=dict)
-    metrics: Annotated[tuple[str, ...], PlainValidator(_metrics), ASK] = ()
+    metrics: Annotated[
+        tuple[Annotated[str, PlainValidator(_metrics_address)], ...], ONE_OR_MANY, AfterValidator(_some), ASK
+    ] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
     gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
     price: Annotated[float | None, PlainValidator(_price)] = None
-    quality: Annotated[float, PlainValidator(lambda v: values.number(v, -1e9, 1e9))] | None = None
+    quality: Annotated[float, number_in(-1e9, 1e9)] | None = None
     simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator), PLAIN] | None = None
     start: Command | None = None
     ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
@@ -200,37 +281,37 @@ class DeploymentConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        faults = []
+        """What fits together only when several keys are seen at once."""
+        problems = Problems()
+
+        def wrong(key: str, what: str, hint: str = "remove the key") -> None:
+            problems.append(Problem(what, hint, key, at_key=True))
+
         if self.simulator is not None and not self.is_simulator:
             hint = "write  endpoint: simulator,  or remove the key"
-            faults.append(Fault("simulator is set, and the endpoint is another", hint, ("simulator",), at_key=True))
+            wrong("simulator", "simulator is set, and the endpoint is another", hint)
         if self.tls is not None and not self.endpoint.startswith("https://"):
-            faults.append(Fault("tls is set, and the endpoint is not https", "remove the key", ("tls",), at_key=True))
+            wrong("tls", "tls is set, and the endpoint is not https")
         named = [key for key in ("api_key_env", "api_key_file") if getattr(self, key) is not None]
         if self.is_simulator and named:
-            faults.append(Fault("the simulator takes no key", "remove the key", (named[0],), at_key=True))
+            wrong(named[0], "the simulator takes no key")
         elif len(named) == 2:
-            faults.append(Fault("the key is named twice", "keep one of the two", ("api_key_file",), at_key=True))
+            wrong("api_key_file", "the key is named twice", "keep one of the two")
+        for key in ("ready", "stop"):
+            if key in self.model_fields_set and self.start is None:
+                wrong(key, f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key")
+        if self.is_simulator and self.start is not None:
+            wrong("start", "the simulator starts by itself")
         power = self.hardware.power if self.hardware is not None else None
         if power is not None and power.per_gpu and self.gpus is None:
             what = "power is per GPU, and the number of GPUs is not given"
-            faults.append(Fault(what, "add  gpus: 8,  or write 5600W for all", ("hardware", "power")))
-        faults += [
-            Fault(
-                f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key", (key,), True
-            )
-            for key in ("ready", "stop")
-            if key in self.model_fields_set and self.start is None
-        ]
-        if self.is_simulator and self.start is not None:
-            faults.append(Fault("the simulator starts by itself", "remove the key", ("start",), at_key=True))
-        if faults:
-            raise Faults(*faults)
+            problems.append(Problem(what, "add  gpus: 8,  or write 5600W for all", "hardware", "power"))
+        problems.check()
         return self
 
     def secret_variables(self) -> list[str]:
         """The environment variables it names, whose values are secrets."""
-        named = [found[1] for value in self.headers.values() if (found := VARIABLE.fullmatch(value))]
+        named = [match[1] for value in self.headers.values() if (match := VARIABLE.fullmatch(value))]
         return [*([self.api_key_env] if self.api_key_env else []), *named]
 
     def hidden(self, environ: Mapping[str, str], key: str | None = None) -> tuple[str, ...]:
@@ -257,17 +338,17 @@ class DeploymentConfig(Strict):
         """The embedded engine's parameters (its defaults where the config has none)."""
         return EngineSpec.from_mapping(self.simulator or {})
 
-    def light(self) -> Light | None:
-        """The speed of light of what is measured; None when the hardware is not described.
+    def roofline(self) -> Roofline | None:
+        """The roofline of what is measured; None when the hardware is not described.
 
-        The simulator has it from its own model and hardware.
+        The simulator has one from its own model and hardware.
         """
         if self.hardware is not None:
-            return self.hardware.light(self.model, self.gpus)
+            return self.hardware.roofline(self.model, self.gpus)
         if not self.is_simulator:
             return None
         spec = self.engine_spec()
-        return None if spec.model is None or spec.time_scale != 1.0 else light_of(spec)
+        return None if spec.model is None or spec.time_scale != 1.0 else roofline_of(spec)
 
     @property
     def power(self) -> float | None:
@@ -305,9 +386,9 @@ class DeploymentConfig(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """JSON-able: everything of it that decides what is measured; no price, no key, no certificate."""
-        found = self.model_dump(include=_MEASURED)
-        found["endpoint"] = self.endpoint if self.is_simulator else self.base_url
-        return {key: item for key, item in found.items() if item not in (None, {})}
+        measured = self.model_dump(include=_MEASURED)
+        measured["endpoint"] = self.endpoint if self.is_simulator else self.base_url
+        return {key: item for key, item in measured.items() if item not in (None, {})}
 
 
 def from_environment(variable: str, environ: Mapping[str, str]) -> str:
@@ -319,5 +400,5 @@ def from_environment(variable: str, environ: Mapping[str, str]) -> str:
 
 
 def _header(value: str, environ: Mapping[str, str]) -> str:
-    found = VARIABLE.fullmatch(value)
-    return value if found is None else from_environment(found[1], environ)
+    match = VARIABLE.fullmatch(value)
+    return value if match is None else from_environment(match[1], environ)

@@ -1,4 +1,4 @@
-"""YAML text to a `Config`, or every complaint about it at once, each with its line and the way out."""
+"""YAML text to a `Config`, or a ConfigError with every complaint: line, column, the line itself, cause and hint."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,33 +6,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from frontier.config.advice import advice
-from frontier.config.deployment import (
-    DeploymentConfig,
-    ReadyConfig,
-    StopConfig,
-    TimeoutsConfig,
-    TlsConfig,
-)
-from frontier.config.faults import Fault, Faults, nearest, shown
-from frontier.config.hardware import HardwareConfig
-from frontier.config.models import BudgetConfig, Config, FinishConfig
-from frontier.config.override import Setting, rendered, settled, told
-from frontier.config.yamltext import Document, Path, read_yaml
+from frontier.config.deployment import DeploymentConfig
+from frontier.config.overrides import Setting, apply_settings, rendered
+from frontier.config.schema import Config
+from frontier.config.yaml_source import Document, compose, fill
 from frontier.errors import Complaint, ConfigError
-from frontier.text import looks_like_a_key, masked_line, redact
+from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key
+from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
-_SWEEP_KEYS = tuple(field.alias or name for name, field in Config.model_fields.items())
-_DEPLOYMENT_KEYS = tuple(key for key in DeploymentConfig.model_fields if key != "name")
-_TOP_KEYS = tuple(dict.fromkeys((*_SWEEP_KEYS, *_DEPLOYMENT_KEYS)))
-_INNER_KEYS = {
-    "budget": tuple(BudgetConfig.model_fields),
-    "hardware": tuple(HardwareConfig.model_fields),
-    "timeouts": tuple(TimeoutsConfig.model_fields),
-    "tls": tuple(TlsConfig.model_fields),
-    "on_finish": tuple(FinishConfig.model_fields),
-    "ready": tuple(ReadyConfig.model_fields),
-    "stop": tuple(StopConfig.model_fields),
-}
+_SWEEP_KEYS = tuple(keys_at(Config, ()))
+_DEPLOYMENT_KEYS = tuple(key for key in keys_at(DeploymentConfig, ()) if key != "name")
 _MERGED = ("simulator", "timeouts", "headers", "extra_body")
 """Mappings a deployment adds to, key by key; of all others its own replaces the top level's."""
 
@@ -67,79 +50,96 @@ def load_config(text: str, file: str, settings: Sequence[Setting] = ()) -> Confi
 
     `settings` replace or add single values. Nothing is read beside `text`: no file, no environment.
     """
-    try:
-        plain = read_yaml(text, file)
-    except ConfigError as error:
-        raise ConfigError(file, _redacted(error.complaints, ())) from None
-    try:
-        return _loaded(settled(plain, settings))
-    except ConfigError as error:
-        raise ConfigError(file, tuple(told(c, len(plain.lines)) for c in error.complaints)) from None
+    return load_with_text(text, file, settings)[0]
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
-    """The text of the config with the settings in it; as the user wrote it when there are none. It must load."""
-    if not settings:
-        return text
-    head = "".join(f"# {file} with  {setting.said}\n" for setting in settings)
-    return head + rendered(settled(read_yaml(text, file), settings))
+    """The text of the config with the settings in it; as the user wrote it when there are none."""
+    return load_with_text(text, file, settings)[1]
 
 
-def _loaded(doc: Document) -> Config:
-    leaks, secrets = _leaked(doc)
-    complaints = [*doc.complaints, *_unset(doc), *_nameless(doc)]
-    merged = _merged(doc.tree)
-    config: Config | None = None
-    ends = {path[-1:] for path in doc.unread}
+def load_with_text(text: str, file: str, settings: Sequence[Setting] = ()) -> tuple[Config, str]:
+    """As `load_config`, with the text that a run keeps: the user's own, or YAML with the settings in place."""
+    secrets: list[str] = []
     try:
-        config = Config.model_validate(merged)
+        root, doc = compose(text, file)
+        apply_settings(doc, root, settings)
+        fill(doc, root)
+        config = _validated(doc, _leaked(doc, secrets))
+    except ConfigError as error:
+        raise ConfigError(file, _redacted(error.complaints, secrets)) from None
+    if not settings:
+        return config, text
+    return config, "".join(f"# {file} with  {setting.said}\n" for setting in settings) + rendered(root)
+
+
+def _validated(doc: Document, leaks: list[Complaint]) -> Config:
+    complaints = [*_without_value(doc), *_without_name(doc)]
+    config: Config | None = None
+    try:
+        config = Config.model_validate(_with_inherited(doc.tree))
     except ValidationError as error:
-        for wrong in error.errors(include_url=False):
-            if wrong["type"] == "missing" and wrong["loc"][-1:] in ends:
-                continue  # it is there, and the complaint about it is another
-            complaints += _joined(doc, wrong["type"], tuple(wrong["loc"]), wrong.get("ctx", {}))
+        complaints += [_complaint(doc, problem) for problem in problems_of(error, Config, _unknown_key)]
     except UnicodeEncodeError:
         what = "a text holds half a character, as the escape \\ud83d is"
         raise ConfigError(doc.file, (Complaint(what, "write the character itself"),)) from None
-    unread = {(place.line, place.column) for path in doc.unread if (place := doc.values.get(path))}
-    of_the_text = set(doc.complaints)
-    complaints = [c for c in complaints if c in of_the_text or (c.line, c.column) not in unread]
-    elsewhere = {(c.line, c.column) for c in complaints}
-    complaints += [c for c in leaks if (c.line, c.column) not in elsewhere]
+    # What could not be read is None in the tree: that it is missing there is no second mistake.
+    unread = {_position(doc.complaint(path, "")) for path in doc.unread}
+    ends = {f"the key {path[-1]} is missing" for path in doc.unread if path}
+    complaints = [c for c in complaints if _position(c) not in unread and c.what not in ends]
+    complaints += doc.complaints
+    taken = {_position(c) for c in complaints}
+    complaints += [c for c in leaks if _position(c) not in taken]
     if complaints or config is None:
-        raise ConfigError(doc.file, _redacted(_sorted(complaints), secrets))
-    config._warnings = tuple(doc.complaint(_place(doc, f.path), f.what, f.hint) for f in advice(config))
+        # In the order of the text, each once: what is inherited is wrong in every deployment.
+        raise ConfigError(doc.file, tuple(sorted(dict.fromkeys(complaints), key=_position)))
+    config._warnings = tuple(_complaint(doc, problem) for problem in advice(config))
     return config
 
 
-# ---- before validation ----------------------------------------------------------------------------------------------
+def _position(complaint: Complaint) -> tuple[str, int, int]:
+    return complaint.where or "", complaint.line or 0, complaint.column or 0
 
 
-def _leaked(doc: Document) -> tuple[list[Complaint], tuple[str, ...]]:
-    """Values anywhere that are keys by their form."""
-    found, secrets = [], []
-    for path, text in doc.texts.items():
-        if looks_like_a_key(text) and path[-1:] != ("api_key_env",):
-            key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
+# ---- before validation
+
+
+def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
+    """Complaints about values that are keys by their form, wherever they are; they are added to the secrets."""
+    complaints = []
+    for path in doc.nodes:
+        text, key = doc.text(path), next((part for part in reversed(path) if isinstance(part, str)), "the config")
+        if looks_like_a_key(text) and key != "api_key_env":
             what = f"{shown(key)[1:-1]} holds what looks like a key; keys come from the environment"
-            found.append(doc.complaint(path, what, "put it into a variable and name that: api_key_env: OPENAI_API_KEY"))
+            complaints.append(
+                doc.complaint(path, what, "put it into a variable and name that: api_key_env: OPENAI_API_KEY")
+            )
             secrets.append(text)
-        elif path and path[-1] in ("api_key_env", "api_key"):
+        elif path[-1:] in (("api_key_env",), ("api_key",)) and len(text) >= 6:
             secrets.append(text)
-    return found, tuple(s for s in secrets if len(s) >= 6)
+    return complaints
 
 
-def _unset(doc: Document) -> list[Complaint]:
-    """Keys with nothing behind them: 'not given' would be a guess."""
+def _without_value(doc: Document) -> list[Complaint]:
+    """Complaints about keys with nothing behind them: 'not given' would be a guess."""
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
-        if "extra_body" not in path and _at(doc.tree, path) is None and path in doc.values and path not in doc.unread
+        if "extra_body" not in path and path not in doc.unread and _is_null(doc.tree, path)
     ]
 
 
-def _nameless(doc: Document) -> list[Complaint]:
-    """Deployments that are compared need names to be told apart."""
+def _is_null(tree: Any, path: Path) -> bool:
+    for part in path:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):  # below a key that is given twice
+            return False
+    return tree is None
+
+
+def _without_name(doc: Document) -> list[Complaint]:
+    """Complaints about deployments without a name: those that are compared need one to be told apart."""
     listed = doc.tree.get("deployments")
     return [
         doc.complaint(("deployments", i), "the deployment has no name", "add  name: fp8")
@@ -148,17 +148,7 @@ def _nameless(doc: Document) -> list[Complaint]:
     ]
 
 
-def _at(tree: Any, path: Path) -> Any:
-    """The value at a path; "" when the path leads nowhere (a duplicate, an alias)."""
-    for part in path:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):
-            return ""
-    return tree
-
-
-def _merged(tree: Mapping[str, Any]) -> dict[str, Any]:
+def _with_inherited(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The sweep's keys as they are, and every deployment with what it inherits from the top level."""
     given = {key: item for key, item in tree.items() if item is not None}
     shared = {key: given.pop(key) for key in _DEPLOYMENT_KEYS if key in given}
@@ -179,79 +169,49 @@ def _inherit(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
     return both
 
 
-# ---- after validation -----------------------------------------------------------------------------------------------
+# ---- after validation
 
 
-def _joined(doc: Document, kind: str, loc: Path, context: Mapping[str, Any]) -> list[Complaint]:
-    """One of pydantic's errors as complaints of ours, where they belong in the text."""
-    error = context.get("error")
-    faults = error.faults if isinstance(error, Faults) else (_plain(kind, loc),)
-    found = []
-    for f in faults:
-        path = _place(doc, (*loc, *f.path))
-        key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
-        written = doc.texts.get(path, "")
-        hint = f.hint and f.hint.replace("{key}", key).replace("{text}", written[:60])
-        found.append(doc.complaint(path, f.what.replace("{key}", key), hint, at_key=f.at_key))
-    return found
+def _complaint(doc: Document, problem: Problem) -> Complaint:
+    """A problem as a complaint at its place in the text."""
+    path = _place(doc, problem.path)
+    key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
+    named = problem.named(key, doc.text(path))
+    return doc.complaint(path, named.what, named.hint, at_key=problem.at_key)
 
 
-def _plain(kind: str, loc: Path) -> Fault:
-    """The few errors that are pydantic's own, in our words."""
-    key = loc[-1] if loc and isinstance(loc[-1], str) else None
-    if kind == "extra_forbidden" and key is not None:
-        return _unknown_key(key, loc)
-    if kind == "missing":
-        examples = {"endpoint": "endpoint: http://localhost:8000/v1", "shapes": "shapes: [1024/256]"}
-        return Fault(f"the key {key} is missing", f"add  {examples.get(str(key), f'{key}: ...')}", ("..",))
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        what = "a deployment is a mapping" if key is None else "{key} is a mapping"
-        keys = _INNER_KEYS.get(str(key), ("name", "endpoint"))
-        return Fault(what, f"write {{{keys[0]}: ...}}; known: " + ", ".join(keys))
-    if kind == "tuple_type":
-        return Fault("{key} is a list", "write [..., ...]")
-    return Fault("{key} cannot be used as it is", "frontier init URL  shows what can be written")
-
-
-def _unknown_key(key: str, loc: Path) -> Fault:
-    inner = next((part for part in reversed(loc[:-1]) if isinstance(part, str)), None)
-    what = f"unknown key {shown(key)}"
-    in_deployment = inner == "deployments"
-    if in_deployment and key in _SWEEP_KEYS:
-        return Fault(f"{key} holds for the whole sweep, not for one deployment", "move it to the top", at_key=True)
-    known = ("name", *_DEPLOYMENT_KEYS) if in_deployment else _INNER_KEYS.get(inner or "", _TOP_KEYS)
-    if key in _SYNONYMS and (inner is None or in_deployment):
-        why, hint = _SYNONYMS[key]
-        return Fault(f"{what}; {why}" if why else what, hint, at_key=True)
-    if inner == "hardware" and key == "flops":
-        return Fault(what, "write tflops: 989  (dense, of one GPU)", at_key=True)
-    hint = nearest(key, known)
-    if known is _TOP_KEYS and not hint.startswith("did"):
-        hint = "frontier init URL  shows every key"
-    return Fault(what, hint, at_key=True)
-
-
-def _place(doc: Document, loc: Path) -> Path:
+def _place(doc: Document, path: Path) -> Path:
     """The path in the text: a deployment's value may be its own or inherited from the top level."""
-    if ".." in loc:  # of something missing: where it should have been
-        loc = loc[: loc.index("..") - 1]
-    if loc[:1] != ("deployments",) or len(loc) < 2:
-        return loc
-    own, top = loc, loc[2:]
+    if path[:1] != ("deployments",) or len(path) < 2:
+        return path
+    own, top = path, path[2:]
     if "deployments" not in doc.tree:
         return top
-    while own not in doc.values and top not in doc.values:
+    while own not in doc.nodes and top not in doc.nodes:
         own, top = own[:-1], top[:-1]
-    return own if own in doc.values and (len(own) > 2 or not top) else top
+    return own if own in doc.nodes and (len(own) > 2 or not top) else top
 
 
-def _sorted(complaints: list[Complaint]) -> tuple[Complaint, ...]:
-    """In the order of the text, each once: what is inherited is wrong in every deployment."""
-    return tuple(sorted(dict.fromkeys(complaints), key=lambda c: (c.line or 0, c.column or 0)))
+def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
+    """The problem of an unknown key; a key of another tool leads to ours."""
+    where, in_deployment = (*path, key), path[:1] == ("deployments",) and len(path) == 2
+    if in_deployment and key in _SWEEP_KEYS:
+        what = f"{key} holds for the whole sweep, not for one deployment"
+        return Problem(what, "move it to the top", *where, at_key=True)
+    what = f"unknown key {shown(key)}"
+    if key == "flops" and path[-1:] == ("hardware",):
+        return Problem(what, "write tflops: 989  (dense, of one GPU)", *where, at_key=True)
+    if key in _SYNONYMS and (in_deployment or not path):
+        why, hint = _SYNONYMS[key]
+        return Problem(f"{what}; {why}" if why else what, hint, *where, at_key=True)
+    if path:
+        return unknown_key(key, path, known)
+    likely = did_you_mean(key, (*_SWEEP_KEYS, *_DEPLOYMENT_KEYS))
+    return Problem(what, likely or "frontier init URL  shows every key", *where, at_key=True)
 
 
-def _redacted(complaints: tuple[Complaint, ...], secrets: tuple[str, ...]) -> tuple[Complaint, ...]:
-    """No secret in any message, not even in the quoted line."""
+def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[Complaint, ...]:
+    """The complaints without any secret, not even in the quoted line."""
 
     def clean(text: str | None) -> str | None:
         if text is None:
@@ -261,6 +221,8 @@ def _redacted(complaints: tuple[Complaint, ...], secrets: tuple[str, ...]) -> tu
         return redact(text)
 
     return tuple(
-        Complaint(clean(c.what) or "", clean(c.hint), c.line, c.column, masked_line(clean(c.source_line)))
+        Complaint(
+            clean(c.what) or "", clean(c.hint), c.line, c.column, masked_line(clean(c.source_line)), clean(c.where)
+        )
         for c in complaints
     )

@@ -44,7 +44,7 @@ sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # objectives: [output_throughput, p99_ttft]          # the axes of the frontier
 # marginal_gain: true                # do not take a step that costs much tail for little throughput
 
-# What to divide by, and the speed of light (without it neither is drawn)
+# What to divide by, and the roofline (without hardware none is drawn)
 # gpus: 1
 # price: $3/gpu/h                    # or $12/h for the whole deployment
 # hardware: h200                     # a known GPU; or a whole description:

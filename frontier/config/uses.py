@@ -60,8 +60,8 @@ def effects(model: BaseModel, endpoint: str) -> Iterator[Effect]:
 
 def marks(annotation: Any, metadata: Any = ()) -> list[Use]:
     """The marks of a field, also inside an optional type."""
-    found = [mark for mark in (*metadata, *getattr(annotation, "__metadata__", ())) if isinstance(mark, Use)]
-    return found + [mark for inner in get_args(annotation) for mark in marks(inner)]
+    own = [mark for mark in (*metadata, *getattr(annotation, "__metadata__", ())) if isinstance(mark, Use)]
+    return own + [mark for inner in get_args(annotation) for mark in marks(inner)]
 
 
 def _texts(value: Any) -> list[str]:

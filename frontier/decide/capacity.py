@@ -1,4 +1,4 @@
-"""Where capacity ends and why: fitted models, the knee, folding back, queueing or thrashing, a safe arrival rate.
+"""Capacity: the knee, fitted scalability models, throughput regression, queueing or thrashing, a safe arrival rate.
 
 All of it annotates; nothing of it decides. A fitted peak is named only where data show it, and never extrapolated.
 """
@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from frontier.model import Estimate, Point
-from frontier.stats.window_data import Floats
+from frontier.stats.window import Floats
 
 RETROGRADE = 0.98
-"""Throughput folds back when its upper end is below this much of the best lower end at fewer streams."""
+"""Throughput has regressed when its upper end is below this much of the best lower end at a lower concurrency."""
 JUMP = 1.5
 """A tail that rises by this factor from one setting to the next has jumped."""
 STEADY_TPOT = 1.15
@@ -101,18 +101,13 @@ def fit_usl(n: Floats, x: Floats) -> tuple[Fit | None, Estimate | None]:
         return rate * at / (1 + contention * (at - 1) + coherency * at * (at - 1))
 
     try:
-        found, covariance = curve_fit(
-            law,
-            n,
-            x,
-            p0=(x[0] / n[0], 0.01, 1e-5),
-            sigma=x,
-            bounds=(0, [np.inf, 1.0, np.inf]),
+        fitted, covariance = curve_fit(
+            law, n, x, p0=(x[0] / n[0], 0.01, 1e-5), sigma=x, bounds=(0, [np.inf, 1.0, np.inf]),
             x_scale=(x[0], 0.1, 1e-3),
-        )
+        )  # fmt: skip
     except (RuntimeError, OptimizeWarning):  # no convergence: then there is no such curve to show
         return None, None
-    rate, contention, coherency = (float(v) for v in found)
+    rate, contention, coherency = (float(v) for v in fitted)
     errors = law(n, rate, contention, coherency) / x - 1
     fit = Fit("usl", {"rate": rate, "contention": contention, "coherency": coherency}, _aic(errors, 3), _rms(errors))
     spread = 1.96 * math.sqrt(max(0.0, float(covariance[2, 2])))
@@ -172,20 +167,20 @@ def knee(points: Sequence[Point]) -> int | None:
 
 def retrograde(points: Sequence[Point], name: str = "output_throughput") -> tuple[int, ...]:
     """The settings whose throughput is surely below that of a lower concurrency."""
-    found: list[int] = []
+    regressed: list[int] = []
     best = -math.inf
     for p in sorted((p for p in points if p.valid and name in p.metrics), key=lambda p: p.concurrency):
         e = p.metrics[name]
         if e.high < RETROGRADE * best:
-            found.append(p.concurrency)
+            regressed.append(p.concurrency)
         best = max(best, e.low)
-    return tuple(found)
+    return tuple(regressed)
 
 
 def _limit(points: Sequence[Point], name: str) -> tuple[Literal["thrashing", "queueing"] | None, int | None]:
-    folded = set(retrograde(points, name))
+    regressed = retrograde(points, name)
     for before, here in itertools.pairwise(points):
-        if here.concurrency in folded and max(_rise(before, here, "p99_itl"), _rise(before, here, "p99_e2e")) > JUMP:
+        if here.concurrency in regressed and max(_rise(before, here, "p99_itl"), _rise(before, here, "p99_e2e")) > JUMP:
             return "thrashing", here.concurrency
         flat = abs(_value(here, name) / _value(before, name) - 1) <= FLAT
         ttft = max(_rise(before, here, "p50_ttft"), _rise(before, here, "p99_ttft"))
@@ -210,7 +205,7 @@ def littles_law(point: Point) -> Estimate | None:
     """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None when not measured.
 
     The interval multiplies both intervals, so it is wide; the sharp check is the integrated occupancy, which
-    `validity` makes on every window.
+    `load_flags` makes on every window.
     """
     rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
     if rate is None or e2e is None or not math.isfinite(e2e.value):
@@ -247,8 +242,8 @@ def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
     rates = {p.concurrency: x for p in points if p.valid and (x := _value(p, "request_throughput")) > 0}
     if cap not in rates:
         return None
-    at = sorted(rates)
-    if streams < max(1, at[0]):
+    measured = sorted(rates)
+    if streams < max(1, measured[0]):
         return None
-    closed = float(np.interp(streams, at, [rates[c] for c in at]))
+    closed = float(np.interp(streams, measured, [rates[c] for c in measured]))
     return ArrivalRate(cap, streams, min(closed, 0.8 * rates[cap]))

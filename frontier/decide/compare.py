@@ -1,4 +1,4 @@
-"""A against B: did the frontier move up and to the left, by how much, and how sure is that.
+"""Comparison of two frontiers: is B's better than A's, by how much, and how sure is that.
 
 The headline is the ratio of the areas under both staircases up to one reference, with a block-bootstrap interval. The
 gain at equal latency is a bracket: a staircase is careful for one frontier but not for a ratio of two (it errs by -15
@@ -8,29 +8,66 @@ varies within a run, not what varies between days: run A and B interleaved.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from frontier import errors
 from frontier.decide import pareto, uncertainty
-from frontier.decide.uncertainty import DRAWS, INDIFFERENCE, Replicates, replicates
+from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
 from frontier.errors import ExitCode
 from frontier.metrics import RATES, Metric, metric, per_gpu
-from frontier.model import Estimate, Limit, Point, Shape
-from frontier.stats.window_data import Floats, Sample
+from frontier.model import Estimate, Limit, Point, Series, Shape, by_series
+from frontier.stats.window import Floats, Sample
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
 """The answers, the worst last."""
-Samples = Mapping[tuple[str, Shape], Mapping[int, Sample]]
 Gpus = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """How two frontiers are compared.
+
+    `reference` is the worst value of the second objective that counts, usually the SLA's limit; by default the worst
+    that both frontiers reach. One that is a rate is A's. `at` are latencies for the gains; by default the reference,
+    where both measured beyond it. `limits` are needed for goodput and attainment. `within` is the share that B may lose
+    and still be "no worse", proven when the ratio's lower end is above that; B is then worse only when its loss is
+    surely more. `draws` and `seed` are of the bootstrap.
+    """
+
+    objectives: tuple[str, str]
+    reference: float | None = None
+    at: tuple[float, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    within: float | None = None
+    draws: int = DRAWS
+    seed: int = 0
+
+    @property
+    def metrics(self) -> tuple[Metric, Metric]:
+        """Both objectives."""
+        return metric(self.objectives[0]), metric(self.objectives[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was measured on one side: the points, and per series the window data by concurrency and the GPUs by name.
+
+    Without samples of every point the ratio has no interval; without the GPUs rates are compared as they are.
+    """
+
+    points: Sequence[Point]
+    samples: Mapping[Series, Mapping[int, Sample]] = field(default_factory=dict)
+    gpus: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Gain:
-    """Throughput of B over A at the same latency `at`: between `low` and `high`, what is measured in doubt.
+    """Throughput of B over A at the same latency `at`: between `low` and `high`, the uncertainty included.
 
     `low` is 0 or `high` infinite where a side has no setting on that side of `at`. `interpolated` reads both frontiers
     off straight lines between their settings: an estimate for the eye, None outside what both measured.
@@ -73,71 +110,55 @@ class Comparison:
         return _divides(self.objectives, self.gpus)
 
 
-def compare(
-    a: Sequence[Point],
-    b: Sequence[Point],
-    objectives: tuple[str, str],
-    *,
-    reference: float | None = None,
-    at: Sequence[float] = (),
-    a_samples: Mapping[int, Sample] | None = None,
-    b_samples: Mapping[int, Sample] | None = None,
-    limits: tuple[Limit, ...] = (),
-    within: float | None = None,
-    gpus: Gpus = (None, None),
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Comparison:
-    """B against A, both of one deployment and the same shape.
+def compare(a: Side, b: Side, rules: Rules) -> Comparison:
+    """B against A, each of one deployment and both of the same shape.
 
-    `reference` is the worst value of the second objective that counts, usually the SLA's limit; by default the worst
-    that both frontiers reach. `at` are latencies for the gains; by default the reference, where both measured beyond
-    it. Only settings in the concurrency range of both take part. Without samples of both sides the doubt is not known,
-    and the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio
-    itself 2 % away from it. `within` is the share that B may lose and still be "no worse", proven when the ratio's
-    lower end is above that; B is then worse only when its loss is surely more. Of sides with different numbers of
-    `gpus` rates are compared per GPU; the same concurrency is then another load, so every setting takes part, and the
-    area ends at the worst that both reach where that is before the reference. A reference that is a rate is A's.
-    ValueError when a side has no usable point.
+    Only settings in the concurrency range of both take part. Without samples of both sides no interval is known, and
+    the verdict stays "not resolved". Better or worse needs the ratio's interval on one side of 1 and the ratio itself
+    2 % away from it. Of sides with different numbers of GPUs rates are compared per GPU; the same concurrency is then
+    another load, so every setting takes part, and the area ends at the worst that both reach where that is before the
+    reference. ValueError when a side has no usable point.
     """
-    one, other = metric(objectives[0]), metric(objectives[1])
-    divides = _divides(objectives, gpus)
-    share = gpus if divides else (None, None)
-    kept = [[p for p in side if pareto.exclusion(p, (one, other)) is None] for side in (a, b)]
-    sides = kept if divides else _in_the_range_of_both(a, b, kept)
-    if not all(sides):
+    gain, price = rules.metrics
+    gpus = _gpus(a), _gpus(b)
+    divides = _divides(rules.objectives, gpus)
+    divisor = gpus if divides else (None, None)
+    usable = [[p for p in side.points if pareto.exclusion(p, rules.metrics) is None] for side in (a, b)]
+    taking_part = usable if divides else _in_the_range_of_both(a.points, b.points, usable)
+    if not all(taking_part):
         raise ValueError("each side needs a usable point in a range of concurrency that both measured")
-    better = (1.0 if one.better == "higher" else -1.0), (1.0 if other.better == "lower" else -1.0)
-    signs = [(better[0] / per_gpu(one.name, of), better[1] / per_gpu(other.name, of)) for of in share]
-    reference = None if reference is None else reference / per_gpu(other.name, share[0])
-    tables = [_Side.of(side, objectives, turn) for side, turn in zip(sides, signs, strict=True)]
-    reached = min(float(t.price.max()) for t in tables)
-    worst = reached if reference is None else better[1] * reference
-    worst = min(worst, reached) if divides else worst
-    for table, samples, turn in zip(tables, (a_samples, b_samples), signs, strict=True):
-        if samples is not None:
-            chosen = {c: samples[c] for c in table.concurrencies if c in samples}
-            table.draw(replicates(chosen, objectives, limits=limits, draws=draws, seed=seed), turn)
-        seed += 1
-    ratio = _ratio(tables[0], tables[1], better[0], worst)
-    gains = tuple(_gain(tables[0], tables[1], better[1] * x, x) for x in (at or (better[1] * _within(tables, worst),)))
+    # Both axes are turned so that more gain and less price are better, and divided by the side's own GPUs.
+    turns = [(gain.sign / per_gpu(gain.name, n), -price.sign / per_gpu(price.name, n)) for n in divisor]
+    curve_a = _Curve.of(a, taking_part[0], rules, turns[0], rules.seed)
+    curve_b = _Curve.of(b, taking_part[1], rules, turns[1], rules.seed + 1)
+    worst = min(float(curve_a.price.max()), float(curve_b.price.max()))
+    if rules.reference is not None:
+        reference = -price.sign * (rules.reference / per_gpu(price.name, divisor[0]))
+        worst = min(reference, worst) if divides else reference
+    ratio = _ratio(curve_a, curve_b, worst, floor=0.0 if gain.higher_is_better else None)
+    latencies = rules.at or (-price.sign * _within((curve_a, curve_b), worst),)
+    gains = [_gain(curve_a, curve_b, -price.sign * x, x) for x in latencies]
     return Comparison(
-        shape=a[0].shape,
-        a=a[0].deployment,
-        b=b[0].deployment,
-        objectives=objectives,
-        reference=better[1] * worst,
+        shape=a.points[0].shape,
+        a=a.points[0].deployment,
+        b=b.points[0].deployment,
+        objectives=rules.objectives,
+        reference=-price.sign * worst,
         ratio=ratio,
-        gains=gains,
-        verdict=_verdict(ratio, within),
-        notes=_notes(ratio, gains, other.format(better[1] * worst), kept, sides),
-        absent=(_absent(a, (one, other)), _absent(b, (one, other))),
+        gains=tuple(gains),
+        verdict=_verdict(ratio, rules.within),
+        notes=_notes(ratio, gains, price.format(-price.sign * worst), usable, taking_part),
+        absent=(_absent(a.points, rules.metrics), _absent(b.points, rules.metrics)),
         gpus=gpus,
     )
 
 
+def _gpus(side: Side) -> int | None:
+    return side.gpus.get(side.points[0].deployment) if side.points else None
+
+
 def _in_the_range_of_both(a: Sequence[Point], b: Sequence[Point], kept: list[list[Point]]) -> list[list[Point]]:
-    """What of `kept` lies in the range of concurrency that both measured: who was swept further gains nothing by it."""
+    """What of `kept` lies in the range of concurrency that both measured: a side swept further gains nothing by it."""
     low = max(min(p.concurrency for p in side) for side in (a, b)) if a and b else 0
     high = min(max(p.concurrency for p in side) for side in (a, b)) if a and b else 0
     return [[p for p in side if low <= p.concurrency <= high] for side in kept]
@@ -148,37 +169,34 @@ def _divides(objectives: tuple[str, str], gpus: Gpus) -> bool:
     return None not in gpus and gpus[0] != gpus[1] and any(metric(name).unit in RATES for name in objectives)
 
 
-class _Side:
-    """One side's settings, turned so that gain is to be maximised and price to be minimised, and its draws.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """One side's settings, turned so that gain is to be maximised and price to be minimised, and the bootstrap draws.
 
-    `signs` turn, and divide by the side's GPUs where that is asked.
+    `draws` are the turned gain and price as arrays of (draws, settings); None where a setting has no window data.
     """
 
-    def __init__(self, concurrencies: tuple[int, ...], gain: Floats, price: Floats) -> None:
-        self.concurrencies, self.gain, self.price = concurrencies, gain, price
-        self.drawn: tuple[Floats, Floats] | None = None
+    gain: Floats
+    price: Floats
+    draws: tuple[Floats, Floats] | None
 
     @classmethod
-    def of(cls, points: Sequence[Point], objectives: tuple[str, str], signs: tuple[float, float]) -> "_Side":
+    def of(cls, side: Side, points: Sequence[Point], rules: Rules, turn: tuple[float, float], seed: int) -> "_Curve":
         gain, price = (
             np.array([sign * p.metrics[name].value for p in points])
-            for name, sign in zip(objectives, signs, strict=True)
+            for name, sign in zip(rules.objectives, turn, strict=True)
         )
-        return cls(tuple(p.concurrency for p in points), gain, price)
+        samples = side.samples.get(points[0].series, {})
+        chosen = {p.concurrency: samples[p.concurrency] for p in points if p.concurrency in samples}
+        drawn = uncertainty.replicates(chosen, rules.objectives, limits=rules.limits, draws=rules.draws, seed=seed)
+        # A setting without its sample would be missing from every draw: then there is no interval at all.
+        complete = drawn.concurrencies == tuple(p.concurrency for p in points)
+        return cls(gain, price, (turn[0] * drawn.gain, turn[1] * drawn.price) if complete else None)
 
-    def draw(self, found: Replicates, signs: tuple[float, float]) -> None:
-        if found.concurrencies == self.concurrencies:  # a setting without its sample would be missing from every draw
-            self.drawn = signs[0] * found.gain, signs[1] * found.price
-
-    def area(self, floor: float, worst: float) -> tuple[float, Floats | None]:
-        value = pareto.hypervolume(self.gain, self.price, (floor, worst))
-        if self.drawn is None:
-            return value, None
-        areas = []
-        for gain, price in zip(*self.drawn, strict=True):
-            ok = np.isfinite(gain) & np.isfinite(price)
-            areas.append(pareto.hypervolume(gain[ok], price[ok], (floor, worst)))
-        return value, np.array(areas)
+    def area(self, corner: tuple[float, float]) -> tuple[float, Floats | None]:
+        """The area up to `corner` = (least gain, worst price), and that of each draw."""
+        value = pareto.hypervolume(self.gain, self.price, corner)
+        return value, None if self.draws is None else uncertainty.areas(*self.draws, corner)
 
     def bracket(self, at: float) -> tuple[float, float]:
         """The gain at price `at`: at least the staircase, at most the next measured setting beyond, if there is one.
@@ -186,9 +204,9 @@ class _Side:
         With draws the lower end is the 2.5 % quantile of theirs and the upper end the 97.5 % one.
         """
         stair, beyond = _bracket(self.gain, self.price, at)
-        if self.drawn is None:
+        if self.draws is None:
             return stair, beyond
-        ends = np.array([_bracket(gain, price, at) for gain, price in zip(*self.drawn, strict=True)])
+        ends = np.array([_bracket(gain, price, at) for gain, price in zip(*self.draws, strict=True)])
         low, high = (np.quantile(ends[:, side], q, method="inverted_cdf") for side, q in ((0, 0.025), (1, 0.975)))
         return min(stair, float(low)), max(beyond, float(high))
 
@@ -202,7 +220,7 @@ def _bracket(gain: Floats, price: Floats, at: float) -> tuple[float, float]:
     return stair, max(stair, float(gain[beyond[np.argmin(price[beyond])]]))
 
 
-def _within(sides: Sequence[_Side], worst: float) -> float:
+def _within(sides: Sequence[_Curve], worst: float) -> float:
     """The reference where both sides have a setting beyond it, else the middle of the last step both have."""
     if all((side.price > worst).any() for side in sides):
         return worst
@@ -210,10 +228,10 @@ def _within(sides: Sequence[_Side], worst: float) -> float:
     return float(last.mean())
 
 
-def _ratio(a: _Side, b: _Side, sign: float, worst: float) -> Estimate:
-    """Area over area. What is to be minimised has no natural zero to count from: the worst of both sides serves."""
-    floor = 0.0 if sign > 0 else float(min(a.gain.min(), b.gain.min()))
-    (area_a, draws_a), (area_b, draws_b) = a.area(floor, worst), b.area(floor, worst)
+def _ratio(a: _Curve, b: _Curve, worst: float, floor: float | None) -> Estimate:
+    """Area over area. A gain that is to be minimised has no natural zero: `floor` None is the worst of both sides."""
+    least = float(min(a.gain.min(), b.gain.min())) if floor is None else floor
+    (area_a, draws_a), (area_b, draws_b) = a.area((least, worst)), b.area((least, worst))
     value = area_b / area_a if area_a > 0 else (math.inf if area_b > 0 else math.nan)
     if draws_a is None or draws_b is None:
         return Estimate.without_interval(value, 0)
@@ -221,21 +239,20 @@ def _ratio(a: _Side, b: _Side, sign: float, worst: float) -> Estimate:
         return uncertainty.from_draws(value, draws_b / draws_a)
 
 
-def _gain(a: _Side, b: _Side, at: float, shown: float) -> Gain:
+def _gain(a: _Curve, b: _Curve, at: float, shown: float) -> Gain:
     (low_a, high_a), (low_b, high_b) = a.bracket(at), b.bracket(at)
-    usable = low_a > 0 and low_b > 0
     low = low_b / high_a if low_b > 0 and high_a > 0 else 0.0
     high = high_b / low_a if low_a > 0 else math.inf
-    if not usable:
+    if low_a <= 0 or low_b <= 0:
         return Gain(shown, low, high, None)
     value = _line(b.gain, b.price, at) / _line(a.gain, a.price, at)
     if math.isnan(value):
         return Gain(shown, low, high, None)
-    if a.drawn is None or b.drawn is None:
+    if a.draws is None or b.draws is None:
         return Gain(shown, low, high, Estimate.without_interval(value, 0))
     draws = [
         _line(gain_b, price_b, at) / _line(gain_a, price_a, at)
-        for gain_a, price_a, gain_b, price_b in zip(*a.drawn, *b.drawn, strict=True)
+        for gain_a, price_a, gain_b, price_b in zip(*a.draws, *b.draws, strict=True)
     ]
     known = np.array([d for d in draws if math.isfinite(d)])
     sure = len(known) >= 0.95 * len(draws)  # elsewhere the draws fall off the measured range too often to be trusted
@@ -268,7 +285,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"The area counts up to {reference}."]
     if math.isinf(ratio.low) and math.isinf(ratio.high):
-        notes.append("The doubt of one side is not known, so nothing is resolved.")
+        notes.append("No confidence interval is known for one side, so nothing is resolved.")
     elif abs(ratio.value - 1) <= INDIFFERENCE and not ratio.low <= 1 <= ratio.high:
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
     if any(not g.resolved for g in gains):
@@ -290,68 +307,34 @@ def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple
     return tuple(f"{', '.join(at)} ({why})" for why, at in reasons.items())
 
 
-def compare_all(
-    a: Sequence[Point],
-    b: Sequence[Point],
-    objectives: tuple[str, str],
-    *,
-    a_samples: Samples | None = None,
-    b_samples: Samples | None = None,
-    reference: float | None = None,
-    limits: tuple[Limit, ...] = (),
-    within: float | None = None,
-    a_gpus: Mapping[str, int | None] | None = None,
-    b_gpus: Mapping[str, int | None] | None = None,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> tuple[Comparison, ...]:
+def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
     """`compare` for each shape that both sides measured; where a side has no usable point the verdict is "invalid".
 
     Deployments are matched by name; when each side has only one, those two are matched whatever they are called.
-    `a_gpus` and `b_gpus` say how many GPUs each deployment has.
     """
-    left, right = _groups(a), _groups(b)
-    axes = metric(objectives[0]), metric(objectives[1])
-    single = len({d for d, _ in left}) == 1 and len({d for d, _ in right}) == 1
-    found = []
-    for (deployment, shape), points in left.items():
+    series_a, series_b = by_series(a.points), by_series(b.points)
+    single = len({s.deployment for s in series_a}) == 1 and len({s.deployment for s in series_b}) == 1
+    comparisons = []
+    for series, points in series_a.items():
         partner = next(
-            (key for key in right if key[1] == shape and (single or key[0] == deployment)),
+            (other for other in series_b if other.shape == series.shape and (single or other == series)),
             None,
         )
         if partner is None:
             continue
-        gpus = (a_gpus or {}).get(deployment), (b_gpus or {}).get(partner[0])
+        sides = replace(a, points=points), replace(b, points=series_b[partner])
         try:
-            one = compare(
-                points,
-                right[partner],
-                objectives,
-                reference=reference,
-                a_samples=(a_samples or {}).get((deployment, shape)),
-                b_samples=(b_samples or {}).get(partner),
-                limits=limits,
-                within=within,
-                gpus=gpus,
-                draws=draws,
-                seed=seed,
-            )
+            comparison = compare(*sides, rules)
         except ValueError as error:
             unknown = Estimate.without_interval(math.nan, 0)
             why = f"{error}."
-            one = Comparison(
-                shape, deployment, partner[0], objectives, math.nan, unknown, (), "invalid",
-                (why[0].upper() + why[1:],), gpus, (_absent(points, axes), _absent(right[partner], axes)),
+            comparison = Comparison(
+                series.shape, series.deployment, partner.deployment, rules.objectives, math.nan, unknown, (), "invalid",
+                (why[0].upper() + why[1:],), (_gpus(sides[0]), _gpus(sides[1])),
+                (_absent(points, rules.metrics), _absent(series_b[partner], rules.metrics)),
             )  # fmt: skip
-        found.append(one)
-    return tuple(found)
-
-
-def _groups(points: Sequence[Point]) -> dict[tuple[str, Shape], list[Point]]:
-    groups: dict[tuple[str, Shape], list[Point]] = {}
-    for p in points:
-        groups.setdefault((p.deployment, p.shape), []).append(p)
-    return groups
+        comparisons.append(comparison)
+    return tuple(comparisons)
 
 
 def overall(comparisons: Sequence[Comparison]) -> Answer:
@@ -364,10 +347,4 @@ def exit_code(comparisons: Sequence[Comparison]) -> ExitCode:
 
     The worst counts, and no comparison at all is invalid.
     """
-    return {
-        "better": ExitCode.YES,
-        "no worse": ExitCode.YES,
-        "not resolved": ExitCode.NOT_PROVEN,
-        "worse": ExitCode.NO,
-        "invalid": ExitCode.FAILED,
-    }[overall(comparisons)]
+    return errors.exit_code(c.verdict for c in comparisons)

@@ -1,10 +1,10 @@
-"""What is to be said of one (deployment, shape) beside its points: how sure its frontier is, where capacity ends."""
+"""Summary of one series' frontier: how certain its members are, its area, and where capacity ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.decide.capacity import Capacity, capacity
-from frontier.decide.explain import capacity_notes
+from frontier.decide.wording import capacity_notes
 from frontier.metrics import metric
 from frontier.model import Estimate, Frontier, Point
 from frontier.units import format_number
@@ -31,8 +31,8 @@ class Insight:
         notes = []
         faint = [(c, p) for c in self.frontier.members if (p := self.frontier.probability.get(c, 1.0)) < SURE]
         if faint:
-            said = ", ".join(f"c={c} ({p:.0%})" for c, p in faint)
-            notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {said}.")
+            members = ", ".join(f"c={c} ({p:.0%})" for c, p in faint)
+            notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
         if self.area is not None and self.reference is not None:
             second = metric(self.frontier.objectives[1])
             spell = format_number
@@ -49,6 +49,6 @@ def insight(
     area: Estimate | None = None,
     reference: tuple[float, float] | None = None,
 ) -> Insight:
-    """Of one frontier and all the points there are; those of other settings are passed over."""
-    mine = [p for p in points if (p.deployment, p.shape) == (frontier.deployment, frontier.shape)]
+    """The summary of one frontier; of `points`, those of its series count."""
+    mine = [p for p in points if p.series == frontier.series]
     return Insight(frontier, capacity(mine), area, reference)

@@ -1,17 +1,19 @@
-"""The SLA solver: which concurrency to run, or the plain statement that nothing measured will do.
+"""Operating point (the SLA solver): which concurrency to run, or the statement that no measured setting will do.
 
-Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`judging`).
+Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`verdict`).
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frontier.decide import explain
-from frontier.decide.verdict import headroom, judge, worst
+from frontier import errors
+from frontier.decide.explain import explain
+from frontier.decide.pareto import by_concurrency
+from frontier.decide.verdict import RISING, headroom, judge
+from frontier.decide.wording import notes
 from frontier.errors import ExitCode
-from frontier.metrics import Metric, metric
-from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict, by_series
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
 """What "throughput" means to the solver: the first of these that every feasible setting has."""
@@ -32,39 +34,33 @@ def solve(
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
-    throughput (explain.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
+    throughput (verdict.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
     when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
-    promise, so this is a preference and no claim: values decide, and a step that falls short by less than its doubt is
-    called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings whose
-    values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+    promise, so this is a preference and no claim: values decide, and a step that falls short by less than its interval
+    is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings
+    whose values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
     setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
     for mixed deployments or shapes, or for a concurrency that comes twice.
     """
-    if not points:
-        raise ValueError("solving needs at least one point")
-    first = points[0]
-    if any((p.deployment, p.shape) != (first.deployment, first.shape) for p in points):
-        raise ValueError("an operating point is of one deployment and one shape: use solve_all")
-    by_concurrency = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
-    if len(by_concurrency) != len(points):
-        raise ValueError("a concurrency comes twice: join its trials into one point first")
-    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_concurrency.items()}
-    violating = _beyond(judged)
+    by_c = by_concurrency(points)
+    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
+    violating = _violating(judged)
     first_fail = min(violating, default=None)
-    below = [p for c, p in by_concurrency.items() if first_fail is None or c < first_fail]
+    below = [p for c, p in by_c.items() if first_fail is None or c < first_fail]
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
     meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
-    verdict, candidate = (
-        (judged[chosen.concurrency].verdict, None) if chosen else _nothing(by_concurrency, judged, limits)
-    )
-    shown = chosen or (by_concurrency[candidate] if candidate is not None else None)
+    if chosen:
+        verdict, candidate = judged[chosen.concurrency].verdict, None
+    else:
+        verdict, candidate = _nearest(by_c, judged, limits)
+    shown = chosen or (by_c[candidate] if candidate is not None else None)
     decision = Decision(
-        deployment=first.deployment,
-        shape=first.shape,
+        deployment=points[0].deployment,
+        shape=points[0].shape,
         limits=tuple(limits),
         verdict=verdict,
         concurrency=chosen.concurrency if chosen else None,
@@ -76,23 +72,28 @@ def solve(
         first_fail=first_fail,
         holes=tuple(c for c in violating if any(m > c for m in meeting)),
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
-        throughput_optimum=_best(feasible, rate),
-        goodput_optimum=_best(feasible, "goodput", sure=True),
+        throughput_optimum=_most(feasible, rate),
+        goodput_optimum=_most(feasible, "goodput", proven=True),
         cheapest=_cheapest(feasible),
     )
-    return explain.with_notes(decision, by_concurrency, rate, point_estimates)
+    explanation = explain(decision, by_c, rate, point_estimates=point_estimates)
+    return replace(decision, explanation=explanation, notes=notes(explanation))
 
 
-def _beyond(judged: Mapping[int, Judgement]) -> list[int]:
-    """The settings that violate, ascending, less those at the low end that only lack throughput."""
-    found: list[int] = []
+def _violating(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput.
+
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything above it. Once a setting
+    did not violate, a higher one that lacks throughput counts like any other violation.
+    """
+    violating: list[int] = []
     kept_below = False
     for c, j in sorted(judged.items()):
         if j.verdict is not Verdict.VIOLATES:
             kept_below = True
-        elif kept_below or any(v is Verdict.VIOLATES and m not in explain.RISING for m, v in j.per_metric.items()):
-            found.append(c)
-    return found
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
+            violating.append(c)
+    return violating
 
 
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
@@ -103,20 +104,21 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 
 def _inside(point: Point, limits: Sequence[Limit]) -> bool:
     """Every measured value is within its limit."""
-    return all((headroom(point.metrics.get(limit.metric), limit) or 0.0) >= 0 for limit in limits)
+    values = ((limit, point.metrics.get(limit.metric)) for limit in limits)
+    return not any(estimate is not None and limit.breaks(estimate.value) for limit, estimate in values)
 
 
-def _nothing(
+def _nearest(
     points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
 ) -> tuple[Verdict, int | None]:
     """The verdict when no setting is feasible, and the setting nearest to an answer."""
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
     lowest = min(violating, default=math.inf)
-    open_ = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
-    if open_:
-        inside = [c for c in open_ if _inside(points[c], limits)]
-        best = _best([points[c] for c in inside], _rate_name([points[c] for c in inside])) if inside else min(open_)
-        candidate = best if best is not None else max(inside)
+    undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
+    if undecided:
+        inside = [points[c] for c in undecided if _inside(points[c], limits)]
+        most = _most(inside, _rate_name(inside))
+        candidate = most or max((p.concurrency for p in inside), default=min(undecided))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
         return Verdict.INVALID, None
@@ -138,16 +140,19 @@ def _rate_name(points: Sequence[Point]) -> str | None:
     return None
 
 
-def _best(points: Sequence[Point], name: str | None, *, sure: bool = False) -> int | None:
-    """The concurrency with the most of a metric, the lowest on ties; `sure` compares lower bounds if there are any."""
+def _most(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
+    """The concurrency with the most of a metric that all have, the lowest on ties; None otherwise.
+
+    `proven` compares lower bounds where there are any.
+    """
     if name is None or not points or any(name not in p.metrics for p in points):
         return None
 
-    def worth(p: Point) -> float:
+    def amount(p: Point) -> float:
         e = p.metrics[name]
-        return e.lower if sure and math.isfinite(e.lower) else e.value
+        return e.lower if proven and math.isfinite(e.lower) else e.value
 
-    return max(points, key=lambda p: (worth(p), -p.concurrency)).concurrency
+    return max(points, key=lambda p: (amount(p), -p.concurrency)).concurrency
 
 
 def _cheapest(points: Sequence[Point]) -> int | None:
@@ -168,7 +173,7 @@ def _choose(
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
     current = feasible[0]
     for further in feasible[1:]:
-        if _step(current, further, limits, rate, point_estimates).worth > 0:
+        if _step(current, further, limits, rate, point_estimates).worth_it:
             current = further
     return current
 
@@ -177,32 +182,30 @@ def _choose(
 class _Step:
     """From one setting to a higher one: ln of the throughput ratio, the worst tail's ratio, and whether it is worth it.
 
-    `worth` is 1 (take it), -1 (do not) or 0 (do not, though within the doubt of the gain it may be).
+    `tie`: it is not worth it by the values, though within the interval of the gain it may be.
     """
 
     gain: float
     metric: str
     cost: float
-    worth: int
+    worth_it: bool
+    tie: bool
 
 
 def _step(current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool) -> _Step:
     a, b = current.metrics[rate], further.metrics[rate]
     if a.value <= 0 or b.value <= 0:
-        gain, reach = (math.inf, 0.0) if b.value > a.value else (-math.inf, 0.0)
+        gain, reach = math.inf if b.value > a.value else -math.inf, 0.0
     else:
         gain = math.log(b.value / a.value)
         reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
     name, cost = _worst_tail(current, further, limits)
-    doublings = math.log2(cost) if cost > 0 else 0.0
-    bar = max(NOISE, doublings * TAIL_PRICE)
-    if gain > bar:
-        return _Step(gain, name, cost, 1)
-    return _Step(gain, name, cost, 0 if gain > NOISE and gain + reach > bar else -1)
+    bar = max(NOISE, math.log2(cost) * TAIL_PRICE)
+    return _Step(gain, name, cost, gain > bar, tie=NOISE < gain <= bar < gain + reach)
 
 
 def _log_reach(e: Estimate, *, upwards: bool) -> float:
-    """How far the interval reaches to one side, in ln; infinite when the doubt is not known."""
+    """How far the interval reaches to one side, in ln; infinite where no interval is known."""
     edge = e.high if upwards else e.low
     if not math.isfinite(edge) or edge <= 0:
         return math.inf
@@ -211,16 +214,15 @@ def _log_reach(e: Estimate, *, upwards: bool) -> float:
 
 def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tuple[str, float]:
     """The limited per-request metric that grows most, and by what factor; throughput and error limits are no tails."""
-    worst, factor = "", 0.0
+    name, factor = limits[0].metric, 0.0
     for limit in limits:
-        m: Metric = metric(limit.metric)
-        a, b = current.metrics.get(m.name), further.metrics.get(m.name)
-        if m.quantity is None or a is None or b is None or a.value <= 0 or b.value <= 0:
+        a, b = current.metrics.get(limit.metric), further.metrics.get(limit.metric)
+        if limit.of.quantity is None or a is None or b is None or a.value <= 0 or b.value <= 0:
             continue
-        ratio = b.value / a.value if m.better == "lower" else a.value / b.value
-        if ratio > factor:
-            worst, factor = m.name, ratio
-    return (worst, factor) if worst else (limits[0].metric, 1.0)
+        growth = limit.of.worsening(a.value, b.value)
+        if growth > factor:
+            name, factor = limit.metric, growth
+    return name, factor or 1.0
 
 
 def _rejected(
@@ -230,7 +232,7 @@ def _rejected(
     if not above or rate is None:
         return None
     step = _step(chosen, above[0], limits, rate, point_estimates)
-    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.worth == 0)
+    return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.tie)
 
 
 def solve_all(
@@ -242,12 +244,9 @@ def solve_all(
     point_estimates: bool = False,
 ) -> tuple[Decision, ...]:
     """`solve` for each (deployment, shape), in the order they first appear."""
-    groups: dict[tuple[str, str], list[Point]] = {}
-    for p in points:
-        groups.setdefault((p.deployment, repr(p.shape)), []).append(p)
     return tuple(
         solve(group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates)
-        for group in groups.values()
+        for group in by_series(points).values()
     )
 
 
@@ -259,10 +258,9 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
     """
     answer: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):
-        mine = [d for d in decisions if d.deployment == name]
-        sets = [_meeting(d) for d in mine]
-        shared = set.intersection(*sets)
-        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in mine)]
+        own = [d for d in decisions if d.deployment == name]
+        shared = set.intersection(*(_meeting(d) for d in own))
+        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
         answer[name] = max(modest) if modest else min(shared, default=None)
     return answer
 
@@ -273,16 +271,8 @@ def _meeting(decision: Decision) -> set[int]:
 
 
 def exit_code(decisions: Sequence[Decision]) -> ExitCode:
-    """What a script reads, the worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0.
+    """The worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0. FAILED without any decision.
 
-    A marginal setting the user asked to accept (it names a concurrency) counts as met. FAILED without any decision.
+    A marginal setting the user asked to accept (it names a concurrency) counts as met.
     """
-    codes = {
-        Verdict.INVALID: ExitCode.FAILED,
-        Verdict.VIOLATES: ExitCode.NO,
-        Verdict.UNPROVEN: ExitCode.NOT_PROVEN,
-        Verdict.MARGINAL: ExitCode.NOT_PROVEN,
-        Verdict.MEETS: ExitCode.YES,
-    }
-    verdicts = [Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions]
-    return codes[worst(verdicts)] if verdicts else ExitCode.FAILED
+    return errors.exit_code(Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions)

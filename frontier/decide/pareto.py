@@ -1,4 +1,4 @@
-"""Which settings are worth having: the exact non-dominated set, its staircase and its hypervolume.
+"""The Pareto frontier: the exact set of non-dominated settings, and its hypervolume (the area under its staircase).
 
 Exact means float against float, without an epsilon: noise is a separate, named layer (`uncertainty`). Copies of a
 non-dominated point are all kept. Points without finite coordinates never enter; they are excluded by name and reason.
@@ -13,9 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frontier.metrics import Better, Metric, metric
 from frontier.model import Frontier, Point
-from frontier.stats.window_data import Bools, Floats
-
-_CHUNK = 512
+from frontier.stats.window import Bools
 
 
 def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
@@ -47,35 +45,23 @@ def nondominated(maximise: ArrayLike, minimise: ArrayLike) -> Bools:
 def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
     """The same for any number of objectives: `points` is (n, d), `directions` says which way each column is better.
 
-    Points are taken in lexicographic order, in which nothing is dominated by a later one, and compared in chunks with
-    the set found so far: O(n * members). ValueError as for `nondominated`.
+    Points are taken in lexicographic order, in which none is dominated by a later one, and compared with the members
+    found so far: O(n * members). ValueError as for `nondominated`.
     """
     table = _finite(points)
     if table.ndim != 2 or table.shape[1] != len(directions) or not directions:
         raise ValueError(f"{len(directions)} directions do not fit points of shape {table.shape}")
     costs = table * np.array([1.0 if better == "lower" else -1.0 for better in directions])
     unique, inverse = np.unique(costs, axis=0, return_inverse=True)
-    kept: Bools = np.zeros(len(unique), dtype=np.bool_)
-    for start in range(0, len(unique), _CHUNK):
-        chunk = unique[start : start + _CHUNK]
-        alive = ~_dominated(chunk, chunk)
-        for other in range(0, start, _CHUNK):
-            rivals = unique[other : other + _CHUNK][kept[other : other + _CHUNK]]
-            if rivals.size and alive.any():
-                alive[alive] = ~_dominated(chunk[alive], rivals)
-        kept[start : start + _CHUNK] = alive
+    members, count = np.empty_like(unique), 0
+    kept = np.zeros(len(unique), dtype=np.bool_)
+    for i, row in enumerate(unique):
+        # All rows differ, so a member that is nowhere worse is somewhere better.
+        if not (members[:count] <= row).all(axis=1).any():
+            members[count] = row
+            count += 1
+            kept[i] = True
     return np.take(kept, inverse.reshape(-1))
-
-
-def _dominated(rows: Floats, rivals: Floats) -> Bools:
-    """Which rows some rival beats. Rows and rivals are distinct or the very same, so weakly better and not the same."""
-    weakly = np.ones((len(rows), len(rivals)), dtype=np.bool_)
-    strictly = np.zeros_like(weakly)
-    for column in range(rows.shape[1]):
-        mine, theirs = rows[:, column, None], rivals[None, :, column]
-        weakly &= theirs <= mine
-        strictly |= theirs < mine
-    return np.asarray((weakly & strictly).any(axis=1))
 
 
 def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
@@ -85,27 +71,35 @@ def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
     value is missing or not finite, is excluded with the reason: it neither joins nor dominates. ValueError when points
     of several deployments or shapes are mixed, when a concurrency comes twice, or when there is no point at all.
     """
-    if not points:
-        raise ValueError("a frontier needs at least one point")
-    first = points[0]
-    if any((p.deployment, p.shape) != (first.deployment, first.shape) for p in points):
-        raise ValueError("a frontier is of one deployment and one shape: group the points first")
-    concurrencies = [p.concurrency for p in points]
-    if len(set(concurrencies)) != len(concurrencies):
-        raise ValueError("a concurrency comes twice: join its trials into one point first")
     one, other = metric(objectives[0]), metric(objectives[1])
-    ordered = sorted(points, key=lambda p: p.concurrency)
-    excluded = {p.concurrency: why for p in ordered if (why := exclusion(p, (one, other))) is not None}
-    usable = [p for p in ordered if p.concurrency not in excluded]
-    mask = nondominated([_goodness(p, one) for p in usable], [-_goodness(p, other) for p in usable])
+    by_c = by_concurrency(points)
+    excluded = {c: why for c, p in by_c.items() if (why := exclusion(p, (one, other))) is not None}
+    usable = [p for c, p in by_c.items() if c not in excluded]
+    goodness = [[m.sign * p.metrics[m.name].value for p in usable] for m in (one, other)]
+    mask = nondominated(goodness[0], np.negative(goodness[1]))
     return Frontier(
-        deployment=first.deployment,
-        shape=first.shape,
+        deployment=points[0].deployment,
+        shape=points[0].shape,
         objectives=objectives,
         members=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if member),
         dominated=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if not member),
         excluded=excluded,
     )
+
+
+def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
+    """The points of one series by concurrency, ascending.
+
+    ValueError for no points, for mixed deployments or shapes, or for a concurrency that comes twice.
+    """
+    if not points:
+        raise ValueError("at least one point is needed")
+    if any(p.series != points[0].series for p in points):
+        raise ValueError("points of one deployment and one shape are needed: group them first (model.by_series)")
+    by_c = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
+    if len(by_c) != len(points):
+        raise ValueError("a concurrency comes twice: join its trials into one point first")
+    return by_c
 
 
 def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
@@ -119,20 +113,6 @@ def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
         if math.isinf(estimate.value):
             return f"{m.name} is infinite: too many requests failed"
     return None
-
-
-def staircase(x: ArrayLike, y: ArrayLike, better: tuple[Better, Better]) -> tuple[Floats, Floats]:
-    """Vertices of the staircase under the non-dominated points, from the best x to the worst.
-
-    Every height is that of a setting that was run: between two settings nothing was measured, so nothing is drawn
-    through them. `better` is the direction of x and of y. Returns the vertices' x and y.
-    """
-    xs, ys = _finite(x), _finite(y)
-    sign_x, sign_y = (1.0 if way == "lower" else -1.0 for way in better)
-    keep = nondominated(-sign_y * ys, sign_x * xs)
-    corners = np.unique(np.column_stack((sign_x * xs[keep], ys[keep])), axis=0)
-    along, height = sign_x * corners[:, 0], corners[:, 1]
-    return np.repeat(along, 2)[1:], np.repeat(height, 2)[: max(0, 2 * height.size - 1)]
 
 
 def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float, float] = (0.0, math.inf)) -> float:
@@ -168,11 +148,6 @@ def across(points: Sequence[Point], objectives: Sequence[str]) -> dict[Literal["
         "members": [p for p, member in zip(usable, mask, strict=True) if member],
         "dominated": [p for p, member in zip(usable, mask, strict=True) if not member],
     }
-
-
-def _goodness(point: Point, m: Metric) -> float:
-    value = point.metrics[m.name].value
-    return value if m.better == "higher" else -value
 
 
 def _finite(numbers: ArrayLike) -> NDArray[np.float64]:

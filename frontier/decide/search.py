@@ -1,21 +1,24 @@
-"""Where to measure next, as a pure function of what was measured: resuming a sweep is replaying its history.
+"""Search: where to measure next, as a pure function of what was measured, so that resuming a sweep replays its history.
 
-Locate, then confirm. On the grid's values and a few cheap probes the search guesses where the SLA is crossed; a guess
-claims nothing. It then climbs towards it on fresh data, each rung as high as all data so far promise to be provable.
+Locate, then confirm. On the grid's values and a few cheap probes the search estimates where the SLA is crossed; that
+claims nothing. It then ascends towards it on fresh data, each candidate as high as all data so far promise to be
+provable (`confirmation`).
 
-What is guaranteed. A climb ascends and ends at the first rung not proven, so whatever its length it can name a rung
-that breaks the SLA only at the first such rung it meets (fixed-sequence testing, as in Angelopoulos et al. 2021,
-"Learn then Test"). There are at most CHAINS climbs, and at most LOOKS looks at a rung, their sizes fixed before the
-first; they share the error ALPHA equally (Bonferroni). Which rung comes next may depend on anything seen before, as
-each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken, the search
-names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds themselves (2 to
-7 % at nominal 5 %, see `stats`). A grid setting that meets by its own data is a claim of its own at ALPHA, so a sweep
-that also uses one may err by the sum; for servers that are not monotone each setting's own claim holds. With several
-tiers a rung proven for one is judged for all, and each tier errs with ALPHA plus LOOKS * RUNG_ALPHA for every rung of
-another tier that breaks it and passes for the lowest that does. What it comes to is measured in docs/calibration.md.
+What is guaranteed. An ascent goes upwards only and ends at the first candidate not proven, so whatever its length it
+can name a concurrency that breaks the SLA only at the first such candidate it meets (fixed-sequence testing, as in
+Angelopoulos et al. 2021, "Learn then Test"). There are at most ASCENTS ascents, and at most MAX_BATCHES judgements of a
+candidate; they share the error ALPHA equally (Bonferroni). Which candidate comes next may depend on anything seen
+before, as each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken,
+the search names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds
+themselves (2 to 7 % at nominal 5 %, see `stats`). A grid setting that meets by its own data is a claim of its own at
+ALPHA, so a sweep that also uses one may err by the sum; for servers that are not monotone each setting's own claim
+holds. With several tiers a candidate proven for one is judged for all, and each tier errs with ALPHA plus
+MAX_BATCHES * BATCH_ALPHA for every candidate of another tier that breaks it and passes for the lowest that does. What
+it comes to is measured in docs/calibration.md.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,66 +26,59 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.decide import operating_point
+from frontier.decide.capacity import knee
 from frontier.decide.confirmation import (
-    CHAINS,
-    LOOK_SIZES,
-    LOOKS,
-    RUNG_ALPHA,
-    STEEP,
+    ASCENTS,
+    BATCH_SIZES,
+    MAX_BATCHES,
     History,
-    between,
+    batch_size,
+    bulk_name,
     claim_points,
     claim_samples,
-    excess,
-    expected,
     in_order,
+    join,
     joined,
-    joined_looks,
     pilot_point,
-    rung_point,
-    skip_reason,
-    smoothed,
-    widest_gap,
+    standing,
+    violation,
 )
-from frontier.decide.verdict import judge
-from frontier.metrics import claim_floor, metric
-from frontier.model import Limit, Phase, Point, Shape, Verdict
-from frontier.stats import intervals
-from frontier.stats.window_data import Sample
+from frontier.model import Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.stats import estimate
+from frontier.stats.window import Sample
 
-__all__ = [
-    "Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "next_ask_of_tiers",
-    "policy", "skip_reason",
-]  # fmt: skip
+__all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "skip_reason"]
 
 START = 0.10
-"""A climb starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
+"""An ascent starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
 REACH = 0.025
-"""... and steps to the highest expected this far below; both grow by this much with every rung given up."""
+"""... and steps to the highest expected this far below; both grow by this much with every candidate given up."""
 STRIDE = 1.5
-"""A rung further above the last one proven than this counts as a start."""
-DEPENDENCE_CAP = 4.0
-"""Most requests one independent request is taken for when a look is sized: a short pilot's inflation is noisy."""
-FORECAST_SLACK = 3.0
-"""A rung is given up early when deciding it looks this many times dearer than all of its looks: forecasts are noisy."""
-OVER = 0.03
-"""A rung whose value is this much (in ln) over its limit after a look is not looked at again."""
+"""A candidate further above the last one proven than this counts as a start."""
+FAR = 3.0
+"""A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
+STEEP = 3.0
+"""A trend that rises faster than this power of concurrency is a cliff."""
+NARROW = 0.10
+"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
+IMPORTANT = 3.0
+"""Weight of a gap that straddles the SLA's limit or touches the knee."""
+SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
+"""Share of failed requests, times over a latency limit, and loss of throughput that make higher settings pointless."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """What the search may spend: `refine` settings beyond the grid, and optionally requests and seconds in windows.
+    """What the search may spend: `refine` settings beyond the grid.
 
-    `requests` is the size of a probe; a confirming look is as large as its proof needs. `gap` is how close (relative)
-    the location is driven, `top` the highest concurrency asked.
+    `requests` is the size of a probe; a confirming batch is as large as its proof needs. `top` is the highest
+    concurrency asked, `gap` how close (relative) the location is driven.
     """
 
     refine: int
-    requests: int = 300
-    top: int = 1 << 20
+    requests: int
+    top: int
     gap: float = 0.05
-    max_requests: int | None = None
-    max_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,34 +93,24 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `located` is the likely limit (no claim), `confirmed` the highest rung proven afresh."""
+    """Nothing more to ask. `located` is the likely limit (no claim), `confirmed` the highest candidate proven."""
 
     reason: str
     located: int | None = None
     confirmed: int | None = None
 
 
-def policy(refine: int, requests: int, max_concurrency: int) -> SearchPolicy:
-    """The policy of a sweep's config."""
-    return SearchPolicy(refine=refine, requests=requests, top=max_concurrency)
-
-
-def next_ask(policy: SearchPolicy, shape: Shape, limits: Sequence[Limit], history: History) -> Ask | Done:
-    """The next trial for one (deployment, shape), given all of its finished trials in any order; or Done.
-
-    Without limits only the frontier is refined. ValueError for trials of another shape.
-    """
-    return next_ask_of_tiers(policy, shape, [("", limits)], history)
-
-
-def next_ask_of_tiers(
+def next_ask(
     policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
 ) -> Ask | Done:
-    """As `next_ask`, for several named SLAs inside the one budget.
+    """The next trial for one (deployment, shape), given all of its finished trials in any order; or Done.
 
-    First every tier is located, then each is climbed to, the one with the lowest limit first: what is proven for it
-    serves the looser ones too. Of the extra settings each tier may use an equal share and what those before it left;
-    then whoever still has a use for one, then the frontier.
+    `tiers` are named SLAs inside the one budget. First every tier is located, then each is ascended to, the one with
+    the lowest limit first: what is proven for it serves the looser ones too. Of the extra settings each tier may use an
+    equal share and what those before it left; then any tier that still has a use for one, then the frontier. Without
+    limits only the frontier is refined. ValueError for trials of another shape.
+
+    Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
     """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
@@ -132,33 +118,24 @@ def next_ask_of_tiers(
     aims = [_aim(state) for state in states]
     first = aims[0] if aims else _Aim()
     if not any(state.limits for state in states):
-        return _fill(_State.of(policy, (), history), Done("no limit to search for"))
+        return _frontier(_State.of(policy, (), history)) or Done("no limit to search for")
     if not any(state.pilot for state in states):
-        return _fill(states[0], Done("no valid measurement to start from", first.located))
+        return _frontier(states[0]) or Done("no valid measurement to start from", first.located)
     order = sorted(range(len(tiers)), key=lambda i: aims[i].located or 0)
     probed = states[0].settings(Phase.LOCATE)
     ends: dict[int, Done] = {}
     for k, i in enumerate(order, 1):
-        state = states[i].within(math.ceil(policy.refine * k / len(tiers)))
-        probe = _locate(state, aims[i])
+        probe = _locate(states[i].within(math.ceil(policy.refine * k / len(tiers))), aims[i])
         if probe is not None:
-            return state.afforded(probe)
+            return probe
     shares = [probed + math.ceil((policy.refine - probed) * k / len(tiers)) for k in range(1, len(tiers) + 1)]
     for i, share in [*zip(order, shares, strict=True), *((i, policy.refine) for i in order)]:
-        state = states[i].within(share)
-        climb = _confirm(state, aims[i])
-        if isinstance(climb, Ask):
-            return state.afforded(climb)
-        ends[i] = climb
+        step = _confirm(states[i].within(share), aims[i])
+        if isinstance(step, Ask):
+            return step
+        ends[i] = step
     reasons = [f"{name}: {ends[i].reason}" if len(tiers) > 1 else ends[i].reason for i, (name, _) in enumerate(tiers)]
-    return _fill(states[0], Done("; ".join(reasons), first.located, ends[0].confirmed))
-
-
-def _fill(state: "_State", done: Done) -> Ask | Done:
-    """What is left goes to the frontier."""
-    further = _frontier(state)
-    asked = None if further is None else state.afforded(further)
-    return asked if isinstance(asked, Ask) else done
+    return _frontier(states[0]) or Done("; ".join(reasons), first.located, ends[0].confirmed)
 
 
 # --- what is known
@@ -173,7 +150,7 @@ class _State:
     history: History
     samples: Mapping[int, Sample]
     pilot: Mapping[int, Point]
-    smooth: Mapping[int, float]
+    trend: Mapping[int, float]
     fresh: Mapping[int, list[Sample]]
 
     @classmethod
@@ -183,8 +160,8 @@ class _State:
         fresh: dict[int, list[Sample]] = {}
         for trial, sample in in_order(history, Phase.CONFIRM):
             fresh.setdefault(trial.concurrency, []).append(sample)
-        pilot = {c: p for c, p in points.items() if excess(p, limits) is not None}
-        return cls(policy, limits, history, samples, pilot, smoothed(pilot, limits), fresh)
+        pilot = {c: p for c, p in points.items() if violation(p, limits) is not None}
+        return cls(policy, limits, history, samples, pilot, _trend(pilot, limits), fresh)
 
     def settings(self, *phases: Phase) -> int:
         """How many of the extra settings these phases have used."""
@@ -199,20 +176,56 @@ class _State:
         """The same with fewer extra settings."""
         return dataclasses.replace(self, policy=dataclasses.replace(self.policy, refine=refine))
 
-    def afforded(self, ask: Ask) -> Ask | Done:
-        """The ask, unless the request or time budget has no room for it."""
-        extra = [s for t, s in self.history if t.phase is not Phase.GRID]
-        p = self.policy
-        if p.max_requests is not None and sum(s.n for s in extra) + ask.requests > p.max_requests:
-            return Done(f"the budget of {p.max_requests:,} extra requests has no room for {ask.requests:,} more")
-        if p.max_time is not None:
-            rates = {c: s.n / max(1e-9, float((s.ends - s.starts).sum())) for c, s in self.samples.items()}
-            at = sorted(rates)
-            rate = float(np.interp(ask.concurrency, at, [rates[c] for c in at])) if at else math.inf
-            used = sum(float((s.ends - s.starts).sum()) for s in extra)
-            if used + ask.requests / max(rate, 1e-9) > p.max_time:
-                return Done(f"the time budget has no room for {ask.requests:,} requests at c={ask.concurrency}")
-        return ask
+    def batch_size(self, concurrency: int) -> int:
+        """Requests of a candidate's first batch, sized from the nearest pilot data."""
+        nearest = min(self.pilot, key=lambda c: (abs(math.log(c / concurrency)), c))
+        return batch_size(self.samples[nearest], self.limits, concurrency, self.policy.requests)
+
+
+# --- the trend
+
+
+def _trend(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> dict[int, float]:
+    """Isotonic trend of the violation over concurrency, less noisy than measured; for planning, not for verdicts.
+
+    A p99 of a few hundred requests is noisy, so half of each comes from the setting's own p90 times what the p99 is of
+    the p90 in the middle of all settings. Then it is made non-decreasing in concurrency (isotonic regression, weighted
+    by requests): one unlucky value would otherwise send the search an octave down.
+    """
+    usable = {c: p for c, p in sorted(points.items()) if violation(p, limits) is not None}
+    if not usable:
+        return {}
+    worst = dict.fromkeys(usable, -FAR)
+    for limit in limits:
+        bulk_limit = dataclasses.replace(limit, metric=bulk_name(limit.metric))
+        own = {c: violation(p, (limit,)) for c, p in usable.items()}
+        bulk = {c: violation(p, (bulk_limit,)) for c, p in usable.items()}
+        apart = {c: x - y for c in usable if (x := own[c]) is not None and (y := bulk[c]) is not None and abs(x) < FAR}
+        usual = float(np.median(list(apart.values()))) if apart else 0.0
+        for c in usable:
+            value = own[c] or 0.0
+            if c in apart:
+                value -= 0.5 * (apart[c] - usual)
+            worst[c] = max(worst[c], min(FAR, value))
+    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
+
+    fitted = isotonic_regression(list(worst.values()), weights=[points[c].n for c in worst]).x
+    return {c: float(value) for c, value in zip(worst, fitted, strict=True)}
+
+
+def _trend_at(trend: Mapping[int, float], c: int) -> float:
+    """The trend at c, on straight lines in ln c. A cliff is taken to be half way between its ends."""
+    measured = sorted(trend)
+    above = next((a for a in measured if a >= c), None)
+    below = next((b for b in reversed(measured) if b <= c), None)
+    if above is None or below is None or above == below:
+        nearest = above if above is not None else below
+        return FAR if nearest is None else trend[nearest]
+    span = math.log(above / below)
+    share = math.log(c / below) / span
+    if (trend[above] - trend[below]) / span > STEEP:
+        return trend[above] if share > 0.5 else trend[below]
+    return trend[below] + share * (trend[above] - trend[below])
 
 
 # --- locate
@@ -233,32 +246,29 @@ class _Aim:
 def _aim(state: _State) -> _Aim:
     if not state.pilot or not state.limits:
         return _Aim()
-    inside = [c for c in state.pilot if state.smooth[c] <= 0]
-    high = min((c for c in state.pilot if state.smooth[c] > 0), default=None)
+    inside = [c for c in state.pilot if state.trend[c] <= 0]
+    high = min((c for c in state.pilot if state.trend[c] > 0), default=None)
     if not inside:
         return _Aim(high=high)
     low, top = _worthwhile(state, inside), max(inside)
     if high is None or low != top or _flat(state, low, high):
         return _Aim(low, None, low)
-    span, share = math.log(high / low), _share(state, low, high)
-    if (state.smooth[high] - state.smooth[low]) / span > STEEP:
+    span, share = math.log(high / low), _crossing(state, low, high)
+    if (state.trend[high] - state.trend[low]) / span > STEEP:
         share = min(share, 0.5)  # over a cliff a straight line points too high
     return _Aim(low, high, max(low, min(high - 1, math.floor(low * math.exp(share * span) + 1e-9))))
 
 
 def _worthwhile(state: _State, inside: Sequence[int]) -> int:
     """The setting among these that the marginal-gain rule would run, by values alone."""
-    open_limits = [
-        dataclasses.replace(limit, promise=math.inf if metric(limit.metric).better == "lower" else -math.inf)
-        for limit in state.limits
-    ]
-    decision = operating_point.solve([state.pilot[c] for c in inside], open_limits, point_estimates=True)
+    never_broken = [dataclasses.replace(limit, promise=limit.of.worst_possible) for limit in state.limits]
+    decision = operating_point.solve([state.pilot[c] for c in inside], never_broken, point_estimates=True)
     return max(inside) if decision.concurrency is None else decision.concurrency
 
 
-def _share(state: _State, low: int, high: int) -> float:
+def _crossing(state: _State, low: int, high: int) -> float:
     """Where in ln c between two settings a straight line crosses the limit, 0..1."""
-    below, above = state.smooth[low], state.smooth[high]
+    below, above = state.trend[low], state.trend[high]
     return -below / (above - below)
 
 
@@ -268,12 +278,12 @@ def _flat(state: _State, low: int, high: int) -> bool:
     before = max((c for c in rate if c < low), default=None)
     if low not in rate or high not in rate or before is None:
         return False
-    best = rate[low] * math.exp(operating_point.NOISE)
-    return rate[high] <= best and rate[low] <= rate[before] * math.exp(operating_point.NOISE)
+    noise = math.exp(operating_point.NOISE)
+    return rate[high] <= rate[low] * noise and rate[low] <= rate[before] * noise
 
 
 def _locate(state: _State, aim: _Aim) -> Ask | None:
-    """A cheap probe between the last setting inside and the first outside, if rungs can be afforded after it."""
+    """A cheap probe between the last setting inside and the first outside, if candidates can be afforded after it."""
     if state.fresh or state.left < 1:
         return None
     requests = state.policy.requests
@@ -287,11 +297,11 @@ def _locate(state: _State, aim: _Aim) -> Ask | None:
     low, high = aim.low, aim.high
     if high - low <= 1 or (high - low) / high <= state.policy.gap:
         return None
-    middle = low * math.exp(min(0.75, max(0.25, _share(state, low, high))) * math.log(high / low))
-    at = min(high - 1, max(low + 1, round(middle)))
-    if at in state.samples:  # measured, and not valid
+    share = min(0.75, max(0.25, _crossing(state, low, high)))
+    probe = min(high - 1, max(low + 1, round(low * math.exp(share * math.log(high / low)))))
+    if probe in state.samples:  # measured, and not valid
         return None
-    return Ask(at, Phase.LOCATE, requests, f"c={low} is inside the SLA and c={high} is not; looking between them")
+    return Ask(probe, Phase.LOCATE, requests, f"c={low} is inside the SLA and c={high} is not; looking between them")
 
 
 def _probes(refine: int) -> int:
@@ -303,106 +313,62 @@ def _probes(refine: int) -> int:
 
 
 def _confirm(state: _State, aim: _Aim) -> Ask | Done:
-    """The next look of a climb, or how the climbing ended."""
+    """The next batch of an ascent, or how the ascents ended."""
     if aim.located is None:
         return Done("no measured setting is inside the SLA: there is nothing to confirm")
-    standings = {c: _standing(state, looks, _look_size(state, c)) for c, looks in sorted(state.fresh.items())}
+    standings = {c: standing(batches, state.limits, state.batch_size(c)) for c, batches in sorted(state.fresh.items())}
     confirmed = max((c for c, (verdict, _) in standings.items() if verdict is Verdict.MEETS), default=None)
     given_up = {c: why for c, (verdict, why) in standings.items() if verdict is Verdict.VIOLATES}
     for c, (verdict, _) in standings.items():
         if verdict is Verdict.UNPROVEN and c < min(given_up, default=math.inf):  # else asked for a looser tier
-            return _look(state, aim, c)
+            return _batch(state, aim, c)
     grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
     by_grid = operating_point.solve(grid, state.limits).last_pass if grid else None
     proven = max((c for c in (confirmed, by_grid) if c is not None), default=None)
-    rung = _rung(state, aim, proven, sorted(given_up))
-    if rung is not None and len(given_up) < CHAINS and state.left >= 1:
-        return _look(state, aim, rung)
-    said = f"c={confirmed} is proven on fresh data" if confirmed is not None else "nothing is proven on fresh data"
+    candidate = _candidate(state, aim, proven, sorted(given_up))
+    if candidate is not None and len(given_up) < ASCENTS and state.left >= 1:
+        return _batch(state, aim, candidate)
+    reason = f"c={confirmed} is proven on fresh data" if confirmed is not None else "nothing is proven on fresh data"
     if given_up:
         lowest = min(given_up)
-        said += f"; c={lowest} is not: {given_up[lowest]}"
-    elif rung is None:
-        if confirmed is None and by_grid is not None:
-            said = f"c={by_grid} is proven by the grid's own data"
-        elif confirmed is None:
-            said += ": every setting inside the SLA is too close to its limit"
-    else:
-        said += "; no extra settings are left"
-    return Done(said, aim.located, confirmed)
+        reason += f"; c={lowest} is not: {given_up[lowest]}"
+    elif candidate is not None:
+        reason += "; no extra settings are left"
+    elif confirmed is None and by_grid is not None:
+        reason = f"c={by_grid} is proven by the grid's own data"
+    elif confirmed is None:
+        reason += ": every setting inside the SLA is too close to its limit"
+    return Done(reason, aim.located, confirmed)
 
 
-def _look(state: _State, aim: _Aim, c: int) -> Ask:
-    looks = len(state.fresh.get(c, []))
-    reason = f"the limit is near c={aim.located}; proving c={c} on fresh data, look {looks + 1} of {LOOKS}"
-    return Ask(c, Phase.CONFIRM, _look_size(state, c) * LOOK_SIZES[looks], reason)
+def _batch(state: _State, aim: _Aim, c: int) -> Ask:
+    number = len(state.fresh.get(c, []))
+    reason = f"the limit is near c={aim.located}; proving c={c} on fresh data, batch {number + 1} of {MAX_BATCHES}"
+    return Ask(c, Phase.CONFIRM, state.batch_size(c) * BATCH_SIZES[number], reason)
 
 
-def _rung(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -> int | None:
+def _candidate(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -> int | None:
     """The next concurrency to prove: above what is proven, below what was given up, as high as the data promise."""
     assert aim.low is not None
     known = dict(state.pilot)
-    for c, looks in state.fresh.items():
-        fresh = pilot_point(joined_looks(looks), state.limits)
+    for c, batches in state.fresh.items():
+        fresh = pilot_point(join(tuple(batches)), state.limits)
         if fresh.valid:
             known[c] = fresh
-    line = smoothed(known, state.limits)
+    trend = _trend(known, state.limits)
     most = min(state.policy.top, aim.low if aim.high is None else aim.high - 1)
     if failed:
         most = min(most, failed[0] - 1 if proven is not None else math.floor(0.85 * failed[0]))
     least = 1 if proven is None else proven + 1
     near = 0 if proven is None else most if aim.high is None else math.floor(STRIDE * proven)
     more = REACH * len(failed)
-    found = max(
-        (c for c in range(least, most + 1) if expected(line, c) <= -more - (REACH if c <= near else START)),
-        default=None,
-    )
-    if found is None and proven is None:  # nothing is comfortable: then what is least tight
-        found = max((c for c in range(least, most + 1) if expected(line, c) <= -REACH), default=None)
-    if found is None or (proven is not None and (found - proven) / found < state.policy.gap):
+    expected = {c: _trend_at(trend, c) for c in range(least, most + 1)}
+    candidate = max((c for c, x in expected.items() if x <= -more - (REACH if c <= near else START)), default=None)
+    if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
+        candidate = max((c for c, x in expected.items() if x <= -REACH), default=None)
+    if candidate is None or (proven is not None and (candidate - proven) / candidate < state.policy.gap):
         return None
-    return found
-
-
-def _standing(state: _State, looks: Sequence[Sample], size: int) -> tuple[Verdict, str]:
-    """MEETS (proven), UNPROVEN (look again), or VIOLATES (give the rung up) with the reason. `size`: of the first look.
-
-    Giving up early, on a forecast, costs throughput and never the guarantee.
-    """
-    if not looks:
-        return Verdict.UNPROVEN, ""
-    point = rung_point(joined_looks(looks), state.limits)
-    judged = judge(point, state.limits, alpha=RUNG_ALPHA)
-    over = excess(point, state.limits)
-    if judged.verdict is Verdict.MEETS:
-        return Verdict.MEETS, ""
-    if not point.valid:
-        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
-    if judged.verdict is Verdict.VIOLATES or over is None or over > OVER:
-        return Verdict.VIOLATES, f"{judged.binding} is over its limit"
-    most = size * sum(LOOK_SIZES)
-    if len(looks) >= LOOKS or (judged.need or most) > FORECAST_SLACK * most:
-        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,} requests to decide"
-    return Verdict.UNPROVEN, ""
-
-
-def _look_size(state: _State, concurrency: int) -> int:
-    """Requests of one look: the first should be able to prove the rung with one violation seen.
-
-    Sized from the nearest pilot data, so that every look's size is fixed before the rung's first.
-    """
-    nearest = min(state.pilot, key=lambda c: (abs(math.log(c / concurrency)), c))
-    sample, size = state.samples[nearest], state.policy.requests
-    for limit in state.limits:
-        m = metric(limit.metric)
-        if m.p is None:
-            continue
-        values = {"ttft": sample.ttft, "tpot": sample.tpot, "e2e": sample.e2e}.get(m.quantity or "", sample.e2e)
-        values = values[~np.isnan(values)]
-        worth = min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, m.p))) if len(values) else 1.0
-        wanted = math.ceil(worth * intervals.needed(m.p, 1 - RUNG_ALPHA, violations=1))
-        size = max(size, wanted, claim_floor(m.p, concurrency))
-    return size
+    return candidate
 
 
 # --- the frontier
@@ -413,9 +379,69 @@ def _frontier(state: _State) -> Ask | None:
     if state.left < 1:
         return None
     points = {c: pilot_point(sample, state.limits) for c, sample in joined(state.history, tuple(Phase)).items()}
-    gap = widest_gap(points, state.limits)
+    gap = _widest_gap(points, state.limits)
     if gap is None:
         return None
     low, high = gap
     reason = f"the frontier is widest between c={low} and c={high}"
-    return Ask(between(low, high), Phase.FRONTIER, state.policy.requests, reason)
+    return Ask(_between(low, high), Phase.FRONTIER, state.policy.requests, reason)
+
+
+def _widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
+    """The neighbours whose throughputs differ most, weighted where it matters; None when all are close enough.
+
+    Between neighbours the frontier is known to lie between their throughputs and no closer, so this is its bracket.
+    A gap whose middle was measured already (and was not valid) is passed over.
+    """
+    rates = {
+        c: p.metrics["output_throughput"].value
+        for c, p in points.items()
+        if p.valid and "output_throughput" in p.metrics
+    }
+    measured = sorted(c for c, rate in rates.items() if rate > 0)
+    bend = knee([points[c] for c in measured])
+    widest: tuple[float, int, int] | None = None
+    for low, high in itertools.pairwise(measured):
+        rise = abs(math.log(rates[high] / rates[low]))
+        if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or _between(low, high) in points:
+            continue
+        a, b = violation(points[low], limits), violation(points[high], limits)
+        crossing = bool(limits) and a is not None and b is not None and (a <= 0) != (b <= 0)
+        width = rise * (IMPORTANT if crossing or bend in (low, high) else 1.0)
+        if widest is None or width > widest[0]:
+            widest = (width, low, high)
+    return None if widest is None else widest[1:]
+
+
+def _between(low: int, high: int) -> int:
+    """The geometric mean, strictly between."""
+    return min(high - 1, max(low + 1, round(math.sqrt(low * high))))
+
+
+# --- what need not be run
+
+
+def skip_reason(trial: Trial, history: History, limits: Sequence[Limit]) -> str | None:
+    """Why a grid trial need not be run, given what lower concurrencies of its shape showed; None: run it.
+
+    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 % of its requests or
+    was more than ten times over a latency limit, or when throughput fell by more than 5 % below the best at two in a
+    row: bounds count, not values, and one fall may be noise.
+    """
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < trial.concurrency}
+    if not below:
+        return None
+    last = max(below)
+    errors = estimate.estimate(below[last], "error_rate")
+    if errors is not None and errors.lower > SKIP_ERRORS:
+        return f"c={last} already failed {errors.value:.0%} of its requests"
+    for limit in limits:
+        m = limit.of
+        tail = estimate.estimate(below[last], limit.metric, limits=tuple(limits)) if m.unit.value == "s" else None
+        if tail is not None and tail.lower > SKIP_TAIL * limit.promise:
+            return f"{m.label} at c={last} is already {m.format(tail.value)}, over ten times its limit"
+    rates = [estimate.estimate(below[c], "output_throughput") for c in sorted(below)]
+    known = [r for r in rates if r is not None]
+    if len(known) >= 3 and all(r.high < (1 - SKIP_FALL) * max(k.value for k in known) for r in known[-2:]):
+        return f"throughput has fallen at two settings in a row, up to c={last}"
+    return None

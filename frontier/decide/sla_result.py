@@ -1,20 +1,21 @@
-"""One SLA asked of a whole run: each shape's operating point, and what only all of them together can say."""
+"""The result of one SLA for a whole run: each series' operating point, and the comparison of shapes and deployments."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier.decide import capacity, operating_point
 from frontier.errors import ExitCode
-from frontier.model import Decision, Limit, Point, Shape, Verdict
+from frontier.model import Decision, Limit, Point, Series, Verdict, by_series
 from frontier.stats import cost_energy
 from frontier.units import format_number
-
-Setting = tuple[str, Shape]
 
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
-    """The deployment of least cost per token for one shape, each at its own operating point. `sure`: beyond doubt."""
+    """The deployment of least cost per token for one shape, each at its own operating point. `sure`: its cost interval
+    lies below all others.
+    """
 
     decision: Decision
     sure: bool
@@ -37,7 +38,7 @@ class Best:
 
     @property
     def note(self) -> str:
-        """In a sentence."""
+        """The result as a sentence."""
         d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
         point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
         if self.open:
@@ -46,7 +47,7 @@ class Best:
                 return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
             return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
         if not self.others:
-            return f"For {d.shape.label} only {d.deployment} keeps the SLA: {point}."
+            return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
         apart = "more than" if self.sure else "within the interval of"
         return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
 
@@ -57,12 +58,12 @@ def _listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one SLA (a tier of a config, or one that was asked) gives.
+    """The result of one SLA (a tier of a config, or one that was asked).
 
-    `common` holds, per deployment that was measured in several shapes, the one concurrency that keeps the SLA in all of
-    them, None where none does. `best` has an entry per shape that several deployments were measured in and one keeps
-    it; `cheapest` one per shape in which several priced deployments do.
-    `arrivals` is what each operating point takes of requests that come at random: a plan, not a claim.
+    `common` holds, per deployment that was measured in several shapes, the one concurrency that meets the SLA in all of
+    them, None where none does. `best` has an entry per shape that several deployments were measured in and one meets
+    it; `cheapest` one per shape in which several priced deployments do. `arrivals` is the estimated capacity of each
+    operating point for Poisson arrivals: to plan with, not proven.
     """
 
     tier: str
@@ -70,7 +71,7 @@ class Answer:
     decisions: tuple[Decision, ...]
     common: Mapping[str, int | None] = field(default_factory=dict)
     cheapest: tuple[Cheapest, ...] = ()
-    arrivals: Mapping[Setting, capacity.ArrivalRate] = field(default_factory=dict)
+    arrivals: Mapping[Series, capacity.ArrivalRate] = field(default_factory=dict)
     best: tuple[Best, ...] = ()
 
     @property
@@ -82,20 +83,20 @@ class Answer:
         notes = []
         for deployment, c in self.common.items():
             mine = [d for d in self.decisions if d.deployment == deployment]
-            of = f" on {deployment}" if len(self.common) > 1 else ""
+            where = f" on {deployment}" if len(self.common) > 1 else ""
             alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
             if c is not None:
-                notes.append(f"One concurrency for all shapes{of}: {c} (each alone: {alone}).")
+                notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
             else:
-                notes.append(f"No concurrency measured is proven in every shape{of} (each alone: {alone}).")
+                notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
         return notes
 
     def _cheapest_notes(self) -> list[str]:
         notes = []
-        for found in self.cheapest:
-            d = found.decision
+        for cheapest in self.cheapest:
+            d = cheapest.decision
             price = f"${d.metrics['cost'].value:.3g}/Mtok"
-            sure = "" if found.sure else ", though within the doubt another may be"
+            sure = "" if cheapest.sure else ", though within the intervals another may be"
             notes.append(f"Cheapest for {d.shape.label}: {d.deployment} at c={d.concurrency}, {price}{sure}.")
         return notes
 
@@ -104,60 +105,52 @@ def answer(
     tier: str, limits: Sequence[Limit], points: Sequence[Point], decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
 ) -> Answer:  # fmt: skip
-    """The decisions of `sla.solve_all` with what belongs to all of them; `points` are those decided on.
+    """The decisions of `operating_point.solve_all` with what they say together; `points` are those decided on.
 
-    Where the number of GPUs of every deployment is known, they are compared per GPU.
+    Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
-    shapes: dict[str, set[Shape]] = {}
-    for d in decisions:
-        shapes.setdefault(d.deployment, set()).add(d.shape)
-    several = [d for d in decisions if len(shapes[d.deployment]) > 1]
-    groups: dict[Setting, list[Point]] = {}
-    for point in points:
-        groups.setdefault((point.deployment, point.shape), []).append(point)
+    shapes = Counter(d.deployment for d in decisions)
+    groups = by_series(points)
     arrivals = {
-        at: rate
+        d.series: rate
         for d in decisions
         if d.concurrency is not None
-        and (rate := capacity.arrival_rate(groups.get(at := (d.deployment, d.shape), ()), d.concurrency)) is not None
+        and (rate := capacity.arrival_rate(groups.get(d.series, ()), d.concurrency)) is not None
     }
+    rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
+    rivals = [group for group in rivals if len(group) > 1]
     return Answer(
-        tier, tuple(limits), tuple(decisions), operating_point.common(several), _cheapest(decisions), arrivals,
-        _best(decisions, gpus or {}),
+        tier, tuple(limits), tuple(decisions),
+        operating_point.common([d for d in decisions if shapes[d.deployment] > 1]),
+        tuple(cheapest for group in rivals if (cheapest := _cheapest(group)) is not None), arrivals,
+        tuple(best for group in rivals if (best := _best(group, gpus or {})) is not None),
     )  # fmt: skip
 
 
-def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> tuple[Best, ...]:
-    found = []
-    for shape in dict.fromkeys(d.shape for d in decisions):
-        mine = [d for d in decisions if d.shape == shape]
-        each = [gpus.get(d.deployment) for d in mine]
-        share = {d.deployment: 1.0 / n if n and None not in each else 1.0 for d, n in zip(mine, each, strict=True)}
-        met = [d for d in mine if d.concurrency is not None and "output_throughput" in d.metrics]
-        met.sort(key=lambda d: -d.metrics["output_throughput"].value * share[d.deployment])
-        if len(mine) < 2 or not met:
-            continue
-        first, rest = met[0], met[1:]
-        low = first.metrics["output_throughput"].low * share[first.deployment]
-        sure = all(low > d.metrics["output_throughput"].high * share[d.deployment] for d in rest)
-        rate = first.metrics["output_throughput"].value * share[first.deployment]
-        lost = (Verdict.MEETS, Verdict.VIOLATES)
-        unproven = tuple(d.deployment for d in mine if d.verdict not in lost)
-        others = tuple(d.deployment for d in rest)
-        found.append(Best(first, rate, None not in each, sure, others, unproven))
-    return tuple(found)
+def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best | None:
+    """The deployment of most proven throughput among those that measured one shape."""
+    known = [gpus.get(d.deployment) for d in decisions]
+    share = {d.deployment: 1.0 / n if n and None not in known else 1.0 for d, n in zip(decisions, known, strict=True)}
+    rates = {
+        d.deployment: d.metrics["output_throughput"].scaled(share[d.deployment])
+        for d in decisions if d.concurrency is not None and "output_throughput" in d.metrics
+    }  # fmt: skip
+    met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
+    if not met:
+        return None
+    best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
+    undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
+    sure = all(best.low > rates[name].high for name in others)
+    return Best(met[0], best.value, None not in known, sure, others, undecided)
 
 
-def _cheapest(decisions: Sequence[Decision]) -> tuple[Cheapest, ...]:
-    found = []
-    for shape in dict.fromkeys(d.shape for d in decisions):
-        mine = [d for d in decisions if d.shape == shape and d.concurrency is not None and "cost" in d.metrics]
-        best, sure = cost_energy.cheapest(mine)
-        if best is not None and len(mine) > 1:
-            found.append(Cheapest(best, sure))
-    return tuple(found)
+def _cheapest(decisions: Sequence[Decision]) -> Cheapest | None:
+    """The cheapest deployment among several that have a price and an operating point for one shape."""
+    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
+    best, sure = cost_energy.cheapest(priced)
+    return Cheapest(best, sure) if best is not None and len(priced) > 1 else None
 
 
 def exit_code(answers: Sequence[Answer]) -> ExitCode:
-    """The worst of all decisions of all tiers, as `sla.exit_code`."""
-    return operating_point.exit_code([d for a in answers for d in a.decisions])
+    """The exit code of the worst decision of all tiers."""
+    return operating_point.exit_code([d for tier in answers for d in tier.decisions])

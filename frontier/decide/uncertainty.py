@@ -1,11 +1,11 @@
-"""How sure a frontier is: the second, named layer over the exact non-dominated set.
+"""Uncertainty of a frontier by bootstrap: membership probabilities, the attainment band, and the area's interval.
 
-Everything here comes from one block bootstrap: each setting's time blocks are drawn again with replacement, which keeps
-the dependence within a block, and all that a frontier says is computed anew for each draw. Seeded, so reproducible.
+A second, named layer over the exact non-dominated set. Everything here comes from one block bootstrap: each setting's
+time blocks are drawn again with replacement, which keeps the dependence within a block, and all that a frontier says is
+computed anew for each draw. Seeded, so reproducible.
 The attainment band is the empirical attainment function (Fonseca et al.); tested equal to moocore's.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from frontier.decide import pareto
 from frontier.metrics import Metric, metric
-from frontier.model import Estimate, Frontier, Limit
+from frontier.model import Estimate, Limit
 from frontier.stats import estimate
-from frontier.stats.histogram import bin_values
-from frontier.stats.window_data import BLOCKS, Floats, Ints, Sample
+from frontier.stats.histogram import LogHistogram, bin_values
+from frontier.stats.window import BLOCKS, Floats, Ints, Sample
 
 INDIFFERENCE = 0.02
 """A setting also counts as dominated by one within this of its throughput at this much less latency."""
@@ -46,8 +46,8 @@ class Replicates:
         """The draws as (to be maximised, to be minimised), both positive: what has the other direction is inverted."""
         one, other = metric(self.objectives[0]), metric(self.objectives[1])
         with np.errstate(divide="ignore"):
-            high = self.gain if one.better == "higher" else 1.0 / self.gain
-            low = self.price if other.better == "lower" else 1.0 / self.price
+            high = self.gain if one.higher_is_better else 1.0 / self.gain
+            low = 1.0 / self.price if other.higher_is_better else self.price
         return high, low
 
 
@@ -64,30 +64,24 @@ def replicates(
 
     `limits` and `price` are needed for goodput and cost only. ValueError for unknown metrics.
     """
-    kept, gains, prices = [], [], []
+    kept, drawn = [], []
     for c in sorted(samples):
         # Each setting has its own stream of random numbers, so adding a setting changes no other's draws.
         picks = _picks(samples[c], draws, np.random.default_rng([seed, c]))
-        drawn = [_drawn(samples[c], metric(name), picks, limits, price) for name in objectives]
-        if drawn[0] is not None and drawn[1] is not None:
+        gain, cost = (_drawn(samples[c], metric(name), picks, limits, price) for name in objectives)
+        if gain is not None and cost is not None:
             kept.append(c)
-            gains.append(drawn[0])
-            prices.append(drawn[1])
-    empty = np.zeros((draws, 0))
-    return Replicates(
-        tuple(kept),
-        objectives,
-        np.column_stack(gains) if gains else empty,
-        np.column_stack(prices) if prices else empty,
-    )
+            drawn.append((gain, cost))
+    gains, prices = np.array(drawn).reshape(len(kept), 2, draws).transpose(1, 2, 0)
+    return Replicates(tuple(kept), objectives, gains, prices)
 
 
 def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
     Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a run is part of the
-    doubt, and one fewer makes the spread of so few that of their mean (Rao and Wu, "Resampling inference with complex
-    survey data", 1988).
+    uncertainty, and one fewer makes the spread of so few that of their mean (Rao and Wu, "Resampling inference with
+    complex survey data", 1988).
     """
     windows = len(sample.starts)
     taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)
@@ -95,33 +89,26 @@ def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
 
 
 def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
-    """The metric for each row of `picks` (how often each block is taken); None when the sample cannot tell."""
+    """The metric for each row of `picks` (how often each block is taken); None when the sample lacks it."""
     if estimate.estimate(sample, m.name, limits=limits, price=price) is None:
         return None
     if m.quantity == "itl":
         return _itl(sample, m, picks)
     if m.quantity is not None:
-        values: Floats = {"ttft": sample.ttft, "tpot": sample.tpot, "e2e": sample.e2e}[m.quantity]
+        values: Floats = getattr(sample, m.quantity)
         has = ~np.isnan(values)
-        found = _statistic(values[has], _block_of(sample)[has], m.p, picks)
-        return 1.0 / found if m.inverted else found
-    seconds = sample.block_seconds
-    if m.name in ("error_rate", "attainment"):
-        hits = ~sample.ok if m.name == "error_rate" else estimate.attains(sample, limits)
-        return _ratio(_tally(sample, hits), _tally(sample, np.ones(sample.n)), picks)
+        statistic = _statistic(values[has], sample.block_of_request[has], m.p, picks)
+        return 1.0 / statistic if m.inverted else statistic
+    if m.name == "error_rate":
+        return _ratio(sample.per_block(~sample.ok), sample.per_block(np.ones(sample.n)), picks)
+    if m.name == "attainment":
+        attained = sample.per_block(estimate.attains(sample, limits))
+        return _ratio(attained, sample.per_block(np.ones(sample.n)), picks)
     if m.name == "goodput":
-        return _ratio(_tally(sample, estimate.attains(sample, limits)), seconds, picks)
-    output, entered = sample.block_output_tokens, sample.block_input_tokens
-    totals = {
-        "output_throughput": output,
-        "input_throughput": entered,
-        "total_throughput": output + entered,
-        "request_throughput": sample.block_finished,
-        "cost": output,
-        "energy": output,
-        "tokens_per_joule": output,
-    }[m.name]
-    rate = _ratio(totals, seconds, picks)
+        return _ratio(sample.per_block(estimate.attains(sample, limits)), sample.block_seconds, picks)
+    derived = m.name in ("cost", "energy", "tokens_per_joule")  # from the output throughput
+    totals = sample.block_totals("output_throughput" if derived else m.name)
+    rate = _ratio(totals, sample.block_seconds, picks)
     watts = sample.power.watts if sample.power else math.nan
     with np.errstate(divide="ignore"):
         if m.name == "cost":
@@ -129,24 +116,11 @@ def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], pr
         return watts / rate if m.name == "energy" else rate / watts if m.name == "tokens_per_joule" else rate
 
 
-def _block_of(sample: Sample) -> Ints:
-    """In which of the windows' time blocks each request was sent."""
-    length = (sample.ends - sample.starts)[sample.window]
-    into = (sample.sent - sample.starts[sample.window]) / np.where(length > 0, length, 1.0)
-    block: Ints = sample.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
-    return block
-
-
-def _tally(sample: Sample, weights: ArrayLike) -> Floats:
-    blocks = len(sample.block_seconds)
-    found: Floats = np.bincount(_block_of(sample), np.asarray(weights, dtype=np.float64), blocks).astype(np.float64)
-    return found
-
-
 def _ratio(totals: Floats, weights: Floats, picks: Ints) -> Floats:
+    """Sum of totals over sum of weights, for the blocks of each draw."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Floats = (picks @ totals) / (picks @ weights)
-    return found
+        ratio: Floats = (picks @ totals) / (picks @ weights)
+    return ratio
 
 
 def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Floats:
@@ -158,17 +132,14 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
         means = _ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
         return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
     order = np.argsort(values, kind="stable")
-    ordered, of = values[order], block[order]
+    ordered, its_block = values[order], block[order]
     total = picks @ np.bincount(block, minlength=picks.shape[1])
-    return _weighted(ordered, lambda rows, columns: picks[rows][:, of[columns]], total, p)
+    return _weighted(ordered, lambda rows, columns: picks[rows][:, its_block[columns]], total, p)
 
 
 def _itl(sample: Sample, m: Metric, picks: Ints) -> Floats:
     """The same from each block's histogram of gaps."""
-    blocks = [histogram.to_dict() for histogram in sample.block_itl]
-    table = np.zeros((len(blocks), 1 + max(max(found["bins"], default=0) for found in blocks)), dtype=np.int64)
-    for row, found in zip(table, blocks, strict=True):
-        row[np.asarray(found["bins"], dtype=np.int64)] = found["counts"]
+    table = LogHistogram.dense(sample.block_itl)
     totals = np.array([histogram.total for histogram in sample.block_itl])
     if m.p is None:
         return _ratio(totals, table.sum(axis=1).astype(float), picks)
@@ -183,7 +154,7 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
     """
     n, draws = len(values), len(total)
     beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
-    found = np.full(draws, np.nan)
+    percentiles = np.full(draws, np.nan)
     columns = min(n, max(1, math.ceil(4 * (1 - p) * n)))
     start = 0
     while start < draws:
@@ -193,9 +164,9 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
         if columns < n and (passed == columns).any():
             columns = min(n, 4 * columns)
             continue
-        found[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
+        percentiles[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
         start = rows.stop
-    return found
+    return percentiles
 
 
 def membership(drawn: Replicates, *, zone: float = INDIFFERENCE) -> dict[int, float]:
@@ -220,16 +191,6 @@ def membership(drawn: Replicates, *, zone: float = INDIFFERENCE) -> dict[int, fl
     return {c: float(p) for c, p in zip(drawn.concurrencies, share, strict=True)}
 
 
-def with_probability(frontier: Frontier, drawn: Replicates) -> Frontier:
-    """The frontier with the P(non-dominated) of its settings, members and dominated alike.
-
-    `drawn` should hold the frontier's own settings only: an excluded one must not beat others.
-    """
-    found = membership(drawn)
-    known = (*frontier.members, *frontier.dominated)
-    return dataclasses.replace(frontier, probability={c: found[c] for c in known if c in found})
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
     """The gain attained at each price `x` by at least 95 %, 50 % and 5 % of the draws; NaN where nothing is."""
@@ -246,9 +207,7 @@ def band(drawn: Replicates, x: ArrayLike | None = None) -> Band:
 
     A 90 % band point by point: at one price it holds the true staircase nine times in ten, everywhere at once less.
     """
-    one, other = metric(drawn.objectives[0]), metric(drawn.objectives[1])
-    sign_y = 1.0 if one.better == "higher" else -1.0
-    sign_x = 1.0 if other.better == "lower" else -1.0
+    sign_y, sign_x = _signs(drawn.objectives)
     grid = np.unique(drawn.price[np.isfinite(drawn.price)]) if x is None else np.asarray(x, dtype=np.float64)
     reached = attained(sign_y * drawn.gain, sign_x * drawn.price, sign_x * grid)
     lines = [np.where(np.isfinite(line), sign_y * line, np.nan) for line in reached]
@@ -262,12 +221,11 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
     """
     draws = len(maximise)
     heights = np.full((draws, len(grid)), -np.inf)
-    for row in range(draws):
-        usable = np.isfinite(maximise[row]) & np.isfinite(minimise[row])
-        order = np.argsort(minimise[row][usable])
-        at = np.searchsorted(minimise[row][usable][order], grid, side="right")
-        best = np.concatenate(([-np.inf], np.maximum.accumulate(maximise[row][usable][order])))
-        heights[row] = best[at]
+    for row, high, low in zip(heights, maximise, minimise, strict=True):
+        usable = np.isfinite(high) & np.isfinite(low)
+        order = np.argsort(low[usable])
+        reached = np.searchsorted(low[usable][order], grid, side="right")
+        row[:] = np.concatenate(([-np.inf], np.maximum.accumulate(high[usable][order])))[reached]
     if not draws:
         return [np.full(len(grid), -np.inf) for _ in levels]
     ranked = -np.sort(-heights, axis=0)
@@ -280,25 +238,21 @@ def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference:
     `best` are the measured (gain, price) of the settings, whose area is the value. `n` counts the draws.
     ValueError as for `pareto.hypervolume`.
     """
-    draws = hypervolumes(drawn, reference)
-    gain, price = np.asarray(best[0], dtype=np.float64), np.asarray(best[1], dtype=np.float64)
-    sign_y, sign_x = _signs(drawn.objectives)
-    keep = np.isfinite(gain) & np.isfinite(price)
-    value = pareto.hypervolume(
-        sign_y * gain[keep], sign_x * price[keep], (sign_y * reference[0], sign_x * reference[1])
-    )
-    return from_draws(value, draws)
-
-
-def hypervolumes(drawn: Replicates, reference: tuple[float, float]) -> Floats:
-    """The area of each draw."""
     sign_y, sign_x = _signs(drawn.objectives)
     corner = (sign_y * reference[0], sign_x * reference[1])
-    areas = []
-    for gain, price in zip(sign_y * drawn.gain, sign_x * drawn.price, strict=True):
-        keep = np.isfinite(gain) & np.isfinite(price)
-        areas.append(pareto.hypervolume(gain[keep], price[keep], corner))
-    return np.array(areas)
+    value = finite_area(sign_y * np.asarray(best[0], dtype=float), sign_x * np.asarray(best[1], dtype=float), corner)
+    return from_draws(value, areas(sign_y * drawn.gain, sign_x * drawn.price, corner))
+
+
+def areas(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> Floats:
+    """The area of each row of the (draws, settings) arrays, up to `corner`."""
+    return np.array([finite_area(*row, corner) for row in zip(maximise, minimise, strict=True)])
+
+
+def finite_area(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> float:
+    """`pareto.hypervolume` of the settings that have both coordinates."""
+    has_both = np.isfinite(maximise) & np.isfinite(minimise)
+    return pareto.hypervolume(maximise[has_both], minimise[has_both], corner)
 
 
 def from_draws(value: float, draws: Floats) -> Estimate:
@@ -311,5 +265,4 @@ def from_draws(value: float, draws: Floats) -> Estimate:
 
 def _signs(objectives: tuple[str, str]) -> tuple[float, float]:
     """What makes the first to be maximised and the second to be minimised."""
-    one, other = metric(objectives[0]), metric(objectives[1])
-    return (1.0 if one.better == "higher" else -1.0), (1.0 if other.better == "lower" else -1.0)
+    return metric(objectives[0]).sign, -metric(objectives[1]).sign

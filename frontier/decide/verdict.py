@@ -1,4 +1,4 @@
-"""One setting against an SLA: a verdict per metric and jointly, what binds, and how many requests would decide.
+"""Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests would decide.
 
 A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it violates when a bound
 on the other side is outside.
@@ -8,20 +8,22 @@ Joint claims: "meets" needs every metric at the full error each (intersection-un
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from frontier.errors import UsageError
-from frontier.metrics import claim_floor, metric
-from frontier.model import Estimate, Judgement, Limit, Point, Verdict
+from frontier.metrics import ENERGY, claim_floor
+from frontier.model import Estimate, Judgement, Limit, Point, Verdict, worst
 
-SIDE = 0.025
+INTERVAL_SIDE = 0.025
 """The error of each side of `low`..`high`."""
 TOO_CLOSE = 100
 """A decision that needs this many times the requests already spent is not worth proposing."""
-
-_SEVERITY = (Verdict.INVALID, Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.MEETS)
+RISING = frozenset(
+    {*ENERGY, "output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput", "cost"}
+)
+"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too many"."""
 
 
 def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_estimates: bool = False) -> Judgement:
@@ -34,40 +36,32 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     """
     if not limits:
         raise UsageError("an SLA needs at least one limit", "write one as p99_ttft<=500ms")
+    sides = {limit: _Sides.of(point.metrics.get(limit.metric), limit) for limit in limits}
     verdicts: dict[str, Verdict] = {}
     joint = [Verdict.INVALID] if not point.valid else []
     for limit in limits:
-        sides = _Sides.of(point.metrics.get(limit.metric), limit)
-        verdict = sides.verdict(alpha, alpha, point_estimates)
-        previous = verdicts.get(limit.metric, Verdict.MEETS)
-        verdicts[limit.metric] = worst([verdict, previous])
-        joint.append(sides.verdict(alpha, alpha / len(limits), point_estimates))
+        own = sides[limit].verdict(alpha, alpha, point_estimates)
+        verdicts[limit.metric] = worst([own, verdicts.get(limit.metric, Verdict.MEETS)])
+        joint.append(sides[limit].verdict(alpha, alpha / len(limits), point_estimates))
     verdict = worst(joint)
-    headrooms = {limit: headroom(point.metrics.get(limit.metric), limit) for limit in limits}
     deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
-    known = [limit for limit in deciding if headrooms[limit] is not None]
-    binding = min(known, key=lambda limit: headrooms[limit] or 0.0) if known else deciding[0]
-    needs = [_Sides.of(point.metrics.get(limit.metric), limit).need() for limit in deciding]
+    known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}
+    binding = min(known, key=known.__getitem__) if known else deciding[0]
+    undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
+    needed = [n for limit in deciding if (n := sides[limit].requests_needed()) is not None]
     return Judgement(
         concurrency=point.concurrency,
         verdict=verdict,
         per_metric=verdicts,
         binding=binding.metric,
-        headroom=headrooms[binding],
-        need=max((n for n in needs if n is not None), default=None)
-        if verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
-        else None,
+        headroom=known.get(binding),
+        need=max(needed, default=None) if undecided else None,
     )
 
 
 def headroom(estimate: Estimate | None, limit: Limit) -> float | None:
     """The share of the limit the value leaves, negative beyond it; None when not measured."""
-    if estimate is None or math.isnan(estimate.value):
-        return None
-    left = limit.promise - estimate.value if metric(limit.metric).better == "lower" else estimate.value - limit.promise
-    if limit.promise == 0:
-        return 0.0 if left == 0 else math.copysign(math.inf, left)
-    return left / abs(limit.promise)
+    return None if estimate is None or math.isnan(estimate.value) else limit.margin(estimate.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +80,13 @@ class _Sides:
 
     @classmethod
     def of(cls, e: Estimate | None, limit: Limit) -> "_Sides":
-        m = metric(limit.metric)
+        m = limit.of
         floor = 0 if m.p is None else claim_floor(m.p)
         if e is None:
             return cls(limit.promise, math.nan, math.inf, -math.inf, -math.inf, 0, floor, None, False)
-        bounded = math.isfinite(e.lower) or math.isfinite(e.upper) or e.lower == e.upper
-        if m.better == "lower":
-            return cls(limit.promise, e.value, e.upper, e.lower, e.low, e.n, floor, e.need, bounded)
-        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, e.n, floor, e.need, bounded)
+        if not m.higher_is_better:
+            return cls(limit.promise, e.value, e.upper, e.lower, e.low, e.n, floor, e.need, e.has_bound)
+        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, e.n, floor, e.need, e.has_bound)
 
     def verdict(self, alpha: float, violation_alpha: float, point_estimates: bool) -> Verdict:
         if math.isnan(self.value):
@@ -108,34 +101,41 @@ class _Sides:
         return Verdict.MARGINAL if enough and self.bounded else Verdict.UNPROVEN
 
     def bad_at(self, alpha: float, wanted: float) -> float:
-        """The violation bound at the error `wanted`: one of the two known, or the stricter stretched as a normal's.
+        """The violation bound at the error `wanted`.
 
-        Of a share SIDE is its mid-P bound (`stats.mid_p`): right on average, for a violation of several limits.
+        Only two bounds are known, at `alpha` and at INTERVAL_SIDE. The one of the next smaller error is used: it may
+        miss a violation and invents none. Below both, the stricter one is stretched as a normal's quantiles are. Of a
+        share the bound at INTERVAL_SIDE is mid-P (`intervals.mid_p`): right on average, not for every share.
         """
         if wanted >= alpha:
             return self.bad
-        if wanted >= SIDE:
+        if wanted >= INTERVAL_SIDE:
             return self.bad_side
-        known, edge = (alpha, self.bad) if alpha < SIDE else (SIDE, self.bad_side)
+        known, edge = (alpha, self.bad) if alpha < INTERVAL_SIDE else (INTERVAL_SIDE, self.bad_side)
         if edge == self.value:
             return self.value
         stretch = NormalDist().inv_cdf(wanted) / NormalDist().inv_cdf(known)
         return self.value - stretch * (self.value - edge) if math.isfinite(self.value) else -math.inf
 
-    def need(self) -> int | None:
-        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap to the limit."""
+    def requests_needed(self) -> int | None:
+        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap to the limit.
+
+        An interval narrows with the root of the requests, so halving it takes four times as many.
+        """
         if math.isnan(self.value) or (self.shortfall is None and not self.bounded):
             return None
         if self.shortfall is not None or self.n < self.floor:
             return max(self.shortfall or 0, self.floor)
         gap = self.limit - self.value
         reach = self.good - self.value if gap > 0 else self.bad - self.value
-        if gap == 0 or not math.isfinite(reach) or not self.bounded:
+        if gap == 0 or not math.isfinite(reach):
             return None
         wanted = self.n * (reach / gap) ** 2
         return math.ceil(wanted) if self.n < wanted <= TOO_CLOSE * self.n else None
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The one that decides: invalid, violates, unproven, marginal, meets. ValueError without any."""
-    return min(verdicts, key=_SEVERITY.index)
+def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
+    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where there is none."""
+    toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
+    bound = estimate.upper if toward_upper else estimate.lower
+    return bound if math.isfinite(bound) else None

@@ -1,15 +1,28 @@
-"""The sentences and figures that picture, tables and page share, and the cleaning of text that came from outside."""
+"""Sentences and numbers in words: the one renderer of a decision's explanation, shared by terminal, page and picture.
+
+Every function here turns data into text; none decides anything. Layout belongs to the medium (report/, plot/).
+"""
 
 import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from frontier.metrics import RATES, Unit, metric, per_gpu
-from frontier.model import Decision, Estimate, Flag, Frontier, Limit, Point, Verdict
+from frontier.decide.capacity import ArrivalRate, Capacity
+from frontier.decide.explain import UNDECIDED, Figure, better_candidate, tightest_figure
+from frontier.decide.verdict import deciding_bound
+from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.model import Cause, Decision, Estimate, Explanation, Flag, Frontier, Limit, Point, Reason, Verdict
+from frontier.stats import cost_energy
 from frontier.text import clean as clean
-from frontier.units import format_number, format_seconds, format_share, roughly
+from frontier.text import clean_name as clean_name
+from frontier.text import middle_cut as middle_cut
+from frontier.units import format_number, roughly, trimmed
+
+if TYPE_CHECKING:
+    from frontier.decide.compare import Comparison
 
 SHORT = 24
 """Characters of a name that need no shortening among others."""
@@ -30,38 +43,21 @@ class Provenance:
     notes: tuple[str, ...] = ()
 
 
-def clean_name(text: str, longest: int = 40) -> str:
-    """A name from outside, cleaned; a long one is cut in its middle, as variants differ at either end."""
-    return middle_cut(clean(text), longest)
-
-
-def middle_cut(text: str, longest: int) -> str:
-    """At most `longest` characters, the middle left out.
-
-    >>> middle_cut("llama-3.1-70b-instruct-fp8", 13)
-    'llama-…ct-fp8'
-    """
-    if len(text) <= longest:
-        return text
-    tail = (longest - 1) // 2
-    return f"{text[: longest - 1 - tail].rstrip()}…{text[len(text) - tail :].lstrip()}"
-
-
 def told_apart(names: Sequence[str], longest: int = 60) -> list[str]:
     """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash tells them apart,
     and the same name again is numbered.
     """
     cut = [clean_name(name, longest) for name in names]
     several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
-    found: list[str] = []
+    labels: list[str] = []
     for name, short in zip(names, cut, strict=True):
         label = short
         if short in several:
             digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
             label = f"{middle_cut(short, longest - 7)}~{digest}"
-        again = sum(other == name for other in names[: len(found)])
-        found.append(f"{label} ({again + 1})" if again else label)
-    return found
+        again = sum(other == name for other in names[: len(labels)])
+        labels.append(f"{label} ({again + 1})" if again else label)
+    return labels
 
 
 def apart(names: Sequence[str]) -> list[str]:
@@ -96,75 +92,72 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
         return "–"
     if metric(name).unit in RATES:
         return f"{format_number(value / per_gpu(name, gpus))} {unit_text(name, gpus)}"
-    if metric(name).unit is Unit.SHARE:
-        return f"{_trim(format_share(value)[:-1])}%"
-    return metric(name).format(value)
+    return metric(name).format_trimmed(value) if metric(name).unit is Unit.SHARE else metric(name).format(value)
 
 
 def named_value(name: str, value: float, gpus: int | None = None) -> str:
-    """'2,850 tok/s': the unit says what it is; where it does not, the name is said: 'p99 TTFT 396 ms'."""
+    """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396 ms'."""
     text = value_text(name, value, gpus)
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE) else text
 
 
 def limit_value_text(name: str, value: float) -> str:
     """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s', '1.00%'."""
-    unit = metric(name).unit
-    if unit is Unit.SECONDS:
-        number, _, suffix = format_seconds(value).partition(" ")
-        return f"{_trim(number)} {suffix}"
-    if unit is Unit.SHARE:
-        return f"{_trim(format_share(value)[:-1])}%"
-    if unit is Unit.DOLLARS_PER_MILLION_TOKENS:
-        return f"${_trim(format_number(value))}/Mtok"
-    return f"{_trim(format_number(value))} {unit.value}"
-
-
-def _trim(number: str) -> str:
-    return number.rstrip("0").rstrip(".") if "." in number else number
+    return metric(name).format_trimmed(value)
 
 
 def limit_text(limit: Limit, value: float | None = None) -> str:
     """'p99 TTFT ≤ 500 ms'; `value` replaces the promise (for the comfort mark)."""
-    of = metric(limit.metric)
-    sign = "≤" if of.better == "lower" else "≥"
-    return f"{of.label} {sign} {limit_value_text(limit.metric, limit.promise if value is None else value)}"
+    return f"{limit.of.label} {limit.bound_text(value)}"
 
 
 def limits_text(limits: Iterable[Limit]) -> str:
     """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
-    return " and ".join(limit_text(limit) for limit in limits)
+    return " and ".join(map(str, limits))
+
+
+NO_BOUND = "*"
+"""Marks a percentile with too few requests for an upper bound; the legend below a table explains it."""
+NO_BOUND_LEGEND = "* too few requests to bound this percentile from above"
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit `value_text` gives the value; '' when nothing is known about the doubt."""
+    """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for no interval."""
     if math.isinf(estimate.low) and math.isinf(estimate.high):
         return ""
-    scale = _display_scale(name, estimate.value, gpus)
-    return f"[{format_number(estimate.low * scale)}, {format_number(estimate.high * scale)}]"
+    factor = display_one(name, estimate.value, gpus)[0]
+    low, high = estimate.low * factor, estimate.high * factor
+    if math.isinf(high) and math.isfinite(estimate.value):
+        return f"≥ {format_number(low)} {NO_BOUND}"
+    return f"[{format_number(low)}, {format_number(high)}]"
 
 
-def proven_words(estimate: Estimate | None, limit: Limit) -> str:
-    """', proven ≤ 6.94 ms': the one-sided bound that a claim stands on, where the two-sided interval shown beside it
-    crosses the limit.
-    """
-    if estimate is None:
-        return ""
-    if metric(limit.metric).better == "lower":
-        if estimate.upper <= limit.promise < estimate.high:
-            return f", proven ≤ {value_text(limit.metric, estimate.upper)}"
-    elif estimate.low < limit.promise <= estimate.lower:
-        return f", proven ≥ {value_text(limit.metric, estimate.lower)}"
-    return ""
+def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
+    """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return "no interval"
+    factor = display_one(name, estimate.value, gpus)[0]
+    return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
 
 
-def _display_scale(name: str, value: float, gpus: int | None) -> float:
-    unit = metric(name).unit
-    if unit is Unit.SECONDS:
-        if math.isinf(value) or abs(value) >= 0.9995:
-            return 1.0
-        return 1e6 if 0 < abs(value) < 1e-3 else 1e3
-    return 100.0 if unit is Unit.SHARE else 1 / per_gpu(name, gpus)
+def bound_text(estimate: Estimate, limit: Limit) -> str:
+    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why there is none."""
+    if math.isinf(estimate.value):
+        return "too many requests failed"
+    bound = deciding_bound(estimate, limit)
+    if bound is None:
+        return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
+    word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
+    return f"{word} {value_text(limit.metric, bound)} (95%)"
+
+
+def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
+    """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit 500 ms'."""
+    if estimate is None or math.isnan(estimate.value):
+        return f"{limit.of.label} not measured"
+    bound = bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+    value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
+    return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 
 def setting(concurrency: int) -> str:
@@ -185,10 +178,12 @@ def left_out(points: Iterable[Point], frontier: Frontier, *, flagged: bool = Tru
         if not point.valid or point.concurrency not in frontier.excluded:
             continue
         missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        said = [f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)]
-        if missing and said and not flagged:
+        flagged_why = [
+            f.measured for f in point.flags if f.name == MISSING and all(label in f.measured for label in missing)
+        ]
+        if missing and flagged_why and not flagged:
             continue
-        known = said[0] if said else f"no {' and no '.join(missing)}"
+        known = flagged_why[0] if flagged_why else f"no {' and no '.join(missing)}"
         why = known if missing else frontier.excluded[point.concurrency]
         reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
@@ -232,8 +227,8 @@ def flag_words(flag: Flag) -> str:
     name.
     """
     name = clean(flag.name, 40)
-    said = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
-    return f"{said}, limit {clean(flag.limit, 60)}" if flag.limit else said
+    text = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
+    return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
 
 
 MANY = 4
@@ -270,12 +265,12 @@ class FlagKind:
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
-    found: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
+    kinds: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
     for point in points:
         for flag in point.flags:
-            found.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
+            kinds.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
     return [_kind(name, flags, fatal=not remark)
-            for (remark, name), flags in sorted(found.items(), key=lambda kind: kind[0][0])]  # fmt: skip
+            for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])]  # fmt: skip
 
 
 def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
@@ -295,124 +290,359 @@ def count(number: int, noun: str) -> str:
 
 
 def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
-    """The decision as one sentence, the title of the picture and the head of the page."""
-    promise = limits_text(decision.limits)
-    if decision.verdict is Verdict.MEETS and decision.concurrency is not None:
-        return _met_sentence(decision, throughput, gpus)
+    """The decision with its numbers as one sentence: the title of the picture and of the page."""
+    figure, at = tightest_figure(decision), _nearest_value(decision)
+    if decision.concurrency is not None:
+        speed = decision.metrics.get(throughput)
+        rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
+        tail = ""
+        if figure and figure.limit and figure.metric != throughput:
+            word = "limit" if figure.limit.better == "lower" else "at least"
+            value = named_value(figure.metric, figure.estimate.value)
+            tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
+        return f"{_run_at(decision)}{rate}{tail}{_better_candidate(decision)}"
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
+    promise = limits_text(decision.limits)
     if decision.verdict is Verdict.VIOLATES:
-        nearest = _candidate_value(decision)
-        return f"Nothing measured keeps {promise}" + (f": closest is concurrency {nearest}" if nearest else "")
-    return _open_sentence(decision, promise)
+        return f"No setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
+    why = "its interval crosses the limit"
+    if decision.verdict is Verdict.UNPROVEN:
+        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
+        why = f"it has {few}" if figure else "its limit was not measured"
+    return f"No setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
     """The same in few words, where several stand beside each other."""
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    tail = f"{metric(limit.metric).label} {value_text(limit.metric, held.value)}" if limit and held else ""
+    figure = tightest_figure(decision)
+    tail = named_value(figure.metric, figure.estimate.value) if figure else ""
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
-        figures = [named_value(throughput, speed.value, gpus)] if speed else []
-        return f"run at {decision.concurrency}: " + ", ".join([*figures, tail] if tail else figures)
-    words = {Verdict.VIOLATES: "nothing keeps the SLA", Verdict.INVALID: "nothing valid"}
+        values = [named_value(throughput, speed.value, gpus)] if speed else []
+        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values)
+    words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
         return word
     if decision.verdict is Verdict.UNPROVEN:
-        return f"{word}: {setting(decision.candidate)} has {unproven_words(held, candidate_need(decision))}"
-    return f"{word}; closest {setting(decision.candidate)}, {tail}".rstrip(", ")
+        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
+        return f"{word}: {setting(decision.candidate)} has {few}"
+    return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
-def _met_sentence(decision: Decision, throughput: str, gpus: int | None) -> str:
-    said = f"Run at concurrency {decision.concurrency}"
-    if (speed := decision.metrics.get(throughput)) is not None:
-        said += f": {named_value(throughput, speed.value, gpus)}"
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    if limit and held and limit.metric != throughput:
-        of = metric(limit.metric)
-        word = "limit" if of.better == "lower" else "at least"
-        promise = f"{word} {limit_value_text(limit.metric, limit.promise)}"
-        said += f" with {of.label} {value_text(limit.metric, held.value)} ({promise})"
-    return said
+def headline(decision: Decision) -> str:
+    """The decision without numbers, above a table of them: 'Run at concurrency 64'."""
+    if decision.concurrency is not None:
+        return f"{_run_at(decision)}{_better_candidate(decision)}"
+    if decision.verdict is Verdict.INVALID:
+        return "No valid measurement to decide by"
+    meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
+    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
+    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
 
 
-def _open_sentence(decision: Decision, promise: str) -> str:
-    nearest = _candidate_value(decision)
-    if nearest is None:
-        return f"Not proven: no setting is shown to keep {promise}"
-    if decision.verdict is Verdict.MARGINAL:
-        return f"Not proven to keep {promise}: the interval of concurrency {nearest} crosses it"
-    limit = binding_limit(decision)
-    held = decision.metrics.get(limit.metric) if limit else None
-    if held is not None and held.need is None and math.isinf(held.lower) and math.isinf(held.upper):
-        return f"Not proven to keep {promise}: concurrency {nearest}; its interval is not known"
-    need = candidate_need(decision)
-    has = f", it has {held.n:,}" if held is not None and held.n else ""
-    asked = f"; about {roughly(need)} requests would decide{has}" if need else "; too few requests to bound it"
-    return f"Not proven to keep {promise}: concurrency {nearest}{asked}"
+def _run_at(decision: Decision) -> str:
+    """'Run at concurrency 64'."""
+    asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
+    return f"Run at concurrency {decision.concurrency}{asked}"
+
+
+def _better_candidate(decision: Decision) -> str:
+    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
+    best = better_candidate(decision, decision.explanation.settings)
+    return "" if best is None or best.gain is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
+
+
+def _nearest_value(decision: Decision) -> str:
+    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a candidate."""
+    if decision.candidate is None:
+        return ""
+    figure = tightest_figure(decision)
+    if figure is None:
+        return str(decision.candidate)
+    label = "" if len(decision.limits) == 1 else f"{metric(figure.metric).label} "
+    return f"{decision.candidate} at {label}{value_text(figure.metric, figure.estimate.value)}"
 
 
 def binding_limit(decision: Decision) -> Limit | None:
     """The limit with the least headroom, else the first."""
-    for limit in decision.limits:
-        if limit.metric == decision.binding:
-            return limit
-    return decision.limits[0] if decision.limits else None
-
-
-def _candidate_value(decision: Decision) -> str | None:
-    """'64 at 492 ms' for the candidate; with several limits, of which metric."""
-    if decision.candidate is None:
-        return None
-    limit = binding_limit(decision)
-    estimate = decision.metrics.get(limit.metric) if limit else None
-    if limit is None or estimate is None:
-        return str(decision.candidate)
-    label = "" if len(decision.limits) == 1 else f"{metric(limit.metric).label} "
-    return f"{decision.candidate} at {label}{value_text(limit.metric, estimate.value)}"
+    figure = tightest_figure(decision)
+    return figure.limit if figure else decision.limits[0] if decision.limits else None
 
 
 def unproven_words(estimate: Estimate | None, need: int | None) -> str:
-    """Why nothing is proven of a setting: '601 of about 1,280 requests', 'too few requests', 'interval not known'.
-
-    A claim about a tail takes a number of requests, however good the fewer look (`metrics.claim_floor`).
-    """
+    """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no interval'."""
     if estimate is None:
         return "not measured"
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
-    if math.isinf(estimate.low) and math.isinf(estimate.high):
-        return "interval not known"
-    return "too few requests"
+    return "too few requests" if estimate.has_interval else "no interval"
 
 
 def candidate_need(decision: Decision) -> int | None:
     """How many requests would decide the candidate, when that is known."""
-    for judgement in decision.judgements:
-        if judgement.concurrency == decision.candidate and judgement.need is not None:
-            return judgement.need
-    limit = binding_limit(decision)
-    estimate = decision.metrics.get(limit.metric) if limit else None
-    return estimate.need if estimate else None
+    needs = [j.need for j in decision.judgements if j.concurrency == decision.candidate]
+    figure = tightest_figure(decision)
+    return next((need for need in needs if need is not None), figure.estimate.need if figure else None)
 
 
 def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
     """The next measured setting above the operating point that does not meet the SLA: its verdict, what binds it."""
     if decision.concurrency is None:
         return None
-    above = [j for j in decision.judgements if j.concurrency > decision.concurrency]
-    for judgement in sorted(above, key=lambda j: j.concurrency):
-        if judgement.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES):
-            return judgement.concurrency, judgement.verdict, judgement.binding
-    return None
+    open_or_over = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
+    above = [j for j in decision.judgements if j.concurrency > decision.concurrency and j.verdict in open_or_over]
+    nearest = min(above, key=lambda j: j.concurrency, default=None)
+    return None if nearest is None else (nearest.concurrency, nearest.verdict, nearest.binding)
 
 
-_SAID_ABOVE = ("Binding: ", "Nothing measured ", "There is no valid measurement.")
+# --- the sentences of an explanation
+
+_SENTENCES = {
+    Cause.CHOSEN: "{c} is the operating point.",
+    Cause.BINDING: "Binding: {evidence}.",
+    Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
+    Cause.TIE: "{c} also meets; {gain} throughput for {cost} is a tie within the noise, so the lower stays.",
+    Cause.LESS_THROUGHPUT: "{c} meets with {less} throughput.",
+    Cause.ABOVE_VIOLATION: "{c} meets, but a lower setting violates.",
+    Cause.VIOLATES: "{c} violates: {evidence}.",
+    Cause.EXCLUDED: "{c} excluded: {flags}.",
+    Cause.NOT_JUDGED: "{c} was run only to complete the frontier; no claim is made of it.",
+    Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
+    Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
+    Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
+    Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
+    Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
+    Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
+    Cause.UNDEFINED: (
+        "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
+        "outputs."
+    ),
+    Cause.COMFORTABLE: "{label} is inside the comfort mark {comfort}: there is headroom for more concurrency.",
+    Cause.WITHIN_RANGE: "{label} is between comfort {comfort} and promise {limit}.",
+    Cause.ALL_MEET: "Every measured setting meets: the limit is above {c}; add higher concurrencies.",
+    Cause.NO_VIOLATION: "No measured setting violates: the limit is above {c}.",
+    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
+    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
+    Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
+    Cause.MOST_THROUGHPUT: "The most throughput inside the SLA is at {c}: {value}, {gain}.",
+    Cause.MOST_GOODPUT: "The most goodput is at {c}: {value}.",
+    Cause.CHEAPEST: "The cheapest setting inside the SLA is {c}: {value}.",
+    Cause.ENERGY: "It takes {value}: {power}.",
+    Cause.NON_MONOTONE: (
+        "{lower} violates although {last} meets: latency does not only grow with concurrency here, so nothing above "
+        "{first} is chosen."
+    ),
+    Cause.NO_VALID_POINT: "No valid measurement{below}.",
+    Cause.NOTHING_MEETS: "Nearest: {c}, {evidence}.",
+    Cause.NOTHING_PROVEN: "No measured setting is proven.",
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.CONTRADICTION: "{first} meets, but {last} below it violates: measure both again.",
+    Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
+}
+"""One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
 
 
-def decision_notes(decision: Decision) -> list[str]:
-    """The analysis' notes, less those that only repeat the sentence and the figures they stand under."""
-    return [clean(note, 400) for note in decision.notes if not note.startswith(_SAID_ABOVE)]
+def sentence(reason: Reason) -> str:
+    """One reason as a sentence, cleaned: flags hold words of servers and files."""
+    settings = [setting(c) for c in reason.settings] or [""]
+    limit, estimate = reason.limit, reason.estimate
+    known = estimate is not None and not math.isnan(estimate.value)
+    gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
+    words = {
+        "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
+        "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
+        "below": f" below {settings[0]}, which violates" if reason.settings else "",
+        "label": metric(reason.metric).label if reason.metric else "",
+        "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
+        "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
+        "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
+        "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
+        "gain": gain, "gives": f" gives {gain} throughput but" if gain and reason.cause in UNDECIDED else "",
+        "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
+        "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
+        "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
+        "power": cost_energy.power_text([reason.power]) if reason.power else "",
+    }  # fmt: skip
+    return clean(_SENTENCES[reason.cause].format(**words), 400)
+
+
+def notes(explanation: Explanation) -> tuple[str, ...]:
+    """All reasons of an explanation as sentences: `Decision.notes`, and `notes` in the JSON."""
+    return tuple(map(sentence, explanation.reasons))
+
+
+_IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
+"""Reasons that the headline and the table of figures already give."""
+_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
+
+
+def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
+    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
+    higher setting says that it is.
+    """
+    chosen = decision.concurrency
+    reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
+    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
+    return [
+        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
+        for reason in reasons if reason not in without
+    ]  # fmt: skip
+
+
+def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
+    """What an operating point means in production: where to set it, and how many requests of independent users."""
+    if decision.concurrency is None:
+        return []
+    where = f"vLLM --max-num-seqs {decision.concurrency}, or your gateway's limit"
+    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: set {where}."]
+    if arrivals is not None:
+        rate = trimmed(format_number(arrivals.rate))
+        lines.append(
+            f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
+            "frontier verify checks it."
+        )
+    return lines
+
+
+def _cost_words(reason: Reason) -> str:
+    """'2.1x the p99 TTFT': what a step to a higher setting costs."""
+    if reason.cost is None or reason.metric is None or reason.cost <= 1:
+        return "no more tail latency"
+    return f"{reason.cost:.2g}× the {metric(reason.metric).label}"
+
+
+def _what_would_decide(reason: Reason) -> str:
+    """'about 1,300 requests would decide: sweep again with --set repeats=5', or that nothing reasonable would."""
+    if reason.need is None:
+        return "too close to the limit to decide at a reasonable cost"
+    way = f": sweep again with --set repeats={reason.repeats}" if reason.repeats and reason.repeats > 1 else ""
+    return f"about {roughly(reason.need)} requests would decide{way}"
+
+
+def _flag_with_advice(flag: Flag) -> str:
+    """A flag in a sentence: 'requests came in waves: 8.1, limit 2; stagger the starts'."""
+    return f"{flag_words(flag)}; {flag.advice}" if flag.advice else flag_words(flag)
+
+
+def capacity_notes(capacity: Capacity, rate: str = "output_throughput") -> list[str]:
+    """Where and why a throughput curve ends, as far as its points show it."""
+    lines: list[str] = []
+    if capacity.knee is not None:
+        lines.append(f"Knee: the most throughput per latency is at {setting(capacity.knee)}.")
+    if capacity.best is not None:
+        lines.append(f"{_fit_words(capacity, rate)} (fits within {capacity.best.error:.1%}).")
+    if capacity.limit == "queueing":
+        lines.append(
+            f"Queueing from c={capacity.onset} on: throughput is flat and only the first token waits, as behind an "
+            "admission cap (max_num_seqs)."
+        )
+    if capacity.limit == "thrashing":
+        lines.append(
+            f"Thrashing from c={capacity.onset} on: throughput falls and latency jumps, as when requests are preempted "
+            "and computed again (KV memory)."
+        )
+    elif capacity.retrograde:
+        lines.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, capacity.retrograde))}.")
+    return lines
+
+
+def _fit_words(capacity: Capacity, rate: str) -> str:
+    """The curve that fits the throughput best."""
+    assert capacity.best is not None
+    if capacity.best.model == "capped":
+        cap = capacity.best.parameters["cap"]
+        end = f" up to a cap of {metric(rate).format(cap)}" if math.isfinite(cap) else ", no cap in sight"
+        return f"Throughput grows as N / (a + b N){end}"
+    if capacity.peak is not None:
+        span = f"{capacity.peak.low:.0f} to {capacity.peak.high:.0f}"
+        return f"Throughput follows the scalability law and peaks near c={capacity.peak.value:.0f} ({span})"
+    return "Throughput follows the scalability law, without a peak that these points prove"
+
+
+# --- figures of a decision
+
+
+def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
+    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for a narrow table."""
+    name, limit = figure.metric, figure.limit
+    label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
+    if limit is None:
+        return label, value, ci_text(name, figure.estimate, gpus), "", ""
+    promise = f"limit {limit_value_text(name, limit.promise)}"
+    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure, brief)
+
+
+def _remark(figure: Figure, brief: bool) -> str:
+    """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
+    if figure.verdict is Verdict.VIOLATES:
+        over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
+        return over if figure.left is None else f"{over} by {-figure.left:.0%}"
+    if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
+        return "not proven"
+    if figure.tightest and figure.left is not None and figure.verdict is not None:
+        return f"{figure.left:.0%} left" if brief else f"tightest: {figure.left:.0%} left"
+    return ""
+
+
+# --- comparisons
+
+Names = tuple[str, str]
+
+
+def names_of(comparison: "Comparison", names: Names | None = None) -> Names:
+    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
+    if names is not None:
+        a, b = told_apart(names, 40)
+    elif comparison.a == comparison.b:
+        a, b = "A", "B"
+    else:
+        a, b = told_apart((comparison.a, comparison.b), 40)
+    return a, b
+
+
+def ratio_text(ratio: Estimate) -> str:
+    """'1.12× [1.08, 1.16]'."""
+    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
+    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (no interval)")
+
+
+def until_text(comparison: "Comparison") -> str:
+    """Up to which value of the second objective the areas count: 'p99 TTFT 500 ms'."""
+    other = comparison.objectives[1]
+    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
+
+
+def comparison_sentence(comparison: "Comparison", names: Names | None = None) -> str:
+    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
+    a, b = names_of(comparison, names)
+    ratio = f"{ratio_text(comparison.ratio)} the area up to {until_text(comparison)}"
+    per = " per GPU" if comparison.per_gpu else ""
+    if comparison.verdict == "invalid":
+        return f"{b} against {a} cannot be compared: no usable measurement"
+    if comparison.verdict == "not resolved":
+        return f"{b} against {a}{per} is not resolved: {ratio}"
+    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
+
+
+def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | None:
+    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
+
+    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    """
+    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
+    if comparison.per_gpu:
+        text = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
+        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
+        rates = [metric(name).unit in RATES for name in comparison.objectives]
+        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
+            text += f" As whole deployments {b} is {whole:.3g}× {a}."
+        return text
+    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
+        return None
+    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
+    return (
+        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
+        f"is not known; give it with  --set-{side} gpus=N."
+    )

@@ -1,8 +1,8 @@
 """Measured ceilings of a machine: memory bandwidth, matmul rate per number format, attention decode, links.
 
-What hardware does at its best on the three operations that an LLM server is made of, to stand beside the data sheet
-and, as `hardware:`, in its place. Runs on numpy; on torch where that is installed, and then on its GPUs. A ceiling is
-the best of several runs: whatever disturbs one only makes it slower.
+What hardware does at its best on the three operations that an LLM server consists of: to compare with the data sheet,
+and to use in its place as the config's `hardware:`. Runs on numpy; on torch where that is installed, and then on its
+GPUs. A ceiling is the best of several runs: whatever disturbs one only makes it slower.
 """
 
 import os
@@ -31,7 +31,7 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs."""
+    """An operation to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs."""
 
     run: Run
     amount: float
@@ -39,16 +39,16 @@ class Work:
 
 
 class Links(Protocol):
-    """What joins the devices of a machine that has several."""
+    """The links between the devices of a machine that has several."""
 
     def all_reduce(self, size: int) -> Work: ...
     def send(self, size: int) -> Work: ...
 
 
 class Machine(Protocol):
-    """What is measured. Methods make the data outside of what is timed; they raise `no_room` where there is none.
+    """A machine to measure. Methods make the data before the timing starts, and raise `no_room` when memory is short.
 
-    `links` is None where there is one device: it has nobody to send to.
+    `links` is None where there is only one device.
     """
 
     name: str
@@ -105,33 +105,28 @@ def _digits(value: float) -> float:
 
 
 def measure(machine: Machine, seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter) -> Ceilings:
-    """Every ceiling of a machine, `seconds` for each. MeasurementError where its memory is taken."""
-    try:
-        return _measured(machine, seconds, clock)
-    except machine.no_room as error:
-        raise MeasurementError(
-            f"there is no room for the data of a measurement on {machine.name}", "stop what runs there, as the engine"
-        ) from error
+    """Every ceiling of a machine, `seconds` for each. MeasurementError when its memory is taken."""
 
-
-def _measured(machine: Machine, seconds: float, clock: Callable[[], float]) -> Ceilings:
-
-    def best(make: Work) -> float:
-        return make.amount / least_time(make, seconds, clock)
+    def best(work: Work) -> float:
+        return work.amount / least_time(work, seconds, clock)
 
     links = machine.links
-    return Ceilings(
-        name=machine.name,
-        backend=machine.backend,
-        devices=machine.devices,
-        memory=machine.memory,
-        bandwidth=best(machine.copy()),
-        matmul={form: best(machine.matmul(form)) for form in machine.formats()},
-        attention=best(machine.attention()),
-        all_reduce={} if links is None else {size: best(links.all_reduce(size)) for size in MESSAGES},
-        send=None if links is None else best(links.send(MESSAGES[-1])),
-        sheet=data_sheet(machine.name),
-    )
+    try:
+        return Ceilings(
+            name=machine.name,
+            backend=machine.backend,
+            devices=machine.devices,
+            memory=machine.memory,
+            bandwidth=best(machine.copy()),
+            matmul={form: best(machine.matmul(form)) for form in machine.formats()},
+            attention=best(machine.attention()),
+            all_reduce={} if links is None else {size: best(links.all_reduce(size)) for size in MESSAGES},
+            send=None if links is None else best(links.send(MESSAGES[-1])),
+            sheet=data_sheet(machine.name),
+        )
+    except machine.no_room as error:
+        what = f"there is no room for the data of a measurement on {machine.name}"
+        raise MeasurementError(what, "stop what runs there, as the engine") from error
 
 
 def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
@@ -150,18 +145,18 @@ def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
         for _ in range(runs):
             work.run()
         work.wait()
-        one = (clock() - start) / runs
-        shortest = min(shortest, one)
+        elapsed = (clock() - start) / runs
+        shortest = min(shortest, elapsed)
         timings += 1
-        runs = max(1, min(MOST_AT_ONCE, round(_LEAST_TIMED / max(one, 1e-9))))
+        runs = max(1, min(MOST_AT_ONCE, round(_LEAST_TIMED / max(elapsed, 1e-9))))
     return max(shortest, 1e-9)
 
 
 def data_sheet(name: str) -> Hardware | None:
-    """The shipped GPU a device's own name speaks of: 'NVIDIA H100 80GB HBM3' is the h100."""
-    said = f"-{name.lower().replace(' ', '-').replace('_', '-')}-"
-    found = [key for key in HARDWARE if f"-{key}-" in said]
-    return HARDWARE[max(found, key=len)] if found else None
+    """The data sheet of the GPU whose name a device's own name holds: 'NVIDIA H100 80GB HBM3' is the h100."""
+    dashed = f"-{name.lower().replace(' ', '-').replace('_', '-')}-"
+    names = [key for key in HARDWARE if f"-{key}-" in dashed]
+    return HARDWARE[max(names, key=len)] if names else None
 
 
 def attention_bytes(batch: int, context: int, size: int) -> float:

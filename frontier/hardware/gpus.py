@@ -4,12 +4,24 @@ Figures are the makers' dense peaks per GPU as collected in aiconfigurator's sys
 specifications (both public). Where those two differ, aiconfigurator's is kept.
 """
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
-from frontier.units import parse_bandwidth, parse_size
+from frontier.fields import (
+    Bandwidth,
+    BandwidthOrBytes,
+    Problem,
+    Size,
+    SizeOrBytes,
+    Strict,
+    Text,
+    number_in,
+    read,
+    shown,
+    without_nulls,
+)
+from frontier.text import suggestion
 
 GIB = 2.0**30
 MIB = 2.0**20
@@ -67,48 +79,73 @@ HARDWARE: Mapping[str, Hardware] = {
 }
 
 
+Tera = Annotated[float, number_in(0.001, 1e7)]
+_LEAST_KNOWN = ("memory_bandwidth", "memory", "tflops")
+
+
+class GpuFields(Strict):
+    """The figures of one GPU as a person writes them; those of a known `name` come from its data sheet."""
+
+    name: Text | None = None
+    memory_bandwidth: Bandwidth | None = None
+    memory: Size | None = None
+    tflops: Tera | None = None
+    tflops_fp8: Tera | None = None
+    tflops_fp4: Tera | None = None
+    link: Bandwidth | None = None
+
+    def gpu(self) -> Hardware | None:
+        """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""
+        given = {
+            "bandwidth": self.memory_bandwidth,
+            "capacity": self.memory,
+            "bf16": _flops(self.tflops),
+            "fp8": _flops(self.tflops_fp8),
+            "fp4": _flops(self.tflops_fp4),
+            "link": self.link,
+        }
+        figures: dict[str, Any] = {key: figure for key, figure in given.items() if figure is not None}
+        try:
+            return replace(hardware(self.name or ""), **figures)
+        except ValueError:
+            known = all(getattr(self, key) is not None for key in _LEAST_KNOWN)
+            return Hardware(self.name or "custom", **figures) if known else None
+
+
+def _flops(teraflops: float | None) -> float | None:
+    return None if teraflops is None else teraflops * 1e12
+
+
+class _GpuMapping(GpuFields):
+    """As `GpuFields`, without a data sheet: what it needs must be there."""
+
+    memory_bandwidth: BandwidthOrBytes
+    memory: SizeOrBytes
+    tflops: Tera
+    link: BandwidthOrBytes = 32e9
+    watts: Annotated[float, number_in(0, 1e7)] | None = None
+
+
 def hardware(what: str | Mapping[str, Any]) -> Hardware:
     """The GPU called `what` ('h100', 'H200 SXM', 'mi300x'), or one described by a mapping.
 
     A mapping needs `memory_bandwidth` ('4.8TB/s'), `memory` ('80GiB') and `tflops` (bf16, dense), and may give
-    `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError names the key that is wrong.
+    `name`, `tflops_fp8`, `tflops_fp4`, `link` ('450GB/s') and `watts`. ValueError otherwise: a `Problem`, or pydantic's
+    with one for each key that is wrong or missing.
     """
-    if isinstance(what, str):
-        name = what.strip().lower().replace("_", "-").replace(" ", "-").removesuffix("-sxm").removesuffix("-sxm5")
-        name = name.removeprefix("nvidia-").removeprefix("amd-")
-        if name in HARDWARE:
-            return HARDWARE[name]
-        close = difflib.get_close_matches(name, HARDWARE, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(HARDWARE)
-        raise ValueError(f"hardware: unknown GPU {what!r}; {hint}")
-    known = {"name", "memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link", "watts"}
-    for key in what:
-        if key not in known:
-            raise ValueError(f"hardware.{key}: unknown key; known: {', '.join(sorted(known))}")
-    for key in ("memory_bandwidth", "memory", "tflops"):
-        if key not in what:
-            raise ValueError(f"hardware.{key}: missing")
-    try:
-        link = what.get("link", 32e9)
+    if not isinstance(what, str | Mapping):
+        raise Problem(f"{{key}} is a GPU's name or its figures; this is {shown(what)}", "write h100")
+    if not isinstance(what, str):
+        gpu = read(_GpuMapping, without_nulls(what))
         return Hardware(
-            str(what.get("name", "custom")), _rate(what["memory_bandwidth"]), _size(what["memory"]),
-            float(what["tflops"]) * 1e12, _tera(what.get("tflops_fp8")), _tera(what.get("tflops_fp4")),
-            _rate(link), None if what.get("watts") is None else float(what["watts"]),
+            gpu.name or "custom", gpu.memory_bandwidth, gpu.memory, gpu.tflops * 1e12, _flops(gpu.tflops_fp8),
+            _flops(gpu.tflops_fp4), gpu.link, gpu.watts,
         )  # fmt: skip
-    except (ValueError, TypeError) as wrong:
-        raise ValueError(f"hardware: {wrong}") from wrong
-
-
-def _tera(value: Any) -> float | None:
-    return None if value is None else float(value) * 1e12
-
-
-def _rate(value: Any) -> float:
-    return parse_bandwidth(value) if isinstance(value, str) else float(value)
-
-
-def _size(value: Any) -> float:
-    return parse_size(value) if isinstance(value, str) else float(value)
+    name = what.strip().lower().replace("_", "-").replace(" ", "-").removesuffix("-sxm").removesuffix("-sxm5")
+    name = name.removeprefix("nvidia-").removeprefix("amd-")
+    if name not in HARDWARE:
+        raise Problem(f"unknown GPU {what!r}", suggestion(name, HARDWARE))
+    return HARDWARE[name]
 
 
 def hardware_mapping(gpu: Hardware) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 The numbers of the shipped cards are those of the models' public config.json files on Hugging Face.
 """
 
-import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from frontier.units import usable_count
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
+from frontier.text import suggestion
 
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}
 """Bytes per weight; fp4 with its block scales (nvfp4: one byte per sixteen)."""
@@ -25,28 +26,29 @@ class ModelCard:
     that `windowed_layers` layers look back. `precision` is what the weights are published in.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     name: str
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocab: int
-    experts: int = 0
-    experts_per_token: int = 0
-    expert_intermediate: int = 0
-    shared_experts: int = 0
-    dense_layers: int = 0
-    q_rank: int = 0
-    kv_rank: int = 0
-    rope_dim: int = 0
-    nope_dim: int = 0
-    v_dim: int = 0
-    window: int = 0
-    windowed_layers: int = 0
-    max_len: int = 131_072
-    precision: str = "bf16"
+    hidden: Positive
+    layers: Positive
+    heads: Positive
+    kv_heads: Positive
+    head_dim: Positive
+    intermediate: Count
+    vocab: Positive
+    experts: Count = 0
+    experts_per_token: Count = 0
+    expert_intermediate: Count = 0
+    shared_experts: Count = 0
+    dense_layers: Count = 0
+    q_rank: Count = 0
+    kv_rank: Count = 0
+    rope_dim: Count = 0
+    nope_dim: Count = 0
+    v_dim: Count = 0
+    window: Count = 0
+    windowed_layers: Count = 0
+    max_len: Count = 131_072
+    precision: Annotated[str, one_of(*WEIGHT_BYTES)] = "bf16"
 
     @property
     def mla(self) -> bool:
@@ -138,7 +140,7 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     """The model called `what` ('llama-3.1-8b', 'Qwen/Qwen3-32B'), or one described by a mapping.
 
     A mapping is either a model's Hugging Face config.json (it has `num_hidden_layers`) or the fields of `ModelCard`.
-    ValueError names the key that is wrong or missing.
+    ValueError otherwise: a `Problem`, or pydantic's with one for each key that is wrong or missing.
     """
     if isinstance(what, str):
         name = what.strip().lower().rpartition("/")[2].removeprefix("meta-")
@@ -146,77 +148,60 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
             name = next(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))
         if name in CARDS:
             return CARDS[name]
-        close = difflib.get_close_matches(name, CARDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(CARDS)
-        raise ValueError(f"model: unknown model {what!r}; {hint}")
-    if "num_hidden_layers" in what:
-        return _from_config(what)
-    fields = {field.name: field for field in dataclasses.fields(ModelCard)}
-    for key in what:
-        if key not in fields:
-            close = difflib.get_close_matches(key, fields, n=1)
-            raise ValueError(
-                f"model.{key}: unknown key; " + (f"did you mean {close[0]!r}?" if close else ", ".join(fields))
-            )
-    for name, field in fields.items():
-        if field.default is dataclasses.MISSING and name not in what and name not in ("name", "head_dim"):
-            raise ValueError(f"model.{name}: missing")
-        if name in what and name not in ("name", "precision"):
-            _count(name, what[name])
-    given = {"name": "custom", "head_dim": what["hidden"] // what["heads"], **what}
-    return _checked(ModelCard(**given))
-
-
-def _count(name: str, value: Any) -> int:
-    """A size of a model, above zero where others are divided by it. ValueError otherwise."""
-    found = usable_count(int(value) if isinstance(value, float) and value.is_integer() else value)
-    if found is None or (found == 0 and name in ("heads", "num_attention_heads")):
-        raise ValueError(f"model.{name}: {value!r:.40} is not a count")
-    return found
-
-
-def _from_config(config: Mapping[str, Any]) -> ModelCard:
-    """A card from a Hugging Face config.json (`text_config` is the caller's to unwrap)."""
-
-    def number(*names: str, default: int | None = None) -> int:
-        for name in names:
-            if config.get(name) is not None:
-                return _count(name, config[name])
-        if default is None:
-            raise ValueError(f"model.{names[0]}: missing in the model's config")
-        return default
-
-    hidden, heads, layers = number("hidden_size"), number("num_attention_heads"), number("num_hidden_layers")
-    experts = number("num_experts", "num_local_experts", "n_routed_experts", default=0)
-    inter = number("intermediate_size")
-    window = number("sliding_window", default=0) if config.get("use_sliding_window", True) else 0
-    kinds = config.get("layer_types")
-    windowed = (layers if kinds is None else sum(kind == "sliding_attention" for kind in kinds)) if window else 0
-    quant = config.get("quantization_config") or {}
-    method = str(quant.get("quant_method", ""))
-    return _checked(
-        ModelCard(
-            str(config.get("_name_or_path") or config.get("model_type", "custom")), hidden, layers, heads,
-            number("num_key_value_heads", default=heads), number("head_dim", default=hidden // heads), inter,
-            number("vocab_size"), experts,
-            number("num_experts_per_tok", "experts_per_token", default=0) if experts else 0,
-            number("moe_intermediate_size", default=inter) if experts else 0,
-            number("n_shared_experts", default=0) if experts else 0,
-            number("first_k_dense_replace", default=0) if experts else 0,
-            number("q_lora_rank", default=0), number("kv_lora_rank", default=0), number("qk_rope_head_dim", default=0),
-            number("qk_nope_head_dim", default=0), number("v_head_dim", default=0), window if windowed else 0, windowed,
-            number("max_position_embeddings", default=131_072),
-            "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
-        )
-    )  # fmt: skip
-
-
-def _checked(made: ModelCard) -> ModelCard:
-    for name in ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocab"):
-        if getattr(made, name) < 1:
-            raise ValueError(f"model.{name}: must be at least 1")
-    if made.precision not in WEIGHT_BYTES:
-        raise ValueError(f"model.precision: {made.precision!r} is none of {', '.join(WEIGHT_BYTES)}")
+        raise Problem(f"unknown model {what!r}", suggestion(name, CARDS))
+    if not isinstance(what, Mapping):
+        raise Problem(f"{{key}} is a model's name or its sizes; this is {shown(what)}", "write llama-3.1-8b")
+    sizes = without_nulls(what)
+    if "num_hidden_layers" in sizes:
+        sizes = read(_HuggingFaceConfig, sizes).sizes()
+    hidden, heads = sizes.get("hidden"), sizes.get("heads")
+    per_head = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else 1
+    made: ModelCard = read(ModelCard, {"name": "custom", "head_dim": per_head, **sizes})
     if made.experts and not 0 < made.experts_per_token <= made.experts:
-        raise ValueError("model.experts_per_token: must be between 1 and the number of experts")
+        raise Problem("experts_per_token must be between 1 and the number of experts")
     return made
+
+
+class _HuggingFaceConfig(BaseModel):
+    """The keys of a Hugging Face config.json that a card needs (`text_config` is the caller's to unwrap)."""
+
+    name: Any = Field("custom", validation_alias=AliasChoices("_name_or_path", "model_type"))
+    hidden: Positive = Field(alias="hidden_size")
+    layers: Positive = Field(alias="num_hidden_layers")
+    heads: Positive = Field(alias="num_attention_heads")
+    kv_heads: Positive | None = Field(None, alias="num_key_value_heads")
+    head_dim: Positive | None = None
+    intermediate: Count = Field(alias="intermediate_size")
+    vocab: Positive = Field(alias="vocab_size")
+    experts: Count = Field(0, validation_alias=AliasChoices("num_experts", "num_local_experts", "n_routed_experts"))
+    experts_per_token: Count = Field(0, validation_alias=AliasChoices("num_experts_per_tok", "experts_per_token"))
+    expert_intermediate: Count | None = Field(None, alias="moe_intermediate_size")
+    shared_experts: Count = Field(0, alias="n_shared_experts")
+    dense_layers: Count = Field(0, alias="first_k_dense_replace")
+    q_rank: Count = Field(0, alias="q_lora_rank")
+    kv_rank: Count = Field(0, alias="kv_lora_rank")
+    rope_dim: Count = Field(0, alias="qk_rope_head_dim")
+    nope_dim: Count = Field(0, alias="qk_nope_head_dim")
+    v_dim: Count = Field(0, alias="v_head_dim")
+    window: Count = Field(0, alias="sliding_window")
+    max_len: Count = Field(131_072, alias="max_position_embeddings")
+    use_sliding_window: bool = True
+    layer_types: list[Any] | None = None
+    quantization_config: dict[str, Any] = Field(default_factory=dict)
+
+    def sizes(self) -> dict[str, Any]:
+        """The fields of the card of this model."""
+        sizes = without_nulls(self.model_dump(exclude={"use_sliding_window", "layer_types", "quantization_config"}))
+        kinds, method = self.layer_types, str(self.quantization_config.get("quant_method", ""))
+        windowed = self.layers if kinds is None else kinds.count("sliding_attention")
+        windowed = windowed if self.window and self.use_sliding_window else 0
+        if not self.experts:
+            for key in ("experts_per_token", "expert_intermediate", "shared_experts", "dense_layers"):
+                sizes.pop(key, None)
+        inner = {"expert_intermediate": self.intermediate} if self.experts else {}
+        return {"kv_heads": self.heads, **inner} | sizes | {
+            "name": str(self.name),
+            "window": self.window if windowed else 0,
+            "windowed_layers": windowed,
+            "precision": "fp8" if "fp8" in method else "fp4" if "fp4" in method else "bf16",
+        }  # fmt: skip

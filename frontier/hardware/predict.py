@@ -1,4 +1,4 @@
-"""From three to five measured points of a deployment to the rest of its frontier.
+"""Prediction of the rest of a frontier from three to five measured points of a deployment.
 
 TPOT over the number in the batch is a sum of terms with reasons: a constant (weights, launch overhead), a linear one
 (KV reads, arithmetic), what the batch's experts add until all are touched, a sublinear rest, and a share of the time
@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from frontier.hardware.roofline import Limits, Roofline
+from frontier.hardware.roofline import Limits, ModelRoofline
 from frontier.model import Estimate, Shape
 
 Floats = npt.NDArray[np.float64]
@@ -44,7 +44,7 @@ _BANDS: dict[str, tuple[float, float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A measured point: seconds, means or medians alike (but all of one kind)."""
+    """A measured point: seconds, either all means or all medians."""
 
     concurrency: float
     ttft: float
@@ -67,9 +67,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One (deployment, shape): predictions by concurrency, the measured points they stand on, the speed of light.
+    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the rooflines.
 
-    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the limits of each
+    `basis` says in words what the numbers rest on, `variant` what a what-if changed; `lights` has the roofline of each
     prediction, where the hardware is described.
     """
 
@@ -97,9 +97,11 @@ class _Fit:
 class Calibrated:
     """A deployment's curves at the shape they were measured at. Made by `calibrate`."""
 
-    def __init__(self, known: Sequence[Known], isl: float, osl: float, light: Roofline | None, moe: bool) -> None:
+    def __init__(
+        self, known: Sequence[Known], isl: float, osl: float, roofline: ModelRoofline | None, moe: bool
+    ) -> None:
         points = sorted(known, key=lambda point: point.concurrency)
-        self.isl, self.osl, self.light, self.n = isl, osl, light, len(points)
+        self.isl, self.osl, self.roofline, self.n = isl, osl, roofline, len(points)
         self._c = np.array([p.concurrency for p in points], dtype=np.float64)
         self._ttft = np.array([p.ttft for p in points], dtype=np.float64)
         self._tpot = np.array([p.tpot for p in points], dtype=np.float64)
@@ -133,10 +135,10 @@ class Calibrated:
         idle = float(self._ttft.min())
         factor, per_context = isl / self.isl, 0.0
         extra = (isl + osl / 2) - (self.isl + self.osl / 2)
-        if self.light is not None:
-            factor = self.light.prefill(isl).seconds / self.light.prefill(self.isl).seconds
-            per_context = self.light.kv_bytes / self.light.gpu.bandwidth / _SHAPE_EFFICIENCY
-            extra = self.light.seen(isl + osl / 2) - self.light.seen(self.isl + self.osl / 2)
+        if self.roofline is not None:
+            factor = self.roofline.prefill(isl).seconds / self.roofline.prefill(self.isl).seconds
+            per_context = self.roofline.kv_bytes / self.roofline.gpu.bandwidth / _SHAPE_EFFICIENCY
+            extra = self.roofline.seen(isl + osl / 2) - self.roofline.seen(self.isl + self.osl / 2)
 
         def moved(batch: float) -> tuple[float, float]:
             here = self._unqueued(batch)
@@ -153,15 +155,15 @@ class Calibrated:
         top = min(float(self._c[-1]), self.capacity)
         fit = self._inside if self._c[0] <= batch <= top else self._outside
         bent = np.interp(math.log2(batch), fit.octaves, fit.residuals[1])
-        at = np.array([batch])
-        return float(fit.ttft(at)[0]), float(fit.tpot(at)[0] * math.exp(bent))
+        c = np.array([batch])
+        return float(fit.ttft(c)[0]), float(fit.tpot(c)[0] * math.exp(bent))
 
     def _room(self, isl: float, osl: float) -> float:
-        return math.inf if self.light is None else max(1.0, self.light.kv_room(isl + _RESERVED * osl))
+        return math.inf if self.roofline is None else max(1.0, self.roofline.kv_room(isl + _RESERVED * osl))
 
     def _value(self, fit: _Fit, concurrency: float, trust: float) -> tuple[float, float]:
-        at = np.array([concurrency], dtype=np.float64)
-        ttft, tpot = _queue(fit.ttft, fit.tpot, fit.capacity, self.osl, at)
+        c = np.array([concurrency], dtype=np.float64)
+        ttft, tpot = _queue(fit.ttft, fit.tpot, fit.capacity, self.osl, c)
         bend = [trust * float(np.interp(math.log2(concurrency), fit.octaves, r)) for r in fit.residuals]
         return float(ttft[0]) * math.exp(bend[0]), float(tpot[0]) * math.exp(bend[1])
 
@@ -182,13 +184,12 @@ class Calibrated:
     def _search(self, forms: list["_Form"], given: float) -> _Fit:
         """The fit at the capacity, the given one or another, that explains the measured queue best."""
         queue = self._ttft[-1] / ((self.osl - 1) * self._tpot[-1]) if self.osl > 1 else 0.0
-        if queue < _QUEUED:  # nobody waited: whatever the memory seems to hold, all of these ran
+        if queue < _QUEUED:  # no request waited: whatever the memory seems to hold, all of these ran
             return self._fitted(forms, math.inf)
         best = self._fitted(forms, given)
         for capacity in np.geomspace(self._c[0], self._c[-1], 60)[1:-1]:
             if (self._c <= capacity).sum() >= 2:
-                found = self._fitted(forms, float(capacity))
-                best = found if found.cost < best.cost else best
+                best = min(best, self._fitted(forms, float(capacity)), key=lambda fit: fit.cost)
         return best
 
     def _fitted(self, forms: list["_Form"], capacity: float, *, outside: bool = False) -> _Fit:
@@ -207,14 +208,14 @@ class Calibrated:
         if outside:
             shapes.append((_one, _power(0.7)))
         ttft = _average([_combine(form, self._c[free], self._ttft[free], _nothing) for form in shapes])
-        said = _queue(ttft, tpot, capacity, self.osl, self._c)
-        residuals = (np.log(self._ttft / said[0]), np.log(self._tpot / said[1]))
+        fitted = _queue(ttft, tpot, capacity, self.osl, self._c)
+        residuals = (np.log(self._ttft / fitted[0]), np.log(self._tpot / fitted[1]))
         cost = float(np.abs(residuals[0]).sum() + 2 * np.abs(residuals[1]).sum())
         return _Fit(tpot, ttft, capacity, np.log2(self._c), residuals, cost)
 
 
 def calibrate(
-    known: Sequence[Known], isl: float, osl: float, *, light: Roofline | None = None, moe: bool | None = None
+    known: Sequence[Known], isl: float, osl: float, *, roofline: ModelRoofline | None = None, moe: bool | None = None
 ) -> Calibrated:
     """Fit the engine model to measured points of one shape.
 
@@ -227,8 +228,8 @@ def calibrate(
     if any(not (0 < x < math.inf) for p in known for x in (p.concurrency, p.ttft, p.tpot)):
         raise ValueError("a calibration needs finite positive latencies")
     if moe is None:
-        moe = light is None or light.model.experts > 0
-    return Calibrated(known, isl, osl, light, moe)
+        moe = roofline is None or roofline.model.experts > 0
+    return Calibrated(known, isl, osl, roofline, moe)
 
 
 _Form = tuple[Curve, ...]

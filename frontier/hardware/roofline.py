@@ -1,4 +1,4 @@
-"""The speed of light: how fast a model can possibly step on given GPUs, and what binds.
+"""The roofline: how fast a model can possibly run on given GPUs, what binds, and how far a point is from it.
 
 A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak bandwidth. Everything
 real adds to that, so a measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in
@@ -6,21 +6,20 @@ flight than thought). The bounds are for catching such numbers and for saying ho
 hardware, not for choosing a concurrency. Method: the roofline of aiconfigurator's speed-of-light mode, with the
 expected number of distinct experts in place of "all picks differ", which overstates what a MoE batch reads.
 
-How far from the limit of the silicon: the speed of light of a described deployment, and a point's distance from it.
-
-A deployment is described by a model card and a GPU (a `Roofline`), or by the few figures a user can state: bandwidth,
-bytes of weights, bytes of KV per token. Both give `Limits`. MBU is what decoding reads from memory over what the memory
-could give (weights once a step, every running request's KV), MFU the arithmetic of prompts and answers over the peak.
+A deployment is described by a model card and a GPU (`ModelRoofline`), or by the few figures a user can state
+(`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is what decoding reads from memory over what
+the memory could give (weights once a step, every running request's KV), MFU the arithmetic of prompts and answers over
+the peak.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
-from frontier.model import Distance, Estimate, Lengths, Point, Shape
+from frontier.model import Distance, Lengths, Point, Shape
 
 Binds = Literal["compute", "memory", "network"]
 USABLE_MEMORY = 0.9
@@ -40,12 +39,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The speed of light of one setting. `running` requests fit at once; the other `waiting` queue.
+    """The roofline of one setting. `running` requests fit at once; the others queue.
 
     `tpot` and `ttft` and `e2e` are floors in seconds (ttft of a request that does not queue), `throughput` the
     ceiling of output tokens per second over the whole deployment. `binds` says what sets the ceiling: 'decode
-    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap', or
-    between pools 'KV transfer'.
+    bandwidth', 'decode compute', 'prefill compute', 'prefill bandwidth', 'network', 'KV capacity', 'batch cap'.
     """
 
     concurrency: int
@@ -56,15 +54,17 @@ class Limits:
     throughput: float
     binds: str
 
-    @property
-    def waiting(self) -> int:
-        """Requests in flight that cannot run for lack of room."""
-        return self.concurrency - self.running
+
+UNEVEN = 0.85
+"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
+_PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
+"""What binds a step, in the words of `Limits.binds`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
-    """One model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision` of the cache.
+class ModelRoofline:
+    """The roofline of one model on `tp` GPUs of a kind. `precision` is that of weights and arithmetic, `kv_precision`
+    of the cache; `max_num_seqs` is the engine's batch cap, where known.
 
     With speculative decoding every request brings `drafts` draft tokens into a step, and gets one token more than that
     at best: the bounds are those of drafts that cost nothing and are all accepted, so that nothing real passes them.
@@ -76,14 +76,15 @@ class Roofline:
     precision: str = "bf16"
     kv_precision: str | None = None
     drafts: int = 0
+    max_num_seqs: int | None = None
 
     @classmethod
     def of(
         cls, model: ModelCard, gpu: Hardware, tp: int = 1, precision: str | None = None,
-        kv_precision: str | None = None, drafts: int = 0,
-    ) -> "Roofline":  # fmt: skip
+        kv_precision: str | None = None, drafts: int = 0, max_num_seqs: int | None = None,
+    ) -> "ModelRoofline":  # fmt: skip
         """With the precision the model is published in, and KV at 16 bits, unless told otherwise."""
-        return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts)
+        return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts, max_num_seqs)
 
     @property
     def per_step(self) -> int:
@@ -217,34 +218,21 @@ class Roofline:
         binds = max(times, key=lambda name: times[name])
         return Bound(times[binds], binds, flops, traffic)
 
-    def mixed_step(self, batch: float, isl: float, osl: float) -> float:
-        """Seconds per token of a slot when every slot also needs one prefill per `osl` tokens.
+    def limits(self, shape: Shape, concurrency: int) -> Limits:
+        """The bounds of a setting, on a server that mixes prefill and decoding. ValueError when not one request fits.
 
-        Far tighter than the decode bound at short outputs, on a server that mixes both; not strict, since prefills
-        that come in synchronised waves can escape it.
+        The common prefix of the prompts is taken to be in the prefix cache.
         """
-        step = self.decode(batch, isl + osl / 2)
-        flops = step.flops / self.per_step + batch / osl * self.prefill(isl).flops
-        return max(flops / self.flops_rate, step.bytes / self.per_step / self.gpu.bandwidth)
-
-    def limits(
-        self, concurrency: int, isl: float, osl: float, max_num_seqs: int | None = None, cached: float = 0.0
-    ) -> Limits:
-        """The speed of light with `concurrency` requests of isl/osl tokens in flight on a server that mixes phases.
-
-        The first `cached` tokens of every prompt are taken to be in the prefix cache. ValueError when not one request
-        fits.
-        """
-        context = isl + osl / 2
+        isl, osl, context, cached = shape.isl.mean, shape.osl.mean, context_of(shape), shape.prefix * shape.isl.mean
         room = int(self.kv_room(context))
         if room < 1:
             raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
-        running = min(concurrency, room, max_num_seqs or concurrency)
+        running = min(concurrency, room, self.max_num_seqs or concurrency)
         decode, prefill = self.decode(running, context), self.prefill(isl, cached)
         tpot = decode.seconds / self.per_step
         decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
-        phase = f"decode {PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {PHASE[prefill.binds]}"
+        phase = f"decode {_PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_PHASE[prefill.binds]}"
         ceilings = {
             "network" if phase.endswith("network") else phase: running * osl / e2e,
             "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),
@@ -257,71 +245,32 @@ class Roofline:
             binds = "KV capacity" if running == room else "batch cap"
         return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
 
-
-PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
-"""What binds a step, in the words of `Limits.binds`."""
-
-
-UNEVEN = 0.85
-"""A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
-
-
-class Light(Protocol):
-    """A described deployment. Rates and bytes are over all its GPUs; None where the description does not say."""
-
-    def limits(self, shape: Shape, concurrency: int) -> Limits: ...
-    def token(self, shape: Shape, batch: float) -> float:
+    def token_seconds(self, shape: Shape, batch: float) -> float:
         """The least seconds from one token of a request to its next when so many decode."""
-        ...
+        return self.decode(batch, context_of(shape)).seconds / self.per_step
 
-    def read(self, shape: Shape, batch: float) -> float | None:
-        """The seconds of memory traffic in that time; None where a step yields nobody knows how many tokens."""
-        ...
+    def read_seconds(self, shape: Shape, batch: float) -> float | None:
+        """The seconds of memory traffic in that time; None when the tokens of a step are not known."""
+        return None if self.drafts else self.decode(batch, context_of(shape)).bytes / self.gpu.bandwidth
 
-    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
+    def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
         """The share of peak arithmetic that so many prompts and output tokens per second take."""
-        ...
-
-    @property
-    def assumption(self) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Carded:
-    """Described by a model card and a GPU. `max_num_seqs` is the engine's batch cap, where known."""
-
-    roofline: Roofline
-    max_num_seqs: int | None = None
-
-    def limits(self, shape: Shape, concurrency: int) -> Limits:
-        """ValueError when not one request fits."""
-        isl, osl = shape.isl.mean, shape.osl.mean
-        return self.roofline.limits(concurrency, isl, osl, self.max_num_seqs, shape.prefix * isl)
-
-    def token(self, shape: Shape, batch: float) -> float:
-        return self.roofline.decode(batch, context_of(shape)).seconds / self.roofline.per_step
-
-    def read(self, shape: Shape, batch: float) -> float | None:
-        if self.roofline.drafts:
-            return None
-        return self.roofline.decode(batch, context_of(shape)).bytes / self.roofline.gpu.bandwidth
-
-    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:
-        prompt = self.roofline.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
-        token = self.roofline.decode(1, context_of(shape)).flops / self.roofline.per_step
-        return (requests * prompt + tokens * token) / self.roofline.flops_rate
+        prompt = self.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
+        token = self.decode(1, context_of(shape)).flops / self.per_step
+        return (requests * prompt + tokens * token) / self.flops_rate
 
     @property
     def assumption(self) -> str:
-        of = self.roofline
-        drafts = f", {of.drafts} drafts a step, all accepted" if of.drafts else ""
-        return f"{of.model.name} in {of.precision} on {of.tp} x {of.gpu.name}{drafts}"
+        """What the bounds assume, in words."""
+        drafts = f", {self.drafts} drafts a step, all accepted" if self.drafts else ""
+        return f"{self.model.name} in {self.precision} on {self.tp} x {self.gpu.name}{drafts}"
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """Described by figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU, `weights` (bytes over all GPUs) read
-    in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing. `drafts` as for a Roofline."""
+class GivenRoofline:
+    """The roofline of given figures: `bandwidth` (bytes/s) and `memory` (bytes) of one GPU, `weights` (bytes over all
+    GPUs) read in every step, `kv_per_token` bytes. Only decoding is bounded; prompts cost nothing. `drafts` as above.
+    """
 
     bandwidth: float
     weights: float
@@ -335,24 +284,28 @@ class Stated:
         if self.memory is not None and self.kv_per_token > 0:
             room = max(1.0, (self.memory * self.gpus - self.weights) / (context_of(shape) * self.kv_per_token))
         running = min(float(concurrency), room)
-        step = self.token(shape, running)
+        step = self.token_seconds(shape, running)
         binds = "KV capacity" if running < concurrency else "decode bandwidth"
         e2e = shape.osl.mean * step
         return Limits(concurrency, int(running), 0.0, step, e2e, running / step, binds)
 
-    def token(self, shape: Shape, batch: float) -> float:
+    def token_seconds(self, shape: Shape, batch: float) -> float:
         traffic = self.weights + batch * context_of(shape) * self.kv_per_token
         return traffic / (self.bandwidth * self.gpus) / (1 + self.drafts)
 
-    def read(self, shape: Shape, batch: float) -> float | None:
-        return None if self.drafts else self.token(shape, batch)
+    def read_seconds(self, shape: Shape, batch: float) -> float | None:
+        return None if self.drafts else self.token_seconds(shape, batch)
 
-    def computed(self, shape: Shape, requests: float, tokens: float) -> float | None:  # noqa: ARG002
-        return None
+    def compute_share(self, shape: Shape, requests: float, tokens: float) -> None:
+        """Not known: the figures hold no peak rate."""
 
     @property
     def assumption(self) -> str:
         return "memory bandwidth"
+
+
+Roofline = ModelRoofline | GivenRoofline
+"""The bounds of a described deployment. Both have the same methods; rates and bytes are over all GPUs."""
 
 
 def context_of(shape: Shape) -> float:
@@ -369,68 +322,54 @@ def decoding(point: Point) -> float | None:
     return point.concurrency * time / (ttft.value + time) if time > 0 else None
 
 
-def distance(light: Light, point: Point) -> Distance | None:
-    """How far the point is from light; None when it has no throughput or nothing fits the described memory."""
+def distance(roofline: Roofline, point: Point) -> Distance | None:
+    """How far the point is from its roofline; None when it has no throughput or nothing fits the described memory."""
     rate = point.metrics.get("output_throughput")
     if rate is None:
         return None
     try:
-        limits = light.limits(point.shape, point.concurrency)
+        limits = roofline.limits(point.shape, point.concurrency)
     except ValueError:
         return None
     batch, tpot = decoding(point), point.metrics.get("p50_tpot")
     mbu = mfu = None
     if batch is not None and tpot is not None:
-        read = light.read(point.shape, min(batch, limits.running))
-        if read is not None:
-            mbu = Estimate(read / tpot.value, _over(read, tpot.high), _over(read, tpot.low), tpot.n)
+        seconds = roofline.read_seconds(point.shape, min(batch, limits.running))
+        mbu = None if seconds is None else tpot.inverted(seconds)
     requests = point.metrics.get("request_throughput")
     if requests is not None:
-        computed = light.computed(point.shape, requests.value, rate.value)
-        mfu = None if computed is None else _scaled(rate, computed / rate.value if rate.value else 0.0)
-    return Distance(limits.throughput, _scaled(rate, 1 / limits.throughput), limits.binds, mbu, mfu)
+        share = roofline.compute_share(point.shape, requests.value, rate.value)
+        mfu = None if share is None else rate.scaled(share / rate.value if rate.value else 0.0)
+    return Distance(limits.throughput, rate.scaled(1 / limits.throughput), limits.binds, mbu, mfu)
 
 
-def _over(value: float, by: float) -> float:
-    """value / by, where an end that is not known stays so."""
-    return -math.inf if math.isinf(by) and by > 0 else math.inf if by <= 0 else value / by
-
-
-def _scaled(estimate: Estimate, factor: float) -> Estimate:
-    return Estimate(estimate.value * factor, estimate.low * factor, estimate.high * factor, estimate.n)
-
-
-def bounds(light: Light, point: Point) -> dict[str, float]:
+def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
     """What no measurement of this setting can pass: the ceiling of `output_throughput`, floors of `tpot` and `ttft`.
 
     The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only where every prompt
     has the same length and none of it is shared.
     """
     try:
-        limits = light.limits(point.shape, point.concurrency)
+        limits = roofline.limits(point.shape, point.concurrency)
     except ValueError:
         return {}
-    found = {"output_throughput": limits.throughput}
+    values = {"output_throughput": limits.throughput}
     if (batch := decoding(point)) is not None:
-        found["tpot"] = UNEVEN * light.token(point.shape, min(batch, limits.running))
+        values["tpot"] = UNEVEN * roofline.token_seconds(point.shape, min(batch, limits.running))
     if limits.ttft > 0 and point.shape.prefix == 0 and point.shape.isl == Lengths.fixed(point.shape.isl.low):
-        found["ttft"] = limits.ttft
-    return found
+        values["ttft"] = limits.ttft
+    return values
 
 
-def curve(light: Light, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
-    """The speed-of-light frontier up to concurrency `most`: (latency in seconds, output tokens/s), rising.
+def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
+    """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s), rising.
 
     `quantity` is 'ttft', 'tpot', 'itl' or 'e2e'. Empty when nothing fits.
     """
-    latency: dict[str, Callable[[Limits], float]] = {
-        "ttft": lambda at: at.ttft, "tpot": lambda at: at.tpot, "itl": lambda at: at.tpot, "e2e": lambda at: at.e2e,
-    }  # fmt: skip
-    found = []
-    for concurrency in sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)}):
-        try:
-            at = light.limits(shape, concurrency)
-        except ValueError:
-            return ()
-        found.append((latency[quantity](at), at.throughput))
-    return tuple(found)
+    field = "tpot" if quantity == "itl" else quantity
+    levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
+    try:
+        limits = [roofline.limits(shape, concurrency) for concurrency in levels]
+    except ValueError:
+        return ()
+    return tuple((getattr(at, field), at.throughput) for at in limits)

@@ -1,41 +1,234 @@
-"""What a panel is made from, and the words around it: title, key, notes, foot and description."""
+"""Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns into a picture.
+
+`View` is what one panel of the frontier picture is made from: the points, frontier and decision of one series. All that
+decides what a figure says is here, in `picture`, `figures` and `multi_run`; matplotlib is imported by `draw` and
+`layout` alone, so that figures can be tested without pixels and commands that draw nothing start fast.
+"""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
 
-from frontier.decide.wording import (
-    Provenance,
-    apart,
-    brief_sentence,
-    clean,
-    clean_name,
-    decision_sentence,
-    flag_kinds,
-    left_out,
-    limits_text,
-    middle_cut,
-    setting,
-    value_text,
-)
-from frontier.metrics import ENERGY, metric
-from frontier.model import Decision, Estimate, Frontier, Limit, Point, Verdict
-from frontier.plot.picture_model import Role
-from frontier.stats import cost_energy
+from frontier.metrics import LATENCIES, RATES, Unit, display, metric
+from frontier.model import Decision, Estimate, Frontier, Limit, Point
 
-NBSP = "\u00a0"
-SEPARATOR = f"{NBSP}· "
-TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[≤≥]) |(?<=p99) |(?<=p50) | (?=[≤≥])")
-SURE = 0.9
-"""A frontier point that is non-dominated in fewer than this share of bootstrap replicates is drawn pale."""
+FORMATS = ("png", "svg", "pdf")
+"""What a picture can be written as."""
+Theme = Literal["light", "dark"]
+RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
+"""Units that are compared by factors, and so drawn on a logarithmic axis."""
+SMALL_RANGE = 3.0
+"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read; linear then."""
+REACH = 8.0
+"""A limit further than this factor from every point would squeeze the picture; it is named instead of drawn."""
+STUB = 0.028
+"""Length of the arrow of an interval without an end, as a share of the axis."""
+
+
+class Role(StrEnum):
+    """What a thing means; its colour follows from it, and shape or text always says the same."""
+
+    FRONTIER = "frontier"
+    OTHER = "other"
+    THIRD = "third"
+    FOURTH = "fourth"
+    DOMINATED = "dominated"
+    FLAGGED = "flagged"
+    PREDICTED = "predicted"
+    OPERATING = "operating"
+    SLA = "sla"
+    ROOFLINE = "roofline"
+    QUIET = "quiet"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class Light:
-    """The speed of light: a ceiling of throughput in the metric's own unit, and the assumption written on it.
+class Axis:
+    """One axis in display units: `scale` times the metric's own unit. `ticks` are values to prefer, dearest first;
+    without them matplotlib chooses.
+    """
 
-    `curve` holds (x, y) pairs in the metrics' own units where the ceiling depends on latency; without it a level line.
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    ticks: tuple[float, ...] = ()
+    metric: str = ""
+    scale: float = 1.0
+    short_label: str = ""
+    rising_is_better: bool = False
+
+    def fraction(self, value: float) -> float:
+        """Where a value in display units lies: 0 at the low end, 1 at the high end."""
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def value(self, fraction: float) -> float:
+        """The inverse of `fraction`."""
+        if self.log:
+            return self.low * math.exp(fraction * math.log(self.high / self.low))
+        return self.low + fraction * (self.high - self.low)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value in display units lies on the axis."""
+        return min(self.low, self.high) <= value <= max(self.low, self.high)
+
+    @property
+    def worst(self) -> float:
+        """The end of the axis where the metric is worst: the staircase extends to it."""
+        return self.low if self.rising_is_better else self.high
+
+    def off(self, value: float) -> int:
+        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on a logarithm)."""
+        return 1 if value == math.inf else -1 if self.log and value <= 0 else 0
+
+    def shown(self, value: float) -> float:
+        """The value, or the edge where it is `off`."""
+        return {1: self.high, -1: self.low, 0: value}[self.off(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval in display units. An open end has no bound, or one beyond the axis: it is drawn as a short arrow."""
+
+    low: float
+    high: float
+    open_low: bool = False
+    open_high: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One setting as a symbol.
+
+    `pale`: perhaps not on the frontier. `beyond`: its value is infinite, and it is drawn at the edge. `struck`: it
+    breaks a limit that is on neither axis. `star` is the colour of an operating point's star, `ring` marks the nearest
+    to one. `text` is written beside it, usually its concurrency; nothing where that is empty.
+    """
+
+    concurrency: float
+    x: float
+    y: float
+    role: Role
+    x_bar: Bar | None = None
+    y_bar: Bar | None = None
+    text: str = ""
+    pale: bool = False
+    beyond: bool = False
+    struck: bool = False
+    star: Role | None = None
+    ring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
+
+    stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in order; measured:
+    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not joined. An infinite
+    value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    role: Role = Role.FRONTIER
+    kind: Literal["stair", "path", "roofline", "predicted", "measured", "steps", "fit", "cloud"] = "measured"
+    marker: str = "o"
+    bars: tuple[Bar | None, ...] = ()
+    band: tuple[tuple[float, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A straight line across the panel at one value of an axis, such as a limit, and what is written beside it."""
+
+    axis: Literal["x", "y"]
+    at: float
+    lines: tuple[str, ...] = ()
+    role: Role = Role.SLA
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A bar of a timeline: on row `row`, from `start` to `end`. A `shade` fills the panel's height."""
+
+    row: int
+    start: float
+    end: float
+    kind: Literal["wait", "answer", "failed", "shade"]
+
+
+@dataclass(frozen=True, slots=True)
+class Callout:
+    """Words about a place, tied to it by a line and about `away` pixels from it; `short` where there is less room.
+
+    Without `at` they are words on the whole panel and stand in a corner, or at `level` on the vertical axis.
+    """
+
+    lines: tuple[str, ...]
+    role: Role
+    short: str = ""
+    at: tuple[float, float] | None = None
+    away: float = 90.0
+    level: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Two axes and what is drawn on them. `region` (x0, x1, y0, y1) is shaded; `compass` shows where better is."""
+
+    title: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    callouts: tuple[Callout, ...] = ()
+    spans: tuple[Span, ...] = ()
+    region: tuple[float, float, float, float] | None = None
+    compass: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is drawn on it: its axes then have no numbers, as they would be invented."""
+        return not (self.marks or self.lines or self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A whole figure: panels in reading order under a title, a table of answers, a legend; notes and foot below.
+
+    A row of the table is its cells and their colour. `description` is for a reader who cannot see the picture.
+    """
+
+    name: str
+    title: str
+    panels: tuple[Panel, ...]
+    legend: str = ""
+    rows: tuple[tuple[tuple[str, ...], Role], ...] = ()
+    notes: tuple[str, ...] = ()
+    foot: str = ""
+    description: str = ""
+    columns: int = 1
+    tall: float = 505.0
+    width: int = 1100
+
+    @property
+    def keys(self) -> tuple[tuple[str, Role], ...]:
+        """The names and colours of its lines, for the legend of a detail figure."""
+        lines = [line for panel in self.panels for line in panel.lines if line.name and line.kind != "stair"]
+        return tuple(dict.fromkeys((line.name, line.role) for line in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and on what assumption.
+
+    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level line.
     """
 
     ceiling: float
@@ -56,7 +249,7 @@ class View:
     frontier: Frontier
     decision: Decision | None = None
     limits: Sequence[Limit] = ()
-    light: Light | None = None
+    light: Roofline | None = None
     gpus: int | None = None
     x: str | None = None
     band: Sequence[tuple[float, float, float]] = ()
@@ -65,13 +258,22 @@ class View:
     @property
     def mine(self) -> list[Point]:
         """The points of this deployment and shape, by concurrency."""
-        of = self.frontier
-        chosen = [p for p in self.points if p.deployment == of.deployment and p.shape == of.shape]
-        return sorted(chosen, key=lambda p: p.concurrency)
+        return sorted((p for p in self.points if p.series == self.frontier.series), key=lambda p: p.concurrency)
+
+    @property
+    def drawable(self) -> list[Point]:
+        """Of these, the points that have a value on both axes."""
+        return [p for p in self.mine if all(name in p.metrics for name in self.axes)]
 
     @property
     def sla(self) -> tuple[Limit, ...]:
+        """The limits that are drawn and judged by."""
         return tuple(self.limits) or (self.decision.limits if self.decision else ())
+
+    @property
+    def hidden_limits(self) -> tuple[Limit, ...]:
+        """The limits on metrics that are on neither axis: the shaded region knows nothing of them."""
+        return tuple(limit for limit in self.sla if limit.metric not in self.axes)
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -84,192 +286,107 @@ class View:
             raise ValueError(f"{across} is not an objective of this frontier: it has {first} and {second}")
         return across, second if across == first else first
 
+    def role(self, point: Point) -> Role:
+        """Whether the point is on the frontier, dominated, or excluded."""
+        if not point.valid or point.concurrency in self.frontier.excluded:
+            return Role.FLAGGED
+        return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
 
-def panel_name(view: View) -> str:
-    """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
-    shape, deployment = clean_name(view.frontier.shape.label), _deployment(view, 40)
-    return f"{deployment} · {shape}" if deployment else shape
+
+def breaks(point: Point, limits: Sequence[Limit]) -> bool:
+    """Whether a measured value of the point is beyond one of the limits; a metric that is not known breaks none."""
+    return any(limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value) for limit in limits)
 
 
-def panel_names(views: Sequence[View]) -> list[str]:
-    """What each of several panels is called: by what they differ in, the deployment, the shape, or both. What all have
-    in common is in the key.
+def metric_axis(
+    name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
+) -> Axis:
+    """The axis over these values (the metric's own unit), their interval ends where near, and limits where near."""
+    scale, unit = display(name, values, gpus)
+    shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
+    shown += [v * scale for v in limits if min(shown) / REACH <= v * scale <= max(shown) * REACH]
+    low, high = min(shown), max(shown)
+    log = metric(name).unit in RATIOS and low > 0 and high / low >= SMALL_RANGE
+    low, high = _widened(low, high, [b * scale for b in bars if math.isfinite(b)], log=log)
+    return _named(name, f"{unit}, log scale" if log else unit, gpus, low, high, scale, log=log)
+
+
+def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
+    """The vertical axis: from 0 for what is better high. `head` is the share that is kept free on top for words."""
+    if metric(name).better == "lower":
+        return metric_axis(name, values, (), (), gpus)
+    scale, unit = display(name, values, gpus)
+    top = max((v * scale for v in values if math.isfinite(v)), default=0.0) or 1.0
+    return _named(name, unit, gpus, 0.0, top / (1 - head), scale, log=False)
+
+
+def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scale: float, *, log: bool) -> Axis:
+    """The axis with its names, in full and short: 'p99 time to first token (ms)' and 'p99 TTFT (ms)'."""
+    of = metric(name)
+    per = " per GPU" if gpus and of.unit in RATES else ""
+    full = of.label
+    if of.quantity is not None and not of.inverted:
+        full = f"{name.partition('_')[0]} {LATENCIES[of.quantity]}"
+    return Axis(
+        f"{full}{per} ({unit})", low, high, log, metric=name, scale=scale, short_label=f"{of.label}{per} ({unit})",
+        rising_is_better=of.higher_is_better,
+    )  # fmt: skip
+
+
+def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tuple[float, float]:
+    """Room around the values, and for interval ends up to an eighth of the span beyond them."""
+    if log:
+        span = math.log(high / low)
+        inner, pad = math.exp(0.125 * span), math.exp(0.055 * span)
+        near = [b for b in bars if low / inner <= b <= high * inner]
+        return min([low, *near]) / pad, max([high, *near]) * pad
+    span = (high - low) or abs(high) or 1.0
+    near = [b for b in bars if low - span / 4 <= b <= high + span / 4]
+    least, most = min([low, *near]) - 0.08 * span, max([high, *near]) + 0.08 * span
+    return (max(-0.02 * span, least) if low >= 0 else least), most
+
+
+def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
+    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond it."""
+    usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+    low, high = min(usable), max(usable)
+    if log:
+        pad = max((high / low) ** 0.06 if high > low else 1.3, 1.08)
+        return Axis(label, low / pad, high * pad, log=True)
+    room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    return Axis(label, low - room, high + room)
+
+
+def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
+    """A linear axis from 0 to a little above the highest."""
+    return Axis(label, 0.0, 1.12 * max([v for v in values if math.isfinite(v)], default=1.0) or 1.0)
+
+
+def concurrency_axis(settings: Sequence[int]) -> Axis:
+    """A logarithmic axis whose ticks are settings that were measured: both ends first, then the rounder numbers."""
+    measured = sorted(set(settings))
+    low, high = measured[0], measured[-1]
+    pad = (high / low) ** 0.05 if high > low else 1.6
+    ticks = sorted(measured, key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
+    return Axis("concurrency", low / pad, high * pad, log=True, ticks=tuple(map(float, ticks)))
+
+
+def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:
+    """The interval on an axis, None where none is known.
+
+    An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a measured end. The
+    lower end 0 of a rate or a latency says no more than that it is not negative, so it is open too.
     """
-    shapes = [clean_name(view.frontier.shape.label) for view in views]
-    if len({view.frontier.deployment for view in views}) == 1:
-        return shapes
-    names = apart([_deployment(view, 200) or "default" for view in views])
-    if len(set(shapes)) == 1:
-        return [middle_cut(name, 60) for name in names]
-    return [f"{middle_cut(name, 40)} · {shape}" for name, shape in zip(names, shapes, strict=True)]
-
-
-def _deployment(view: View, longest: int = 60) -> str:
-    """The deployment's name; '' where nobody gave it one."""
-    name = clean_name(view.frontier.deployment, longest)
-    return "" if name == "default" else name
-
-
-def headline(views: Sequence[View]) -> str:
-    """The title: the decision of one view, or how many of several keep their SLA."""
-    if len(views) == 1:
-        return view_sentence(views[0])
-    decided = [v.decision for v in views if v.decision is not None]
-    shapes, deployments = ({getattr(v.frontier, of) for v in views} for of in ("shape", "deployment"))
-    what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
-    if not decided:
-        return f"The frontiers of {len(views)} {what}"
-    met = sum(d.verdict is Verdict.MEETS for d in decided)
-    promises = {limits_text(d.limits) for d in decided}
-    promise = promises.pop() if len(promises) == 1 else "its SLA"
-    if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
-    some = (
-        f"None of the {len(views)} {what} is"
-        if met == 0
-        else f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
+    if not estimate.has_interval or estimate.low == estimate.high or axis.off(estimate.value):
+        return None
+    zero_is_open = not axis.metric or metric(axis.metric).unit is not Unit.SHARE
+    middle = axis.fraction(axis.shown(estimate.value * axis.scale))
+    low, high = estimate.low * axis.scale, estimate.high * axis.scale
+    open_low = not axis.holds(low) or (low <= 0 < estimate.value and zero_is_open)
+    open_high = not axis.holds(high)
+    return Bar(
+        axis.value(max(0.0, middle - STUB)) if open_low else low,
+        axis.value(min(1.0, middle + STUB)) if open_high else high,
+        open_low,
+        open_high,
     )
-    return f"{some} proven to keep {promise}"
-
-
-def view_sentence(view: View, *, brief: bool = False) -> str:
-    """The decision, or without an SLA the top of the frontier."""
-    across, up = view.axes
-    if view.decision is not None:
-        say = brief_sentence if brief else decision_sentence
-        return say(view.decision, throughput=up, gpus=view.gpus)
-    by_concurrency = {p.concurrency: p for p in view.mine}
-    ends = [by_concurrency[c] for c in view.frontier.members if c in by_concurrency]
-    if not ends:
-        return "No setting gave a valid measurement"
-    best = max(ends, key=lambda p: p.metrics[up].value if metric(up).better == "higher" else -p.metrics[up].value)
-    tail = value_text(across, best.metrics[across].value)
-    most = value_text(up, best.metrics[up].value, view.gpus)
-    said = f"Up to {most} at {metric(across).label} {tail}"
-    return said if brief else f"{said} ({setting(best.concurrency)})"
-
-
-def key_line(views: Sequence[View]) -> str:
-    """The subtitle: what the signs mean, only those that occur."""
-    roles = {role_of(p, v.frontier) for v in views for p in v.mine if all(name in p.metrics for name in v.axes)}
-    estimates = [p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics]
-    parts = list(filter(None, [_deployment(views[0])])) if len({v.frontier.deployment for v in views}) == 1 else []
-    parts += [_shape_words(views[0])] if len({v.frontier.shape for v in views}) == 1 else []
-    if Role.FRONTIER in roles:
-        parts.append("staircase = measured frontier")
-    if any(v.band for v in views):
-        parts.append("shade = 90% of resamples")
-    parts.append("number = concurrency")
-    if len(views) > 1:
-        parts.append("each panel has its own axes")
-    known = [e for e in estimates if not (math.isinf(e.low) and math.isinf(e.high))]
-    parts.append(doubt_words(views))
-    if any(math.isinf(e.high) or math.isinf(e.low) for e in known):
-        parts.append("arrow = no bound")
-    if any(v.frontier.probability.get(c, 1.0) < SURE for v in views for c in v.frontier.members):
-        parts.append("pale = may be dominated")
-    if Role.DOMINATED in roles:
-        parts.append("✕ = dominated")
-    if any(breaks(p, limit) for v in views for p in v.mine for limit in hidden_limits(v)):
-        parts.append("struck = breaks a limit not on these axes")
-    if Role.FLAGGED in roles:
-        parts.append("○ = flagged, never chosen")
-    if any(v.expected for v in views):
-        parts.append("◇ dashed = predicted, not measured")
-        parts.append("thin bars hold 95 of 100 predictions")
-    return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
-
-
-def doubt_words(views: Sequence[View]) -> str:
-    """What the bars are, or that there are none."""
-    estimates = (p.metrics[a] for v in views for p in v.mine for a in v.axes if a in p.metrics)
-    known = any(not (math.isinf(e.low) and math.isinf(e.high)) for e in estimates)
-    return "bars = 95% CI" if known else "intervals not known"
-
-
-def _shape_words(view: View) -> str:
-    shape = view.frontier.shape
-    lengths = f"ISL {shape.isl} / OSL {shape.osl}"
-    return f"{clean_name(shape.name, 60)} · {lengths}" if shape.name else lengths
-
-
-def hidden_limits(view: View) -> tuple[Limit, ...]:
-    """The limits on metrics that are on neither axis: the shaded region knows nothing of them."""
-    return tuple(limit for limit in view.sla if limit.metric not in view.axes)
-
-
-def breaks(point: Point, limit: Limit) -> bool:
-    """Whether the measured value is beyond the limit; False where the metric is not known."""
-    if (estimate := point.metrics.get(limit.metric)) is None:
-        return False
-    if metric(limit.metric).better == "lower":
-        return estimate.value > limit.promise
-    return estimate.value < limit.promise
-
-
-def role_of(point: Point, frontier: Frontier) -> Role:
-    if not point.valid or point.concurrency in frontier.excluded:
-        return Role.FLAGGED
-    return Role.FRONTIER if point.concurrency in frontier.members else Role.DOMINATED
-
-
-def notes_of(view: View, head: str) -> list[str]:
-    """Under the panel: why points are flagged, and which could not be drawn. `head` says of which panel."""
-    across = view.axes[0]
-    told = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
-    found = [f"{head}○  " + f"{NBSP}{SEPARATOR}{NBSP}".join(told)] if told else []
-    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
-    if infinite:
-        names = ", ".join(setting(p.concurrency) for p in infinite)
-        found.append(f"{head}▷  at the edge: too many requests failed for a {metric(across).label} to exist: {names}")
-    rest = [p for p in view.mine if p not in infinite]
-    drawn, absent = (
-        [p for p in rest if all(name in p.metrics for name in view.axes) is known] for known in (True, False)
-    )
-    found += [f"{head}○  {line}" for line in left_out(drawn, view.frontier)]
-    found += [f"{head}not drawn, {line}" for line in left_out(absent, view.frontier)]
-    return [*found, *(f"{head}{line}" for line in unstarred(view))]
-
-
-def unstarred(view: View) -> list[str]:
-    """The note where the operating point cannot be drawn on these axes."""
-    chosen = view.decision.concurrency if view.decision else None
-    point = next((p for p in view.mine if p.concurrency == chosen), None)
-    missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
-    if chosen is None or not (point is None or missing):
-        return []
-    why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
-    return [f"★  the operating point {setting(chosen)} is not on these axes: {why}"]
-
-
-def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
-    """Model, server, hardware, loop, repeats, n, errors, run."""
-    known = provenance or Provenance(loop=None)
-    points = [p for v in views for p in v.mine]
-    parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
-    if points:
-        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points if p.n) or [0]
-        parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
-        parts.append(f"n = {_span(n[0], n[-1])} per point" if n[0] else "n not known")
-    rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
-    if rates and (total := sum(n for _, n in rates)):
-        parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
-    if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
-        parts.append(cost_energy.said(p.power for p in points if p.power))
-    parts.append(f"run {known.run}" if known.run else None)
-    return SEPARATOR.join(clean(part).replace(" ", NBSP) for part in parts if part)
-
-
-def _span(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def describe(views: Sequence[View], title: str) -> str:
-    """For a reader who cannot see the picture."""
-    said = [title + "."]
-    for view in views:
-        across, up = view.axes
-        on = ", ".join(str(c) for c in sorted(view.frontier.members)) or "none"
-        axes = f"{metric(up).label} against {metric(across).label}"
-        said.append(f"{panel_name(view)}: {axes}; concurrencies on the frontier: {on}.")
-    return " ".join(said)

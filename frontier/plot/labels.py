@@ -1,128 +1,332 @@
-"""Callouts as words: the operating point (or the nearest to one) with its numbers, and what the step above it is."""
+"""The words of the frontier picture: title, table of answers, legend, notes and foot; limits and operating points."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from frontier.decide.wording import (
+    Provenance,
+    apart,
     binding_limit,
+    brief_sentence,
+    decision_sentence,
+    flag_kinds,
     interval_text,
+    left_out,
+    limit_text,
     limit_value_text,
+    limits_text,
     named_value,
     neighbour,
+    setting,
     unproven_words,
     value_text,
 )
-from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Point, Verdict
-from frontier.plot.picture_model import Panel, Role
+from frontier.metrics import ENERGY, metric, per_gpu
+from frontier.model import Decision, Estimate, Limit, Verdict, unnamed
+from frontier.plot.data import Axis, Callout, Panel, Role, View
+from frontier.stats import cost_energy
+from frontier.text import clean, clean_name, middle_cut
+
+NBSP = "\u00a0"
+SEPARATOR = f"{NBSP}· "
 
 
-@dataclass(frozen=True, slots=True)
-class Callout:
-    """An annotation still to be placed: about `away` pixels from `at`, which is in display units. `short` stands for
-    all its lines where there is room for one.
+def view_name(view: View) -> str:
+    """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
+    return view.frontier.series.label(longest=40)
+
+
+def panel_names(views: Sequence[View]) -> list[str]:
+    """The names of several panels: what they differ in, the deployment, the shape, or both."""
+    series = [view.frontier.series for view in views]
+    shapes = [clean_name(of.shape.label) for of in series]
+    if len({of.deployment for of in series}) == 1:
+        return shapes
+    names = apart([clean_name(of.deployment, 200) or "default" for of in series])
+    if len(set(shapes)) == 1:
+        return [middle_cut(name, 60) for name in names]
+    return [f"{middle_cut(name, 40)} · {shape}" for name, shape in zip(names, shapes, strict=True)]
+
+
+def headline(views: Sequence[View]) -> str:
+    """The title: the decision of one view, or how many of several keep their SLA."""
+    if len(views) == 1:
+        return view_sentence(views[0])
+    decided = [v.decision for v in views if v.decision is not None]
+    shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
+    what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
+    if not decided:
+        return f"The frontiers of {len(views)} {what}"
+    met = sum(d.verdict is Verdict.MEETS for d in decided)
+    promises = {limits_text(d.limits) for d in decided}
+    promise = promises.pop() if len(promises) == 1 else "its SLA"
+    if met == len(views):
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+    some = f"None of the {len(views)} {what} is"
+    if met:
+        some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
+    return f"{some} proven to keep {promise}"
+
+
+def view_sentence(view: View, *, brief: bool = False) -> str:
+    """The decision, or without an SLA the top of the frontier."""
+    across, up = view.axes
+    if view.decision is not None:
+        sentence = brief_sentence if brief else decision_sentence
+        return sentence(view.decision, throughput=up, gpus=view.gpus)
+    ends = [p for p in view.drawable if p.concurrency in view.frontier.members]
+    if not ends:
+        return "No setting gave a valid measurement"
+    best = max(ends, key=lambda p: metric(up).sign * p.metrics[up].value)
+    most = value_text(up, best.metrics[up].value, view.gpus)
+    words = f"Up to {most} at {metric(across).label} {value_text(across, best.metrics[across].value)}"
+    return words if brief else f"{words} ({setting(best.concurrency)})"
+
+
+def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
+    """The table of answers: a row per panel."""
+    met = [view.decision is not None and view.decision.concurrency is not None for view in views]
+    return tuple(
+        ((name, *answer_cells(view)), Role.TEXT if is_met else Role.QUIET)
+        for view, name, is_met in zip(views, names, met, strict=True)
+    )
+
+
+def answer_cells(view: View) -> tuple[str, ...]:
+    """The operating point in columns: concurrency, throughput, the binding metric, its interval and its limit. Without
+    one why there is none, in words.
     """
+    decision, up = view.decision, view.axes[1]
+    if decision is None or decision.concurrency is None:
+        return (view_sentence(view, brief=True),)
+    speed, limit = decision.metrics.get(up), binding_limit(decision)
+    cells = [f"run at {decision.concurrency}", named_value(up, speed.value, view.gpus) if speed else "–"]
+    if limit and limit.metric in decision.metrics:
+        estimate = decision.metrics[limit.metric]
+        cells.append(f"{metric(limit.metric).label} {value_text(limit.metric, estimate.value)}")
+        cells.append((_interval_lines(limit.metric, estimate) or ["no interval"])[0])
+        cells.append(f"limit {limit_value_text(limit.metric, limit.promise)}")
+    return tuple(cells)
 
-    concurrency: int
-    lines: tuple[str, ...]
-    short: str
-    role: Role
-    at: tuple[float, float]
-    away: float
+
+def legend_line(views: Sequence[View], panels: Sequence[Panel], *, own_axes: bool) -> str:
+    """The workload, and what the signs mean: only those that occur in the panels."""
+    marks = [mark for panel in panels for mark in panel.marks]
+    shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
+    parts = [clean_name(name) for name in deployments if len(deployments) == 1 and not unnamed(name)]
+    if len(shapes) == 1:
+        (shape,) = shapes
+        named = f"{clean_name(shape.name, 60)} · " if shape.name else ""
+        parts.append(f"{named}ISL {shape.isl} / OSL {shape.osl}")
+    if any(line.kind == "stair" for panel in panels for line in panel.lines):
+        parts.append("staircase = measured frontier")
+    return joined([*parts, *([] if not marks else sign_words(views, panels)), *(["own axes each"] if own_axes else [])])
 
 
-def callouts(
-    panel: Panel, decision: Decision | None, points: Sequence[Point], gpus: int | None, *, brief: bool
-) -> list[Callout]:
-    """The operating point (or the nearest to one), then what the step above it is. `brief` where the title says it."""
+def sign_words(views: Sequence[View], panels: Sequence[Panel]) -> list[str]:
+    """What the signs in these panels mean."""
+    marks = [mark for panel in panels for mark in panel.marks if mark.role is not Role.PREDICTED]
+    roles = {mark.role for mark in marks}
+    bars = [bar for mark in marks for bar in (mark.x_bar, mark.y_bar) if bar]
+    bands = [step for panel in panels for line in panel.lines for step in line.band]
+    known = any(p.metrics[name].has_interval for v in views for p in v.drawable for name in v.axes)
+    words = ["numbers = concurrency", "bars = 95% CI" if known else "intervals not known"]
+    words += ["shade = 90% of resamples"] if any(low < high for _, low, high in bands) else []
+    words += ["arrow = interval goes on"] if any(bar.open_low or bar.open_high for bar in bars) else []
+    words += ["pale = may be dominated"] if any(mark.pale for mark in marks) else []
+    words += ["✕ = dominated"] if Role.DOMINATED in roles else []
+    words += ["slash = breaks another limit"] if any(mark.struck for mark in marks) else []
+    words += ["○ = excluded"] if Role.FLAGGED in roles else []
+    if any(view.expected for view in views):
+        words += ["◇ dashed = predicted, not measured", "thin bars hold 95 of 100 predictions"]
+    return words
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Parts with dots between them, each kept on one line."""
+    return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
+
+
+def notes_of(view: View, panel: Panel, head: str) -> list[str]:
+    """Under the panel: why points are excluded, and which could not be drawn. `head` says of which panel."""
+    across = view.axes[0]
+    reasons = [kind.text(most=6) for kind in flag_kinds(view.mine) if kind.fatal]
+    notes = [f"○  {f'{NBSP}{SEPARATOR}{NBSP}'.join(reasons)}"] if reasons else []
+    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
+    if infinite:
+        where = ", ".join(setting(p.concurrency) for p in infinite)
+        notes.append(f"▷  at the edge: too many requests failed for a {metric(across).label} to exist: {where}")
+    rest = [p for p in view.mine if p not in infinite]
+    drawable = view.drawable
+    notes += [f"○  {line}" for line in left_out([p for p in rest if p in drawable], view.frontier)]
+    notes += [f"not drawn, {line}" for line in left_out([p for p in rest if p not in drawable], view.frontier)]
+    drawn = {mark.concurrency for mark in panel.marks}
+    if far := [setting(p.concurrency) for p in drawable if p.concurrency not in drawn]:
+        notes.append(f"beyond the axes: {', '.join(far)}")
+    return [f"{head}{note}" for note in (*notes, *unstarred(view))]
+
+
+def unstarred(view: View) -> list[str]:
+    """The note where the operating point cannot be drawn on these axes."""
+    chosen = view.decision.concurrency if view.decision else None
+    point = next((p for p in view.mine if p.concurrency == chosen), None)
+    missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
+    if chosen is None or not (point is None or missing):
+        return []
+    why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
+    return [f"★  the operating point {setting(chosen)} is not on these axes: {why}"]
+
+
+def foot_line(views: Sequence[View], provenance: Provenance | None) -> str:
+    """Model, server, hardware, loop, repeats, n, errors, run."""
+    known = provenance or Provenance(loop=None)
+    points = [p for v in views for p in v.mine]
+    parts = [known.remark, known.model, f"server {known.server}" if known.server else None, known.hardware, known.loop]
+    if points:
+        repeats, n = sorted({p.repeats for p in points}), sorted(p.n for p in points if p.n) or [0]
+        parts.append(f"{_span(repeats[0], repeats[-1])} repeat{'' if repeats[-1] == 1 else 's'}")
+        parts.append(f"n = {_span(n[0], n[-1])} per point" if n[0] else "n not known")
+    rates = [(p.metrics["error_rate"].value, p.n) for p in points if "error_rate" in p.metrics]
+    if rates and (total := sum(n for _, n in rates)):
+        parts.append(f"{sum(r * n for r, n in rates) / total * 100:.2g}% errors")
+    if any(name in ENERGY for v in views for name in (*v.axes, *(limit.metric for limit in v.sla))):
+        parts.append(cost_energy.power_text(p.power for p in points if p.power))
+    parts.append(f"run {known.run}" if known.run else None)
+    return joined([clean(part) for part in parts if part])
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def describe(views: Sequence[View], title: str) -> str:
+    """For a reader who cannot see the picture."""
+    sentences = [title + "."]
+    for view in views:
+        across, up = view.axes
+        on = ", ".join(str(c) for c in sorted(view.frontier.members)) or "none"
+        axes = f"{metric(up).label} against {metric(across).label}"
+        sentences.append(f"{view_name(view)}: {axes}; concurrencies on the frontier: {on}.")
+    return " ".join(sentences)
+
+
+# --- words in a panel
+
+
+def level_words(limit: Limit, gpus: int | None) -> str:
+    """A limit on the vertical axis: as promised, and where rates are drawn per GPU also so."""
+    per = f"  ({value_text(limit.metric, limit.promise, gpus)})" if per_gpu(limit.metric, gpus) > 1 else ""
+    return f"SLA  {limit_text(limit)}{per}"
+
+
+def limit_lines(limits: Sequence[Limit], x: Axis, up: str) -> list[str]:
+    """The words on limits that are not on the vertical axis `up`: those on the horizontal one first."""
+    here = [limit for limit in limits if limit.metric == x.metric]
+    there = [limit for limit in limits if limit.metric not in (x.metric, up)]
+    lines = []
+    for limit in here:
+        value, beyond = limit.promise * x.scale, ""
+        if not x.holds(value):
+            beyond = "  (right of the picture)" if value > x.high else "  (left of the picture)"
+        lines.append(f"SLA  {limit_text(limit)}{beyond}")
+    if there:
+        lines.append("limits these axes do not show:" if not here else "and, not on these axes:")
+        lines += [limit_text(limit) for limit in there]
+    return lines + [
+        "dashed: comfort" + limit_text(limit, limit.comfort).removeprefix(metric(limit.metric).label)
+        for limit in here
+        if limit.comfort is not None
+    ]
+
+
+def panel_words(view: View, panel: Panel) -> list[Callout]:
+    """Words on the panel as a whole: limits without a line of their own, and the roofline's height and assumption."""
+    lines = limit_lines(view.sla, panel.x, panel.y.metric)
+    on_a_rule = any(rule.axis == "x" and rule.lines for rule in panel.rules)
+    words = [Callout(tuple(lines), Role.SLA)] if lines and not on_a_rule else []
+    if view.light:
+        level = view.light.ceiling * panel.y.scale
+        above = "" if panel.y.holds(level) else "  above the picture ↑"
+        height = f"roofline  {value_text(panel.y.metric, view.light.ceiling, view.gpus)}{above}"
+        words.append(Callout((height, clean(view.light.assumption)), Role.ROOFLINE, level=level))
+    return words
+
+
+def callouts(view: View, panel: Panel, *, brief: bool) -> list[Callout]:
+    """The operating point (or the nearest to one), then what the step above it is. `brief`: only that, as a table has
+    the operating points.
+    """
+    decision = view.decision
     if decision is None:
         return []
-    by_concurrency = {p.concurrency: p for p in points}
-    found: list[Callout] = []
-    star = panel.star or panel.ring
+    words = []
+    star = next((m for m in panel.marks if (m.star or m.ring) and not m.beyond), None)
     chosen = decision.concurrency if decision.concurrency is not None else decision.candidate
-    if star is not None and chosen is not None:
-        lines = _chosen_lines(panel, decision, chosen, gpus)
-        if brief:
-            lines = (
-                f"c = {chosen}",
-                *(_named(panel, decision) + li for li in lines if li.startswith(("95%", "at most"))),
-            )
-        found.append(Callout(chosen, lines, lines[0], Role.OPERATING, star, 40.0 if brief else 105.0))
-    for concurrency, lines, short in _next_lines(panel, decision, by_concurrency):
+    if star is not None and chosen is not None and not brief:
+        lines = _chosen_lines(panel, decision, chosen, view.gpus)
+        words.append(Callout(lines, Role.OPERATING, lines[0], (star.x, star.y), 105.0))
+    for concurrency, lines, reason in _next_lines(view, panel, decision):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
         if mark is not None:
-            role = mark.role if mark.role is not Role.DOMINATED else Role.QUIET
-            at, away = (mark.x, mark.y), 50.0 if brief else 90.0
-            found.append(Callout(concurrency, lines, f"c = {concurrency}: {short}", role, at, away))
-    return found
+            role, short = mark.role, f"c = {concurrency}: {reason}"
+            role = Role.QUIET if role is Role.DOMINATED else role
+            place, away = (mark.x, mark.y), 50.0 if brief else 90.0
+            words.append(Callout((short,) if brief else lines, role, short, place, away))
+    return words
 
 
 def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | None) -> tuple[str, ...]:
-    head = "operating point" if decision.concurrency is not None else {
-        Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid",
-    }.get(decision.verdict, "not proven")  # fmt: skip
+    kinds = {Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid"}
+    head = "operating point" if decision.concurrency is not None else kinds.get(decision.verdict, "not proven")
     lines = [f"{head}  c = {chosen}"]
     if (speed := decision.metrics.get(panel.y.metric)) is not None:
         lines.append(named_value(panel.y.metric, speed.value, gpus))
     limit = binding_limit(decision)
-    told = [limit.metric] if limit else []
-    if panel.x.metric not in told:
-        told.append(panel.x.metric)
-    for name in told:
+    names = list(dict.fromkeys([*([limit.metric] if limit else []), panel.x.metric]))
+    for name in names:
         if (estimate := decision.metrics.get(name)) is None:
             continue
         lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
-        if name == told[0]:
-            lines += _doubt(name, estimate)
+        if name == names[0]:
+            lines += _interval_lines(name, estimate)
     return tuple(lines)
 
 
-def _doubt(name: str, estimate: Estimate) -> list[str]:
+def _interval_lines(name: str, estimate: Estimate) -> list[str]:
     """'95% CI 373–438 ms'; where that has no upper end, the one-sided bound that the verdict stands on, if any."""
-    if not (doubt := interval_text(name, estimate)):
+    if not (interval := interval_text(name, estimate)):
         return []
     if math.isinf(estimate.high) and math.isfinite(estimate.upper) and metric(name).better == "lower":
         return [f"at most {value_text(name, estimate.upper)} (95%)"]
     unit = value_text(name, estimate.value).rpartition(" ")[2]
-    return [f"95% CI {doubt[1:-1].replace(', ', '–')} {unit}"]
+    return [f"95% CI {interval[1:-1].replace(', ', '–')} {unit}"]
 
 
-def _named(panel: Panel, decision: Decision) -> str:
-    """What an interval is of, where it is not of an axis."""
-    limit = binding_limit(decision)
-    return f"{metric(limit.metric).label} " if limit and limit.metric not in (panel.x.metric, panel.y.metric) else ""
-
-
-def _next_lines(panel: Panel, decision: Decision, points: dict[int, Point]) -> list[tuple[int, tuple[str, ...], str]]:
+def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:
     """The step not taken, and the first setting above that is not inside for a reason the axes do not show: at length,
     and in a word or two.
     """
-    found: list[tuple[int, tuple[str, ...], str]] = []
+    steps: list[tuple[int, tuple[str, ...], str]] = []
     if (step := decision.rejected) is not None:
-        label = metric(step.metric).label
         gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
-        why = "within the noise: not taken" if step.tie else f"for {step.cost:.2g}× {label}: not taken"
-        found.append((step.concurrency, (gain, why), "not taken"))
+        cost = f"for {step.cost:.2g}× {metric(step.metric).label}: not taken"
+        why = "within the noise: not taken" if step.tie else cost
+        steps.append((step.concurrency, (gain, why), "not taken"))
     near = neighbour(decision)
-    if near is None or near[0] in {c for c, *_ in found}:
-        return found
+    if near is None or near[0] in {c for c, *_ in steps}:
+        return steps
     concurrency, verdict, binding = near
+    point = next((p for p in view.mine if p.concurrency == concurrency), None)
+    held = point.metrics.get(binding) if point and binding else None
     limit = next((it for it in decision.limits if it.metric == binding), None)
     if verdict is Verdict.MARGINAL:
-        found.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
+        steps.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
     elif verdict is Verdict.UNPROVEN:
-        held = points[concurrency].metrics.get(binding) if binding and concurrency in points else None
         need = next((j.need for j in decision.judgements if j.concurrency == concurrency), None)
-        found.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
-    elif limit is None or limit.metric in (panel.x.metric, panel.y.metric):
-        pass
-    elif concurrency in points and (held := points[concurrency].metrics.get(limit.metric)):
+        steps.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
+    elif limit is not None and limit.metric not in (panel.x.metric, panel.y.metric) and held:
         label = metric(limit.metric).label
-        over = f"limit {limit_value_text(limit.metric, limit.promise)}"
-        lines = (f"c = {concurrency}: {label}", f"{value_text(limit.metric, held.value)}, {over}")
-        found.append(
-            (concurrency, lines, f"{label} too high" if metric(limit.metric).better == "lower" else f"{label} too low")
-        )
-    return found
+        value, most = value_text(limit.metric, held.value), limit_value_text(limit.metric, limit.promise)
+        short = f"{label} too {'high' if metric(limit.metric).better == 'lower' else 'low'}"
+        steps.append((concurrency, (f"c = {concurrency}: {label}", f"{value}, limit {most}"), short))
+    return steps

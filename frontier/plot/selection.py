@@ -1,31 +1,31 @@
-"""What is looked at beside the points of a run: its windows by setting, its companion charts, one trial's timeline."""
+"""What is drawn of a run: which deployments and shapes, on which axes; its detail figures."""
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from frontier.decide.wording import clean, clean_name, count, told_apart
+from frontier.config import Config
+from frontier.decide.wording import count, told_apart
 from frontier.errors import UsageError
-from frontier.metrics import names
-from frontier.model import Point, Shape
-from frontier.plot.chart import Sheet
-from frontier.plot.companions import FROM_POINTS
-from frontier.plot.data import View, panel_name
-from frontier.plot.distributions import FROM_SAMPLES, timeline_sheet
-from frontier.plot.multi_run import ROLES
-from frontier.plot.winner import Group
-from frontier.run import NEEDS, Run, Setting
-from frontier.stats.window_data import Sample
+from frontier.metrics import metric, names
+from frontier.model import Decision, Point, Series, Shape, file_label
+from frontier.plot.data import Picture, View
+from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
+from frontier.plot.labels import view_name
+from frontier.plot.multi_run import ROLES, Group
+from frontier.run import NEEDS, Run
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
+from frontier.text import clean, clean_name, closest
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
-"""The companion figures by name; `frontier plot --figure` draws them."""
+"""The detail figures by name; `frontier plot --figure` draws them."""
 
 
 MOST_PANELS = 24
-"""More panels than this in one picture are read by nobody."""
+"""More panels than this in one picture cannot be read."""
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
@@ -35,42 +35,41 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     """
     if not deployments and not shapes:
         return run
-    settings = _settings(run)
-    kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in settings])
-    kept_shapes = _matching("shape", shapes, [shape.label for _, shape in settings])
-    kept = [at for at in settings if at[0] in kept_deployments and at[1].label in kept_shapes]
+    series = _all_series(run)
+    kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in series])
+    kept_shapes = _matching("shape", shapes, [shape.label for _, shape in series])
+    kept = {key for key in series if key.deployment in kept_deployments and key.shape.label in kept_shapes}
     if not kept:
         raise UsageError("no deployment of those has a shape of those", "frontier show  lists what there is")
     return replace(
         run,
-        histories={at: history for at, history in run.histories.items() if at in kept},
-        imported=tuple(p for p in run.imported if (p.deployment, p.shape) in kept),
+        histories={key: history for key, history in run.histories.items() if key in kept},
+        imported=tuple(p for p in run.imported if p.series in kept),
     )
 
 
-def _settings(run: Run) -> list[Setting]:
-    return list(dict.fromkeys([*run.histories, *((p.deployment, p.shape) for p in run.imported)]))
+def _all_series(run: Run) -> list[Series]:
+    return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
 
 
 def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
     """The known names that one of the wanted means; all where none is wanted."""
     if not wanted:
         return set(known)
-    found: set[str] = set()
+    matching: set[str] = set()
     for want in wanted:
-        low = want.lower()
         exact = {name for name in known if name == want}
-        pattern = low if any(ch in low for ch in "*?[") else f"*{low}*"
-        mine = exact or {name for name in known if fnmatchcase(name.lower(), pattern)}
-        if not mine:
-            names = list(dict.fromkeys(known))
-            near = difflib.get_close_matches(want, names, n=3, cutoff=0.4) or names[:5]
-            more = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+        pattern = want.lower() if any(ch in want for ch in "*?[") else f"*{want.lower()}*"
+        match = exact or {name for name in known if fnmatchcase(name.lower(), pattern)}
+        if not match:
+            every = list(dict.fromkeys(known))
+            near = closest(want, every, most=3, cutoff=0.4) or every[:5]
+            more = f" and {len(every) - len(near)} more" if len(every) > len(near) else ""
             raise UsageError(
                 f"no {what} is called {clean(want, 80)!r}", f"there are {', '.join(map(clean_name, near))}{more}"
             )
-        found |= mine
-    return found
+        matching |= match
+    return matching
 
 
 def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
@@ -78,17 +77,17 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
 
     `panels`: what has a panel of its own, every frontier by default.
     """
-    settings = _settings(run)
-    if len(settings if panels is None else panels) <= MOST_PANELS:
+    series = _all_series(run)
+    if len(series if panels is None else panels) <= MOST_PANELS:
         return
-    deployments, shapes = {d for d, _ in settings}, {s for _, s in settings}
+    deployments, shapes = {d for d, _ in series}, {s for _, s in series}
     each = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
     each += [count(len(shapes), "shape")] if len(shapes) > 1 else []
-    first, shape = settings[0]
+    first, shape = series[0]
     hint = [f"--deployment '{clean(first, 60)}'"] if len(deployments) > 1 else []
     hint += [f"--shape {clean(shape.label, 40)}"] if len(shapes) > 1 else []
     raise UsageError(
-        f"{run.path} has {len(settings)} frontiers ({', '.join(each)}); more than {MOST_PANELS} on one sheet cannot be "
+        f"{run.path} has {len(series)} frontiers ({', '.join(each)}); more than {MOST_PANELS} on one sheet cannot be "
         "read",
         f"name some, in full, in part or as a pattern:  {'  '.join(hint)}",
     )
@@ -99,8 +98,8 @@ def check_together(runs: Sequence[Run]) -> None:
     picture can show: before anything is computed.
     """
     for run in runs:
-        check_panels(run, panels={shape for _, shape in _settings(run)})
-    shapes = Counter(shape for run in runs for _, shape in _settings(run))
+        check_panels(run, panels={shape for _, shape in _all_series(run)})
+    shapes = Counter(shape for run in runs for _, shape in _all_series(run))
     for shape, number in shapes.items():
         if number > len(ROLES):
             raise UsageError(
@@ -119,29 +118,61 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
-def samples_of(run: Run) -> dict[Setting, dict[int, Sample]]:
+def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, Sample]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
-    return {at: run.samples(at) for at in run.histories}
+    return {series: run.samples(series) for series in run.histories}
 
 
-def sheets(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[Sheet]:
-    """The companion `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
+def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, str]:
+    """The axes of a picture where none are named: those of the config, else output throughput against the latency
+    that binds most decisions, as only there the picture shows why a setting is refused.
+    """
+    if config.given_objectives is not None:
+        return config.given_objectives
+    binding = [d.binding for d in decisions if d.binding and metric(d.binding).quantity]
+    return "output_throughput", Counter(binding).most_common(1)[0][0] if binding else config.objectives[1]
+
+
+def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
+    """The detail figure `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
     there is nothing to draw.
     """
-    found: list[Sheet | None] = []
+    pairs: list[tuple[View, Picture | None]] = []
     samples = samples_of(run) if name in FROM_SAMPLES else {}
     for view in views:
-        setting = (view.frontier.deployment, view.frontier.shape)
         if name in FROM_POINTS:
-            found.append(FROM_POINTS[name](view))
+            pairs.append((view, FROM_POINTS[name](view)))
         elif name in FROM_SAMPLES:
-            found.append(FROM_SAMPLES[name](view, samples[setting]) if samples.get(setting) else None)
+            windows = samples.get(view.frontier.series)
+            pairs.append((view, FROM_SAMPLES[name](view, windows) if windows else None))
         else:
-            found.append(_timeline(run, view, at))
-    drawn = [sheet for sheet in found if sheet is not None]
+            pairs.append((view, _timeline(run, view, at)))
+    drawn = [(view, figure) for view, figure in pairs if figure is not None]
     if not drawn:
         raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
     return drawn
+
+
+def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
+    """One file per series, named by what they differ in before the suffix: fig-1024x256.png, fig-fp8.png.
+
+    >>> [str(f) for f in file_names(Path("fig.png"), [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))])]
+    ['fig-1024x256.png', 'fig-64x8.png']
+    """
+    if len(series) == 1:
+        return [file]
+    one_deployment, one_shape = len({s.deployment for s in series}) == 1, len({s.shape for s in series}) == 1
+    stems = []
+    for deployment, shape in series:
+        parts = [] if one_deployment else [file_label(deployment)]
+        parts += [] if one_shape and parts else [shape.file_label]
+        stems.append("-".join((file.stem, *parts)))
+    seen: Counter[str] = Counter()
+    names = []
+    for stem in stems:
+        seen[stem] += 1
+        names.append(file.with_stem(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"))
+    return names
 
 
 def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
@@ -157,11 +188,11 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
             alone = run if len(deployments) == 1 else f"{run} · {deployment}"
             whole.append(alone if several else deployment)
     called = dict(zip(panels, told_apart(whole), strict=True))
-    found: dict[Shape, list[tuple[str, View]]] = {}
+    by_shape: dict[Shape, list[tuple[str, View]]] = {}
     for run, (_, views) in zip(run_names, runs, strict=True):
         for view in views:
-            found.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
-    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in found.values()]
+            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
 
 
 WHY_NOT = {
@@ -174,13 +205,13 @@ WHY_NOT = {
 }
 
 
-def _timeline(run: Run, view: View, at: int | None) -> Sheet | None:
+def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
-    history = run.histories.get((view.frontier.deployment, view.frontier.shape), [])
+    history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
     if at is not None and at not in measured:
         raise UsageError(
-            f"{panel_name(view)} was not measured at concurrency {at}", f"it was at {', '.join(map(str, measured))}"
+            f"{view_name(view)} was not measured at concurrency {at}", f"it was at {', '.join(map(str, measured))}"
         )
     if not measured:
         return None
@@ -188,4 +219,4 @@ def _timeline(run: Run, view: View, at: int | None) -> Sheet | None:
     wanted = at or chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
     directory = RunDirectory.read(run.path)
-    return timeline_sheet(directory.finished()[key], directory.records(key))
+    return timeline_figure(directory.finished()[key], directory.records(key))

@@ -1,90 +1,144 @@
-"""A comparison in words, as a table and as JSON."""
+"""Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of `frontier compare`)."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import ConsoleRenderable, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from frontier.decide.compare import Comparison, Gain, overall
-from frontier.decide.wording import clean, clean_name, count, limit_value_text, told_apart
+from frontier.config.schema import described
+from frontier.decide.compare import Comparison, Gain, Rules, Side, compare_all, overall
+from frontier.decide.wording import (
+    Names,
+    clean,
+    clean_name,
+    gpus_note,
+    names_of,
+    ratio_text,
+    until_text,
+)
+from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
-from frontier.model import Estimate
-from frontier.report.json_out import estimate_tree, number
-from frontier.report.tables import to_text
+from frontier.model import Limit, Point, Series
+from frontier.plot.selection import narrowed
+from frontier.report.json_out import Tree, estimate_tree, number, tree_of
+from frontier.report.notebook import PRE, WIDE
+from frontier.report.tables import text_grid, to_text
+from frontier.run import Run
+from frontier.text import suggestion
 
 COMPARE_SCHEMA = "frontier.compare/1"
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
-Names = tuple[str, str]
 
 
-def names_of(comparison: Comparison, names: Names | None = None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the same."""
-    if names is not None:
-        a, b = told_apart(names, 40)
-    elif comparison.a == comparison.b:
-        a, b = "A", "B"
-    else:
-        a, b = told_apart((comparison.a, comparison.b), 40)
-    return a, b
+class Comparisons(tuple[Comparison, ...]):
+    """Comparisons, one per shape: a tuple that shows itself as `frontier compare` prints it."""
+
+    def __str__(self) -> str:
+        return comparison_table(self, width=WIDE)
+
+    def _repr_html_(self) -> str:
+        from markupsafe import escape
+
+        return PRE.format(escape(str(self)))
 
 
-def ratio_text(ratio: Estimate) -> str:
-    """'1.12× [1.08, 1.16]'."""
-    known = math.isfinite(ratio.low) and math.isfinite(ratio.high)
-    return f"{ratio.value:.3g}×" + (f" [{ratio.low:.3g}, {ratio.high:.3g}]" if known else " (doubt not known)")
+def compare_runs(
+    a: Run,
+    b: Run | None = None,
+    *,
+    deployments: Sequence[str] = (),
+    objectives: tuple[str, str] | None = None,
+    limits: Sequence[Limit] | None = None,
+    within: float | None = None,
+) -> Comparisons:
+    """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
 
-
-def _until(comparison: Comparison) -> str:
-    other = comparison.objectives[1]
-    return f"{metric(other).label} {limit_value_text(other, comparison.reference)}"
-
-
-def comparison_sentence(comparison: Comparison, names: Names | None = None) -> str:
-    """'fp8 is better than bf16: 1.12× [1.08, 1.16] the area up to p99 TTFT 500 ms', per GPU where it is that."""
-    a, b = names_of(comparison, names)
-    ratio = f"{ratio_text(comparison.ratio)} the area up to {_until(comparison)}"
-    per = " per GPU" if comparison.per_gpu else ""
-    if comparison.verdict == "invalid":
-        return f"{b} against {a} cannot be told: no usable measurement"
-    if comparison.verdict == "not resolved":
-        return f"{b} against {a}{per} is not resolved: {ratio}"
-    return f"{b} is {comparison.verdict} than {a}{per}: {ratio}"
-
-
-def gpus_note(comparison: Comparison, names: Names | None = None) -> str | None:
-    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
-
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times their GPUs.
+    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`.
+    UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
+    length on one side only, deployments that cannot be matched.
     """
-    (a, b), (of_a, of_b) = names_of(comparison, names), comparison.gpus
-    if comparison.per_gpu:
-        said = f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}."
-        whole = comparison.ratio.value * (of_b or 0) / (of_a or 1)
-        rates = [metric(name).unit in RATES for name in comparison.objectives]
-        if rates == [True, False] and metric(comparison.objectives[0]).better == "higher" and math.isfinite(whole):
-            said += f" As whole deployments {b} is {whole:.3g}× {a}."
-        return said
-    if of_a == of_b or not any(metric(name).unit in RATES for name in comparison.objectives):
-        return None
-    known, unknown, side = (a, b, "b") if of_b is None else (b, a, "a")
-    return (
-        f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, how many {unknown} has is not "
-        f"known; say it with  --set-{side} gpus=N."
-    )
+    if b is None:
+        one, other = two_deployments(a, deployments)
+        a, b = narrowed(a, (one,)), narrowed(a, (other,))
+    elif deployments:
+        raise UsageError("two runs were given, and deployments", "name two deployments of one run, or two runs")
+    axes = objectives or a.config.objectives
+    wanted = a.limits() if limits is None else tuple(limits)
+    points = a.points(wanted, names=axes), b.points(wanted, names=axes)
+    _comparable(a, b, *points)
+    reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
+    rules = Rules(axes, reference, limits=wanted, within=within)
+    comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
+    if not comparisons:
+        names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
+        raise UsageError(
+            f"no deployment of {a.path} ({names[0]}) is in {b.path} ({names[1]})",
+            "give a deployment the same name on both sides, or sweep one on each",
+        )
+    return Comparisons(comparisons)
+
+
+def _side(run: Run, points: Sequence[Point]) -> Side:
+    return Side(points, {Series(*at): run.samples(at) for at in run.histories}, run.gpus)
+
+
+def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
+    """The two deployments of `run` that are named, in that order. UsageError for anything but two of its own."""
+    measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
+    known = list(dict.fromkeys(measured))
+    planned = [d.name for d in run.config.deployments if d.name not in known]
+    there = ", ".join(clean_name(name) for name in known[:8]) + (f" and {len(known) - 8} more" if known[8:] else "")
+    if len(known) + len(planned) < 2:
+        what = f"{run.path} holds one deployment: there is nothing to compare it with"
+        raise UsageError(what, "name a second run")
+    for name in named:
+        if name in planned:
+            raise UsageError(f"{name} has no finished trial in {run.path} to compare", "go on with its sweep")
+        if name not in known:
+            hint = clean(suggestion(name, known), 400)
+            raise UsageError(f"no deployment of {run.path} is called {clean(name, 80)!r}", hint)
+    if len(named) != 2 or named[0] == named[1]:
+        number = len(set(named)) or "none"
+        raise UsageError(
+            f"of one run two deployments are compared, and {number} {'was' if number in (1, 'none') else 'were'} named",
+            f"frontier compare {run.path} --deployment A --deployment B,  B against A; it has {there}",
+        )
+    return named[0], named[1]
+
+
+def _comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Point]) -> None:
+    for run, points in ((a, a_points), (b, b_points)):
+        if not points:
+            raise UsageError(f"{run.path} has no finished trial to compare", "go on with its sweep")
+    shapes = [dict.fromkeys(p.shape for p in side) for side in (a_points, b_points)]
+    if not shapes[0].keys() & shapes[1].keys():
+        measured = [", ".join(described(shape) for shape in side) for side in shapes]
+        raise UsageError(
+            f"different workloads: {a.path} measured {measured[0]} and {b.path} {measured[1]}",
+            "sweep both with the same shapes; a frontier of one workload predicts nothing about another",
+        )
+    for key, means in (("prompts", "prompts"), ("ignore_eos", "output lengths (ignore_eos)")):
+        theirs, ours = getattr(a.config, key), getattr(b.config, key)
+        if a.histories and b.histories and theirs != ours:
+            raise UsageError(
+                f"different {means}: {theirs} in {a.path}, {ours} in {b.path}", "sweep both with the same load"
+            )
+
+
+# --- as a table and as JSON
 
 
 def _notes(comparison: Comparison, names: Names | None) -> list[str]:
-    said = gpus_note(comparison, names)
+    """How GPUs count, the notes of the comparison, and what is missing on either side."""
+    per_gpu = gpus_note(comparison, names)
     absent = [
-        f"Of {name} takes no part: {'; '.join(reasons)}."
+        f"Not compared of {name}: {'; '.join(reasons)}."
         for name, reasons in zip(names_of(comparison, names), comparison.absent, strict=True)
         if reasons
     ]
-    return [*([said] if said else []), *comparison.notes, *absent]
+    return [*([per_gpu] if per_gpu else []), *comparison.notes, *absent]
 
 
 def comparison_table(
@@ -98,27 +152,28 @@ def comparison_table(
         blocks += [Text("")] if blocks else []
         per = " per GPU" if comparison.per_gpu else ""
         head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
-                             (f"{b} against {a}", "bold"), per, f"   {_of(comparison, several)}")  # fmt: skip
-        rows = Table.grid(padding=(0, 2, 0, 0))
+                             (f"{b} against {a}", "bold"), per, f"   {_workload(comparison, several)}")  # fmt: skip
+        rows = []
         if comparison.verdict != "invalid":
-            rows.add_row(f"area up to {_until(comparison)}", ratio_text(comparison.ratio))
+            rows.append((f"area up to {until_text(comparison)}", ratio_text(comparison.ratio)))
+        rate, latency = (metric(name) for name in comparison.objectives)
         for gain in comparison.gains:
-            name = comparison.objectives[0]
-            label = metric(name).label + (per if metric(name).unit in RATES else "")
-            at = f"{metric(comparison.objectives[1]).label} {limit_value_text(comparison.objectives[1], gain.at)}"
-            rows.add_row(f"{label} at {at}", _gain_text(gain))
-        notes = [Padding(Text(clean(note, 400), style="dim"), (0, 0, 0, 2)) for note in _notes(comparison, names)]
-        blocks += [head, Padding(rows, (0, 0, 0, 2)), *notes]
-    return to_text(Group(*blocks), width=width, colour=colour) if blocks else "nothing to compare"
+            label = rate.label + (per if rate.unit in RATES else "")
+            rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
+        lines: list[ConsoleRenderable] = [*([text_grid(rows)] if rows else []),
+                 *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names))]  # fmt: skip
+        blocks += [head, *(Padding(line, (0, 0, 0, 2)) for line in lines)]
+    return to_text(*blocks, width=width, colour=colour) if blocks else "nothing to compare"
 
 
-def _of(comparison: Comparison, several: bool) -> str:
-    """The workload, and where several deployments are compared with their namesakes also which."""
+def _workload(comparison: Comparison, several: bool) -> str:
+    """The shape, after the deployment where several are compared each with its namesake."""
     shape = clean_name(comparison.shape.label)
     return f"{clean_name(comparison.a, 60)} · {shape}" if several and comparison.a == comparison.b else shape
 
 
 def _gain_text(gain: Gain) -> str:
+    """The bracket of a gain: 'between 1.08× and 1.2×'."""
     if gain.low > 0 and math.isfinite(gain.high):
         between = f"between {gain.low:.3g}× and {gain.high:.3g}×"
     elif gain.low > 0:
@@ -130,7 +185,7 @@ def _gain_text(gain: Gain) -> str:
     return between if gain.interpolated is None else f"{between}   (by straight lines {ratio_text(gain.interpolated)})"
 
 
-def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = None) -> dict[str, Any]:
+def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = None) -> Tree:
     """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
     return {
         "schema": COMPARE_SCHEMA,
@@ -139,7 +194,8 @@ def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = No
     }
 
 
-def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:
+def _tree(comparison: Comparison, names: Names | None) -> Tree:
+    """One comparison."""
     a, b = names_of(comparison, names)
     return {
         "shape": comparison.shape.label,
@@ -150,16 +206,7 @@ def _tree(comparison: Comparison, names: Names | None) -> dict[str, Any]:
         "objectives": list(comparison.objectives),
         "reference": number(comparison.reference),
         "ratio": estimate_tree(comparison.ratio),
-        "gains": [
-            {
-                "at": number(gain.at),
-                "low": number(gain.low),
-                "high": number(gain.high),
-                "resolved": gain.resolved,
-                "interpolated": gain.interpolated and estimate_tree(gain.interpolated),
-            }
-            for gain in comparison.gains
-        ],
+        "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
         "gpus": list(comparison.gpus),
         "per_gpu": comparison.per_gpu,
         "notes": _notes(comparison, names),

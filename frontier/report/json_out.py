@@ -1,24 +1,25 @@
-"""The answers as JSON-ready trees. Every one has a `schema`; changes only add keys. Infinite and NaN become null.
+"""JSON of decisions, points and ceilings. Every tree has a `schema`; changes only add keys.
 
-Numbers are in the metric's own unit: seconds, tokens per second, shares.
-
-The page for machines: everything it says, as one JSON-ready tree. Changes only add keys.
+Numbers are in the metric's own unit: seconds, tokens per second, shares. Infinite and NaN become null.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from frontier.decide.capacity import littles_law
 from frontier.decide.frontier_summary import Insight
-from frontier.metrics import metric
-from frontier.model import Decision, Distance, Estimate, Flag, Frontier, Limit, Point
-from frontier.report.report import Report, page_of
+from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Shape
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
 
 Tree = dict[str, Any]
+
+if TYPE_CHECKING:
+    from frontier.hardware.ceilings import Ceilings
 
 
 def number(value: float | None) -> float | None:
@@ -28,191 +29,104 @@ def number(value: float | None) -> float | None:
 
 def estimate_tree(estimate: Estimate) -> Tree:
     """`infinite` is there only when the value is: too many requests failed for the percentile to exist."""
-    tree: Tree = {
-        "value": number(estimate.value),
-        "low": number(estimate.low),
-        "high": number(estimate.high),
-        "n": estimate.n,
-    }
-    if math.isinf(estimate.value):
-        tree["infinite"] = True
-    return tree
+    tree: Tree = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")} | {"n": estimate.n}
+    return {**tree, "infinite": True} if math.isinf(estimate.value) else tree
 
 
-def _metrics(metrics: Mapping[str, Estimate]) -> Tree:
-    return {name: estimate_tree(estimate) for name, estimate in sorted(metrics.items())}
-
-
-def _limit(limit: Limit) -> Tree:
-    return {
-        "metric": limit.metric,
-        "better": metric(limit.metric).better,
-        "promise": number(limit.promise),
-        "comfort": number(limit.comfort),
-    }
-
-
-def limits_json(limits: Sequence[Limit]) -> list[Tree]:
-    """Each line of an SLA."""
-    return [_limit(limit) for limit in limits]
+def tree_of(value: Any) -> Any:
+    """Any frozen dataclass of the model as JSON has it, field by field: shapes by label, enums by value."""
+    if isinstance(value, Estimate):
+        return estimate_tree(value)
+    if isinstance(value, Shape):
+        return value.label
+    if isinstance(value, Limit):
+        return {"metric": value.metric, "better": value.better, "promise": number(value.promise),
+                "comfort": number(value.comfort)}  # fmt: skip
+    if is_dataclass(value):
+        return {field.name: tree_of(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): tree_of(value[key]) for key in sorted(value)}
+    if isinstance(value, tuple | list):
+        return [tree_of(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return number(value) if isinstance(value, float) else value
 
 
 def decisions_json(decisions: Sequence[Decision]) -> Tree:
-    """The answer of `frontier solve --json`. `shapes` has one entry per (deployment, shape), in order."""
+    """The answer of `frontier solve --json`. `shapes` has one entry per series, in order."""
     return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
 
 
 def decision_json(decision: Decision) -> Tree:
     """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`."""
-    step = decision.rejected
-    return {
-        "deployment": decision.deployment,
-        "shape": decision.shape.label,
-        "verdict": decision.verdict.value,
-        "concurrency": decision.concurrency,
-        "binding": decision.binding,
-        "metrics": _metrics(decision.metrics),
-        "notes": list(decision.notes),
-        "limits": limits_json(decision.limits),
-        "candidate": decision.candidate,
-        "last_pass": decision.last_pass,
-        "first_fail": decision.first_fail,
-        "holes": list(decision.holes),
-        "throughput_optimum": decision.throughput_optimum,
-        "goodput_optimum": decision.goodput_optimum,
-        "cheapest": decision.cheapest,
-        "rejected_step": step
-        and {
-            "concurrency": step.concurrency,
-            "gain": number(step.gain),
-            "metric": step.metric,
-            "cost": number(step.cost),
-            "tie": step.tie,
-        },
-        "judgements": [
-            {
-                "concurrency": j.concurrency,
-                "verdict": j.verdict.value,
-                "per_metric": {name: verdict.value for name, verdict in j.per_metric.items()},
-                "binding": j.binding,
-                "headroom": number(j.headroom),
-                "need": j.need,
-            }
-            for j in decision.judgements
-        ],
-    }
+    tree: Tree = tree_of(replace(decision, explanation=Explanation()))
+    del tree["explanation"]  # its sentences are `notes`
+    tree["rejected_step"] = tree.pop("rejected")
+    return tree
 
 
 def points_json(points: Sequence[Point], frontiers: Sequence[Frontier], insights: Sequence[Insight] = ()) -> Tree:
     """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
 
-    `frontiers` has what is said of each (deployment, shape) as a whole: the area under its frontier with its reference,
-    and where its capacity ends.
+    `frontiers` has the area under each series' frontier with its reference, and where its capacity ends.
     """
-    by_setting = {(f.deployment, f.shape): f for f in frontiers}
+    of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
     return {
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
-        "points": [_point(point, by_setting.get((point.deployment, point.shape))) for point in points],
-        "frontiers": [_insight(found) for found in insights],
+        "points": [_point(point, of_series.get(point.series)) for point in points],
+        "frontiers": [_insight(insight) for insight in insights],
     }
 
 
-def _insight(found: Insight) -> Tree:
-    f, c = found.frontier, found.capacity
+def _insight(insight: Insight) -> Tree:
+    """What is known of one series as a whole."""
+    frontier, capacity = insight.frontier, insight.capacity
     return {
-        "deployment": f.deployment,
-        "shape": f.shape.label,
-        "objectives": list(f.objectives),
-        "members": list(f.members),
-        "area": found.area and estimate_tree(found.area),
-        "reference": found.reference and [number(x) for x in found.reference],
-        "knee": c.knee,
+        **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
+        **{name: tree_of(getattr(insight, name)) for name in ("area", "reference", "notes")},
+        **{name: tree_of(getattr(capacity, name)) for name in ("knee", "peak", "retrograde", "limit", "onset")},
         "fits": [
-            {"model": fit.model, "parameters": {k: number(v) for k, v in fit.parameters.items()},
-             "aic": number(fit.aic), "error": number(fit.error), "best": fit is c.best}
-            for fit in c.fits
+            {"model": fit.model, "parameters": tree_of(fit.parameters), "aic": number(fit.aic),
+             "error": number(fit.error), "best": fit is capacity.best}
+            for fit in capacity.fits
         ],
-        "peak": c.peak and estimate_tree(c.peak),
-        "retrograde": list(c.retrograde),
-        "limit": c.limit,
-        "onset": c.onset,
-        "notes": list(found.notes),
     }  # fmt: skip
 
 
 def _point(point: Point, frontier: Frontier | None) -> Tree:
-    c = point.concurrency
+    """One point and its place on the frontier."""
+    c, law = point.concurrency, littles_law(point)
     return {
-        "deployment": point.deployment,
-        "shape": point.shape.label,
-        "concurrency": c,
+        **tree_of(point),
         "valid": point.valid,
         "flags": [flag.name for flag in point.flags],
+        "flag_details": tree_of(point.flags),
         "on_frontier": frontier is not None and c in frontier.members,
-        "metrics": _metrics(point.metrics),
-        "n": point.n,
-        "repeats": point.repeats,
-        "flag_details": [_flag(flag) for flag in point.flags],
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
-        "notes": list(point.notes),
-        "littles_law": (law := littles_law(point)) and estimate_tree(law),
-        "whole_run": {name: number(value) for name, value in sorted(point.whole_run.items())},
-        "light": point.light and _distance(point.light),
-        "power": point.power and {"watts": number(point.power.watts), "source": point.power.source},
+        "littles_law": law and estimate_tree(law),
     }
 
 
-def _distance(light: Distance) -> Tree:
-    """`share` of the ceiling (output tokens per second) that was reached, and what sets it."""
+CEILINGS_SCHEMA = "frontier.ceilings/1"
+
+
+def ceilings_json(ceilings: "Ceilings") -> Tree:
+    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
+    from frontier.report.tables import ceiling_rows
+
     return {
-        "ceiling": number(light.ceiling),
-        "binds": light.binds,
-        "share": estimate_tree(light.share),
-        "mbu": light.mbu and estimate_tree(light.mbu),
-        "mfu": light.mfu and estimate_tree(light.mfu),
-    }
-
-
-def _flag(flag: Flag) -> Tree:
-    return {
-        "name": flag.name, "measured": flag.measured, "limit": flag.limit, "advice": flag.advice, "fatal": flag.fatal,
-    }  # fmt: skip
-
-
-REPORT_SCHEMA = "frontier.report/1"
-
-
-def report_json(report: Report) -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
-    page = page_of(report)
-    return {
-        "schema": REPORT_SCHEMA,
-        "title": page.title,
-        "unfinished": report.standing,
-        "solve": decisions_json(report.decisions),
-        "show": points_json(report.points, report.frontiers),
-        "sections": [
-            {
-                "name": section.name,
-                "verdict": section.verdict,
-                "notes": list(section.notes),
-                "neighbours": _grid(section.neighbours.heads, section.neighbours.rows) if section.neighbours else [],
-                "evidence": [
-                    {"caption": grid.caption, "rows": _grid(grid.heads, grid.rows)} for grid in section.evidence
-                ],
-            }
-            for section in page.sections
+        "schema": CEILINGS_SCHEMA,
+        "name": ceilings.name,
+        "backend": ceilings.backend,
+        "devices": ceilings.devices,
+        "memory": number(ceilings.memory),
+        "ceilings": [
+            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
+            for what, key, value, unit, sheet in ceiling_rows(ceilings)
         ],
-        "health": list(page.health),
-        "provenance": dict(page.provenance),
-        "commands": list(page.commands),
-        "config": page.config_text,
-        "not_said": list(page.not_said),
+        "hardware": ceilings.hardware(),
     }
-
-
-def _grid(heads: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> list[dict[str, str]]:
-    return [dict(zip(heads, row, strict=True)) for row in rows]

@@ -1,78 +1,124 @@
-"""Decisions as a tuple that shows itself in a notebook. What draws is imported when something is shown.
+"""Notebook display: a run, its decisions and its picture as Jupyter shows them. `frontier.load` returns `NotebookRun`.
 
-How a run and its picture show themselves in a notebook.
+What draws is imported when something is shown, as a program that only reads numbers needs none of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
-from frontier.model import Decision, Frontier, Limit, Point
-from frontier.plot.data import View, headline
-from frontier.plot.draw import render
-from frontier.plot.figure_cache import save
-from frontier.plot.picture import small_multiples
-from frontier.plot.picture_model import Picture, Theme
-from frontier.report.tables import Gpus, gpus_of, points_table
+from frontier.model import Decision, Limit
+from frontier.run import Run
+from frontier.run import load as load_run
+
+if TYPE_CHECKING:
+    from frontier.plot.data import Picture, Theme
 
 WIDE = 110
 PRE = '<pre style="line-height:1.35;white-space:pre;overflow-x:auto">{}</pre>'
 
 
 class Decisions(tuple[Decision, ...]):
-    """Decisions, one per (deployment, shape): a tuple that a notebook shows as `frontier solve` prints it."""
+    """Decisions, one per series: a tuple that a notebook shows as `frontier solve` prints it.
 
-    gpus: Mapping[str, int | None] | None = None
+    `gpus` are the GPUs that rates are divided by, by deployment. A slice is a plain tuple.
+    """
 
-    @classmethod
-    def of(cls, decisions: Iterable[Decision], gpus: Mapping[str, int | None] | None) -> "Decisions":
-        """With the GPUs that rates are divided by, by deployment."""
-        found = cls(decisions)
-        found.gpus = gpus
-        return found
+    gpus: Mapping[str, int | None]
+
+    def __new__(cls, decisions: Iterable[Decision], gpus: Mapping[str, int | None]) -> "Decisions":
+        made = super().__new__(cls, decisions)
+        made.gpus = gpus
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[Decision, ...], Mapping[str, int | None]]:
+        return tuple(self), self.gpus
 
     def _repr_html_(self) -> str:
-        from markupsafe import escape
-
-        from frontier.report.tables import decision_table
+        from frontier.report.answer import decision_table
 
         return PRE.format(escape(decision_table(self, gpus=self.gpus, width=WIDE)))
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NotebookPicture:
     """A picture that a notebook shows, and that can be saved."""
 
-    picture: Picture
+    picture: "Picture"
 
     def __repr__(self) -> str:
         return f"<picture: {self.picture.title}>"
 
     def _repr_svg_(self) -> str:
+        from frontier.plot.draw import render
+
         return render(self.picture, "svg").decode()
 
-    def save(self, path: str | Path, *, width: int | None = None, theme: Theme = "light") -> None:
+    def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
         """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for slides."""
+        from frontier.plot.picture import save
+
         save(self.picture, Path(path), width=width, theme=theme)
 
 
-def shown(views: Sequence[View]) -> Shown:
-    """The picture of these frontiers. ValueError without one."""
-    return Shown(small_multiples(views))
+class NotebookRun(Run):
+    """A run that shows itself: its answer and points as HTML, its frontiers as a picture."""
+
+    @classmethod
+    def of(cls, run: Run) -> "NotebookRun":
+        """The same run with what a notebook shows."""
+        return cls(*(getattr(run, f.name) for f in fields(run)))
+
+    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
+        """The operating point of each series under `limits`. Options as for `operating_point.solve`."""
+        return Decisions(super().solve(limits, **options), self.gpus)
+
+    def picture(
+        self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
+    ) -> NotebookPicture:
+        """The frontiers with their limits, operating points and, where the hardware is described, the roofline;
+        `.save(path)` writes it. ValueError without a frontier.
+        """
+        from frontier.plot.data import View
+        from frontier.plot.picture import small_multiples
+        from frontier.plot.roofline_lines import rooflines
+
+        wanted = self.limits() if limits is None else tuple(limits)
+        points = self.points(wanted, names=objectives or self.config.objectives)
+        decisions = {d.series: d for d in (self.solve(wanted) if wanted else ())}
+        known = self.uncertainties(objectives)
+        frontiers = self.frontiers(points, objectives, known)
+        lines = rooflines(self.config, points, frontiers)
+        views = [
+            View(
+                points, f, decisions.get(f.series), wanted, lines.get(f.series), self.gpus.get(f.deployment),
+                band=known[f.series].band_steps if f.series in known else (),
+            )
+            for f in frontiers
+        ]  # fmt: skip
+        return NotebookPicture(small_multiples(views))
+
+    def _repr_html_(self) -> str:
+        """What the run found in a sentence, and its points."""
+        from frontier.plot.data import View
+        from frontier.plot.labels import headline
+        from frontier.report.tables import points_table
+
+        points, limits, gpus = self.points(), self.limits(), self.gpus
+        frontiers = self.frontiers(points)
+        decisions = self.solve() if limits and points else ()
+        decided = {d.series: d for d in decisions}
+        views = [View(points, f, decided.get(f.series), limits, gpus=gpus.get(f.deployment)) for f in frontiers]
+        sentence = headline(views) if views else "nothing measured yet"
+        table = points_table(points, frontiers, limits, decisions=decisions, gpus=gpus, width=WIDE)
+        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + PRE.format(escape(table))
 
 
-def run_html(
-    name: str, points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision],
-    limits: Sequence[Limit], gpus: Gpus,
-) -> str:  # fmt: skip
-    """A run: what it found in a sentence, and its points."""
-    decided = {(d.deployment, d.shape): d for d in decisions}
-    views = [
-        View(points, f, decided.get((f.deployment, f.shape)), limits, gpus=gpus_of(gpus, f.deployment))
-        for f in frontiers
-    ]
-    said = headline(views) if views else "nothing measured yet"
-    table = points_table(points, frontiers, limits, decisions=decisions, gpus=gpus, width=WIDE)
-    return f"<p><b>{escape(said)}</b><br>{escape(name)}</p>" + PRE.format(escape(table))
+def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
+    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu') in its
+    config's place; the files stay as they are. Errors as of `frontier.run.load`.
+    """
+    return NotebookRun.of(load_run(path, settings))

@@ -1,18 +1,17 @@
-"""Predicted frontiers as tables and JSON: what is expected, how sure, and what the silicon allows at most."""
+"""Predicted frontiers as tables and JSON: values with their prediction bands, and the roofline."""
 
 import math
 from collections.abc import Callable, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide.wording import clean
 from frontier.hardware.predict import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
-from frontier.model import Estimate
+from frontier.model import Estimate, Series
 from frontier.report.json_out import Tree, estimate_tree, number
-from frontier.report.tables import to_text
+from frontier.report.tables import Cell, Column, fitted_table, to_text
 from frontier.units import format_number, format_seconds, format_share
 
 SCHEMA = "frontier.predict/1"
@@ -26,20 +25,29 @@ def forecast_table(forecasts: Sequence[Forecast], *, width: int = 100, colour: b
     for forecast in forecasts:
         blocks += [Text("")] if blocks else []
         blocks += _block(forecast, width)
-    return to_text(Group(*blocks), width=width, colour=colour)
+    return to_text(*blocks, width=width, colour=colour)
 
 
 def _block(forecast: Forecast, width: int) -> list[RenderableType]:
-    shape, deployment = clean(forecast.shape.label, 60), clean(forecast.deployment, 60)
-    head = shape if deployment in ("", "default") else f"{deployment} · {shape}"
+    """The table of one forecast with its head and its notes."""
+    head = Series(forecast.deployment, forecast.shape).label()
     head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
-    lights: list[Limits | None] = list(forecast.lights) or [None] * len(forecast.predictions)
-    rows = [(p.concurrency, _row(p, at)) for p, at in zip(forecast.predictions, lights, strict=True)]
-    rows += [(k.concurrency, _measured(k, forecast)) for k in forecast.measured]
-    table, bands = _table([row for _, row in sorted(rows, key=lambda pair: pair[0])], width)
-    notes = [f"{clean(forecast.basis, 300)}; {bands}"]
+    rows = [
+        (p.concurrency, _predicted(p, limits))
+        for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+    ]
+    rows += [(known.concurrency, _measured(known, forecast)) for known in forecast.measured]
+    cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
+    columns = [
+        Column(name, tuple(column), rank, left=name in _LEFT, interval_head=BAND_HEAD, interval_rank=band)
+        for (name, rank, band), column in zip(_COLUMNS, cells, strict=True)
+        if any(cell.value.strip("–") for cell in column)
+    ]
+    table, hidden = fitted_table(columns, width)
+    room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
+    notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
     if any(p.reach == "unmeasured" for p in forecast.predictions):
-        notes.append("TTFT is the least to expect: real requests come in waves, and wait for more than the engine")
+        notes.append("TTFT is the least to expect: real requests come in waves and queue for more than the engine")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
     notes.append("TTFT and TPOT are means")
@@ -50,60 +58,45 @@ def _block(forecast: Forecast, width: int) -> list[RenderableType]:
     return [Text(head, style="bold"), table, *(Text(note, style="dim") for note in notes)]
 
 
-# Head, rank (the highest is given up first where there is no room), and whether it stands left.
 _COLUMNS = (
-    ("c", 0, False), ("tok/s", 0, False), (BAND_HEAD, 2, True), ("TTFT", 0, False), (BAND_HEAD, 1, True),
-    ("TPOT", 0, False), (BAND_HEAD, 3, True), ("basis", 4, True), ("light tok/s", 7, False), ("of light", 5, False),
-    ("light bound by", 6, True),
+    ("c", 0, None), ("tok/s", 0, 2), ("TTFT", 0, 1), ("TPOT", 0, 3), ("basis", 4, None), ("roofline tok/s", 7, None),
+    ("of roofline", 5, None), ("roofline bound by", 6, None),
 )  # fmt: skip
-_GAP = 2
+"""Head of each column, its rank and that of its band: the highest is left out first where there is no room."""
+_LEFT = ("basis", "roofline bound by")
 
 
-def _table(rows: Sequence[Sequence[Text]], width: int) -> tuple[Table, str]:
-    """The columns that say anything, as many as fit; and what the bands hold, or which of them found no room."""
-    widths = [max(len(head), *(row[i].cell_len for row in rows)) + _GAP for i, (head, _, _) in enumerate(_COLUMNS)]
-    said = [i for i in range(len(_COLUMNS)) if any(row[i].plain.strip("–") for row in rows)]
-    kept: list[int] = []
-    for i in sorted(said, key=lambda i: _COLUMNS[i][1]):
-        if sum(widths[k] for k in kept) + widths[i] <= width + _GAP:
-            kept.append(i)
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_edge=False, header_style="dim")
-    for i in sorted(kept):
-        table.add_column(_COLUMNS[i][0], justify="left" if _COLUMNS[i][2] else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[i] for i in sorted(kept)))
-    hidden = [_COLUMNS[i - 1][0] for i in said if _COLUMNS[i][0] == BAND_HEAD and i not in kept]
-    room = f"; no room for that of {' and '.join(hidden)}: see --json" if hidden else ""
-    return table, f"{BAND}{room}"
+def _limits(forecast: Forecast) -> list[Limits | None]:
+    """The roofline of each prediction, None where the hardware is not described."""
+    return list(forecast.lights) or [None] * len(forecast.predictions)
 
 
-def _row(said: Prediction, at: Limits | None) -> list[Text]:
-    rate = said.throughput
-    ttft = format_seconds(said.ttft.value)
-    light = ("–",) * 3 if at is None else (
-        format_number(at.throughput), format_share(rate.value / at.throughput), at.binds
+def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
+    """A predicted setting; a TTFT without an upper end is the least to expect."""
+    rate, ttft = prediction.throughput, format_seconds(prediction.ttft.value)
+    open_above = math.isinf(prediction.ttft.high)
+    roofline = ("–",) * 3 if limits is None else (
+        format_number(limits.throughput), format_share(rate.value / limits.throughput), limits.binds
     )  # fmt: skip
-    cells = (
-        f"{said.concurrency:g}", format_number(rate.value), _band(rate, format_number),
-        *((f"≥ {ttft}", "") if math.isinf(said.ttft.high) else (ttft, _band(said.ttft, format_seconds))),
-        format_seconds(said.tpot.value), _band(said.tpot, format_seconds), said.reach, *light,
-    )  # fmt: skip
-    return [Text(cell) for cell in cells]
+    return [
+        Cell(f"{prediction.concurrency:g}"), Cell(format_number(rate.value), _band(rate, format_number)),
+        Cell(f"≥ {ttft}") if open_above else Cell(ttft, _band(prediction.ttft, format_seconds)),
+        Cell(format_seconds(prediction.tpot.value), _band(prediction.tpot, format_seconds)), Cell(prediction.reach),
+        *map(Cell, roofline),
+    ]  # fmt: skip
 
 
-def _measured(known: Known, forecast: Forecast) -> list[Text]:
+def _measured(known: Known, forecast: Forecast) -> list[Cell]:
     """A measured point among the predictions; its rate by Little's law, as theirs."""
     osl = forecast.shape.osl.mean
     rate = known.concurrency * osl / (known.ttft + (osl - 1) * known.tpot)
-    ttft, tpot = format_seconds(known.ttft), format_seconds(known.tpot)
-    cells = (f"{known.concurrency:g}", format_number(rate), "", ttft, "", tpot, "", "measured", "", "", "")  # fmt: skip
-    return [Text(cell, style="bold") for cell in cells]
+    values = (f"{known.concurrency:g}", format_number(rate), format_seconds(known.ttft), format_seconds(known.tpot))
+    return [Cell(value, style="bold") for value in (*values, "measured", "", "", "")]
 
 
 def _band(estimate: Estimate, words: Callable[[float], str]) -> str:
-    if estimate.low == estimate.high:
-        return ""
-    return f"[{words(estimate.low)}, {words(estimate.high)}]"
+    """'[1.2, 1.4]'; '' where the value is exact."""
+    return "" if estimate.low == estimate.high else f"[{words(estimate.low)}, {words(estimate.high)}]"
 
 
 def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
@@ -113,7 +106,6 @@ def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
 
 
 def _tree(forecast: Forecast) -> Tree:
-    lights: list[Limits | None] = list(forecast.lights) or [None] * len(forecast.predictions)
     return {
         "deployment": forecast.deployment,
         "shape": forecast.shape.label,
@@ -134,13 +126,15 @@ def _tree(forecast: Forecast) -> Tree:
                 },
                 "light": at and _light(at, p),
             }
-            for p, at in zip(forecast.predictions, lights, strict=True)
+            for p, at in zip(forecast.predictions, _limits(forecast), strict=True)
         ],
     }
 
 
-def _light(at: Limits, said: Prediction) -> Tree:
+def _light(limits: Limits, prediction: Prediction) -> Tree:
+    latencies = {name: number(getattr(limits, name)) for name in ("ttft", "tpot", "e2e")}
+    share = number(prediction.throughput.value / limits.throughput)
     return {
-        "ceiling": number(at.throughput), "ttft": number(at.ttft), "tpot": number(at.tpot), "e2e": number(at.e2e),
-        "running": at.running, "binds": at.binds, "share": number(said.throughput.value / at.throughput),
+        "ceiling": number(limits.throughput), **latencies, "running": limits.running, "binds": limits.binds,
+        "share": share,
     }  # fmt: skip

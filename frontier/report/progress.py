@@ -4,62 +4,29 @@ Drawing happens only when the conductor calls, never from a thread of its own: t
 process. Everything that came from a server is cleaned and never read as markup.
 """
 
+import math
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.text import Text
 
 from frontier.decide.wording import clean, count, flag_words, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Flag, Trial
-from frontier.report.tables import Spot, text_plot
-from frontier.units import format_elapsed
+from frontier.plan import Progress
+from frontier.units import format_elapsed, format_number, format_seconds
+
+if TYPE_CHECKING:
+    from frontier.client.loop import TrialProgress
 
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _DRAW_EVERY = 0.4
-
-
-class Tick(Protocol):
-    """How a running trial stands; `window_sent` counts requests sent in the window, `elapsed` is in seconds.
-
-    `rate` is in output tokens per second and, as the percentiles in seconds, of the window so far; None: not known yet.
-    """
-
-    @property
-    def stage(self) -> str: ...
-    @property
-    def elapsed(self) -> float: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def window_sent(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def rate(self) -> float | None: ...
-    @property
-    def p50_ttft(self) -> float | None: ...
-    @property
-    def p99_ttft(self) -> float | None: ...
-
-
-class Progress(Protocol):
-    """What the conductor tells. `trial_finished` is given point values by metric name, None where there is none, and
-    what is wrong with the trial; `expect` how many seconds the rest of the grid will take from now on, None while
-    nobody knows.
-    """
-
-    def plan(self, total: int, done: int) -> None: ...
-    def expect(self, seconds: float | None) -> None: ...
-    def trial_started(self, trial: Trial, number: int, total: int) -> None: ...
-    def tick(self, tick: Tick) -> None: ...
-    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None: ...
-    def note(self, text: str) -> None: ...
-    def close(self) -> None: ...
 
 
 def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
@@ -87,12 +54,12 @@ def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
 
     That the requests are too few is not said of a single trial: its setting's repeats are pooled.
     """
-    found = []
+    lines = []
     for excluded, word in ((True, "excluded"), (False, "noted")):
         named = [flag_words(f) for f in flags if f.fatal == excluded and f.name != "too_few_samples"]
         if named:
-            found.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
-    return found
+            lines.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
+    return lines
 
 
 def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
@@ -144,7 +111,7 @@ class _Count:
         return f"[{self.number:>{wide}}/{self.total}]"
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """One line per event, each with the wall-clock time: for logs, nohup and CI."""
 
     def __init__(
@@ -176,7 +143,7 @@ class PlainProgress:
         """Nothing is written until it has ended."""
         self._count.started(number, total)
 
-    def tick(self, tick: Tick) -> None:
+    def tick(self, tick: "TrialProgress") -> None:
         """Nothing: a log is not a screen."""
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
@@ -201,7 +168,7 @@ Parts = list[tuple[str, str]]
 _BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
     far, the time, and where there is room for it the frontier so far of the shape that is being measured.
 
@@ -212,7 +179,7 @@ class LiveProgress:
         self._console, self._clock = console, clock
         self._count = _Count(clock)
         self._trial: Trial | None = None
-        self._tick: Tick | None = None
+        self._tick: TrialProgress | None = None
         self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
         self._plot: list[str] = []
         self._drawn = 0.0
@@ -235,7 +202,7 @@ class LiveProgress:
         self._plot = self._frontier_so_far(trial)
         self._draw(always=True)
 
-    def tick(self, tick: Tick) -> None:
+    def tick(self, tick: "TrialProgress") -> None:
         """Redraw, at most about twice a second."""
         self._tick = tick
         self._draw()
@@ -293,14 +260,14 @@ class LiveProgress:
 
     def _dressed(self, parts: Parts) -> str:
         """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
-        room, found = self._console.width, []
+        room, dressed = self._console.width, []
         for text, code in parts:
             cut = _whole_parts(text, room)
             room -= cell_len(cut)
-            found.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+            dressed.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
             if cut != text:
                 break
-        return "".join(found)
+        return "".join(dressed)
 
     def lines(self) -> list[str]:
         """What the live lines say now, without colour and uncut."""
@@ -310,7 +277,7 @@ class LiveProgress:
         if self._trial is None:
             return []
         first: Parts = [(self._count.head(), _BOLD), (f"  {trial_name(self._trial)}", "")]
-        found = [first]
+        lines = [first]
         if (tick := self._tick) is not None:
             first += [
                 (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
@@ -321,11 +288,11 @@ class LiveProgress:
             if tick.failed:
                 first.append((f"   {tick.failed:,} failed", _RED))
             first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
-            if told := _so_far_text(tick):
-                found.append([(told, "")])
+            if so_far := _so_far_text(tick):
+                lines.append([(so_far, "")])
         spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
-        found.append([("   ".join(part for part in spent if part), _DIM)])
-        return found
+        lines.append([("   ".join(part for part in spent if part), _DIM)])
+        return lines
 
     def _frontier_so_far(self, trial: Trial) -> list[str]:
         """Drawn once per trial, where the terminal has the room."""
@@ -349,12 +316,84 @@ def _whole_parts(text: str, room: int) -> str:
     return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
 
 
-def _so_far_text(tick: Tick) -> str:
+def _so_far_text(tick: "TrialProgress") -> str:
     """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
     figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
-    told = figures_text(figures)
-    return f"so far about  {told}" if told else ""
+    text = figures_text(figures)
+    return f"so far about  {text}" if text else ""
 
 
 def _plan_text(total: int, done: int) -> str:
     return count(total, "trial") + (f", {done:,} of them finished before" if done else "")
+
+
+# --- the settings so far as a plot of characters
+
+MARGIN = 9
+"""Columns left of the plot, for the numbers of the vertical axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0). An excluded one is drawn with
+    a ring, and beats no other.
+    """
+
+    latency: float
+    rate: float
+    excluded: bool = False
+
+
+def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
+    """The settings that no other beats in both, without the excluded ones."""
+    best, most = set(), -math.inf
+    spots = {c: spot for c, spot in spots.items() if not spot.excluded}
+    for concurrency, spot in sorted(spots.items(), key=lambda item: (item[1].latency, -item[1].rate)):
+        if spot.rate > most:
+            best.add(concurrency)
+            most = spot.rate
+    return best
+
+
+def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:
+    """The settings on a grid of so many columns and rows, those not finite named below it; '' for fewer than two.
+
+    A number that would cover another is drawn as a dot, or not at all where the place itself is taken.
+    """
+    drawn = {c: s for c, s in spots.items() if math.isfinite(s.rate) and 0 < s.latency < math.inf}
+    if len(drawn) < 2:
+        return Text("")
+    columns = max(20, width - MARGIN - 2)
+    least, most = (pick(s.latency for s in drawn.values()) for pick in (min, max))
+    top = max(s.rate for s in drawn.values()) or 1.0
+    span = math.log(most / least) or 1.0
+    grid = [[" "] * columns for _ in range(height)]
+    styles = [[""] * columns for _ in range(height)]
+    on_it = best_so_far(drawn)
+    for concurrency, spot in sorted(
+        drawn.items(), key=lambda item: (item[0] not in on_it, item[0] & (item[0] - 1) != 0, item[0])
+    ):
+        column = round(math.log(spot.latency / least) / span * (columns - 1))
+        row = height - 1 - round(max(0.0, spot.rate) / top * (height - 1))
+        label = f"{'○' if spot.excluded else ''}{concurrency}"
+        start = min(max(0, column - len(label) + 1), columns - len(label))
+        if any(ch != " " for ch in grid[row][max(0, start - 1) : start + len(label) + 1]):
+            label, start = "·", column
+        if grid[row][start] == " ":
+            for i, ch in enumerate(label):
+                grid[row][start + i] = ch
+                styles[row][start + i] = "bold blue" if concurrency in on_it else "dim"
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for i in range(height):
+        number = format_number(top) if i == 0 else "0" if i == height - 1 else ""
+        text.append(f"{number:>{MARGIN - 1}} │", style="dim")
+        for ch, style in zip(grid[i], styles[i], strict=True):
+            text.append(ch, style=style)
+        text.append(f" {up}\n" if i == 0 else "\n", style="dim")
+    left, right = format_seconds(least), f"{format_seconds(most)}  {across}"
+    text.append(" " * MARGIN + "└" + "─" * columns + "\n", style="dim")
+    text.append(f"{'':{MARGIN + 1}}{left}{right:>{max(0, columns - len(left))}}", style="dim")
+    if beyond := sorted(spots.keys() - drawn.keys()):
+        text.append(f"\n{'':{MARGIN + 1}}not on this chart, with no such {across}: ", style="dim")
+        text.append(", ".join(f"c={c}" for c in beyond), style="dim")
+    return text

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from frontier.hardware.roofline import Carded, Light, Roofline
+from frontier.hardware.roofline import ModelRoofline
 from frontier.simulator.spec import EngineSpec
 
 DEFAULT_KV_TOKENS = 400_000
@@ -49,7 +49,7 @@ class ExplicitPrice:
 class RooflinePrice:
     """Overhead plus the roofline of the step's work, divided by the efficiency."""
 
-    def __init__(self, spec: EngineSpec, light: Roofline) -> None:
+    def __init__(self, spec: EngineSpec, light: ModelRoofline) -> None:
         scale = spec.time_scale / spec.efficiency
         self._light = light
         self._overhead = spec.overhead * spec.time_scale
@@ -102,17 +102,14 @@ def price_of(spec: EngineSpec) -> Price:
     )  # fmt: skip
 
 
-def roofline_of(spec: EngineSpec) -> Roofline:
+def roofline_of(spec: EngineSpec) -> ModelRoofline:
     """The roofline behind a spec that names a model and hardware. ValueError when it names none."""
     if spec.model is None or spec.hardware is None:
         raise ValueError("model: this spec prices its steps by explicit durations; it has no roofline")
     drafts = spec.speculation.tokens if spec.speculation is not None else 0
-    return Roofline.of(spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts)
-
-
-def light_of(spec: EngineSpec) -> Light:
-    """The roofline bound of a simulated engine. ValueError when it prices its steps by durations of its own."""
-    return Carded(roofline_of(spec), spec.max_num_seqs)
+    return ModelRoofline.of(
+        spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts, spec.max_num_seqs
+    )
 
 
 def kv_blocks(spec: EngineSpec) -> int:

@@ -1,4 +1,4 @@
-"""What makes a point's numbers meaningless or doubtful, found in the sample itself.
+"""Flags: what makes a point's numbers meaningless or uncertain, found in its window data.
 
 Every flag says what was measured, the limit, and what to do. Fatal ones make the point invalid: it is drawn hollow and
 never chosen. Failing requests count as infinite latency, so that an overloaded server is a "no" and not a failed
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from frontier.metrics import claim_floor, metric
+from frontier.metrics import claim_floor
 from frontier.model import Flag, Limit
 from frontier.stats import intervals
 from frontier.stats.load_flags import ERRORS, client, littles_law, lockstep, median, occupancy, resent, stationary
-from frontier.stats.window_data import Bools, Floats, Sample, gaps
+from frontier.stats.window import Bools, Floats, Sample, gaps
 from frontier.units import format_number, format_seconds, format_share
 
 SHORT_OUTPUT = 0.01
@@ -29,7 +29,7 @@ HOLLOW = 0.01
 ODD_FINISH = 0.01
 MISCOUNTED = 0.01
 TELLING = 10
-"""Answers of a token a chunk that tell how much text a token has."""
+"""Answers of one token per chunk needed to know how much text a token has."""
 GAVE_UP = frozenset(
     {
         "abort", "aborted", "blocklist", "cancelled", "canceled", "content_filter", "content_filtered", "error",
@@ -42,7 +42,7 @@ CACHED = 0.02
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
 STREAM_EVENTS = 3
-"""The fewest chunks of which it can be told whether they were streamed: with two gaps, one may be chance."""
+"""The fewest chunks that can show whether an answer was streamed: with two gaps, one may be chance."""
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
 FASTER_THAN_LIGHT = 0.05
@@ -58,16 +58,16 @@ def flags(
 ) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first.
 
-    `limits` say which percentiles have to be claimed. `light` optionally gives what physics allows: least seconds of
-    'ttft', 'tpot', 'e2e', most tokens per second of 'output_throughput'.
+    `limits` are the percentiles to be claimed. `light` optionally gives the roofline: least seconds of 'ttft', 'tpot',
+    'e2e', most tokens per second of 'output_throughput'.
     """
     if not sample.n:
-        found = [*_server(sample), _nothing(sample)]
+        raised = [*_server(sample), _nothing(sample)]
     else:
-        found = [flag for check in _CHECKS for flag in check(sample)]
-        found += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
-        found += beyond_light(sample, light or {})
-    return tuple(sorted(found, key=lambda flag: not flag.fatal))
+        raised = [flag for check in _CHECKS for flag in check(sample)]
+        raised += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
+        raised += beyond_light(sample, light or {})
+    return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
 
 def _nothing(sample: Sample) -> Flag:
@@ -78,7 +78,7 @@ def _nothing(sample: Sample) -> Flag:
 
 
 def _share_above(hits: int, n: int, limit: float) -> bool:
-    """The share is above the limit by more than chance explains (one-sided 95 %)."""
+    """Whether the share is above the limit by more than chance explains (one-sided 95 %)."""
     return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
 
 
@@ -88,7 +88,7 @@ def _share_above(hits: int, n: int, limit: float) -> bool:
 def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite, or an error rate."""
     failed = int((~sample.ok).sum())
-    judged = [metric(limit.metric) for limit in limits]
+    judged = [limit.of for limit in limits]
     caught = any(
         m.name == "error_rate" or m.is_mean or (m.p is not None and failed > (1 - m.p) * sample.n) for m in judged
     )
@@ -103,7 +103,7 @@ def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def _finishes(sample: Sample) -> Iterator[Flag]:
-    """Each such answer failed already. Fatal where it cannot be told whether the reason says so."""
+    """Answers that ended oddly, which count as failures. Fatal where the reason is unknown: they may have been good."""
     odd = sample.odd_finishes
     sent = sum(sample.outcomes.values())
     if _share_above(sum(odd.values()), sent, ODD_FINISH):
@@ -120,7 +120,7 @@ def _finishes(sample: Sample) -> Iterator[Flag]:
 
 
 def _uncounted(sample: Sample) -> Iterator[Flag]:
-    """Some answers have the server's count and others lack it: those may be the slow ones, or the short ones."""
+    """Answers without the server's token count while others have it: they may be the slow ones, or the short ones."""
     answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
     if missing < answers and _share_above(missing, answers, UNCOUNTED):
         yield Flag(
@@ -157,20 +157,20 @@ def _wrong_input(sample: Sample) -> Iterator[Flag]:
     spread = 1.4826 * float(np.median(np.abs(shares - np.median(shares))))
     far = (np.abs(off) > 2) & (np.abs(shares) > max(INPUT_OFF, INPUT_SPREAD * spread))
     wrong, prompts = int(far.sum() + (asked & ~known).sum()), int(asked.sum())
-    said = ""
+    measured = ""
     for middle, share, where in (
         (float(np.median(off)), float(np.median(shares)), "at the median"),
         (float(off.mean()), float(off.sum() / sample.asked_isl[known].sum()), "on average"),
     ):
-        if not said and abs(middle) > 2 and abs(share) > INPUT_OFF:
-            said = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
-    if not said and _share_above(wrong, prompts, WRONG_INPUT):
-        said = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"
+        if not measured and abs(middle) > 2 and abs(share) > INPUT_OFF:
+            measured = f"{middle:+.4g} tokens ({share:+.1%}) {where}"
+    if not measured and _share_above(wrong, prompts, WRONG_INPUT):
+        measured = f"{format_share(wrong / prompts)} of prompts are not of the asked length, or not counted"
         if far.any():
-            said += f" ({np.median(off[far]):+.4g} tokens at their median)"
-    if said:
+            measured += f" ({np.median(off[far]):+.4g} tokens at their median)"
+    if measured:
         yield Flag(
-            "wrong_input_length", said, f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
+            "wrong_input_length", measured, f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
             "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "
             "average out in longer inputs",
         )  # fmt: skip
@@ -187,13 +187,13 @@ def _cache(sample: Sample) -> Iterator[Flag]:
         cached = hits / queries if queries > 0 else 0.0
     if cached - sample.shape.prefix > CACHED:
         # Prompts of a user's file have no asked length; what they have in common belongs to the load.
-        theirs = not (sample.asked_isl > 0).any()
+        of_user = not (sample.asked_isl > 0).any()
         yield Flag(
             "cache_contaminated", f"{format_share(cached)} of prompt tokens came from the cache",
             f"{format_share(sample.shape.prefix + CACHED)}",
-            "the file's prompts begin alike, or come again: right if your users' do, else give more of them" if theirs
+            "the file's prompts begin alike, or come again: right if your users' do, else give more of them" if of_user
             else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
-            fatal=not theirs,
+            fatal=not of_user,
         )  # fmt: skip
 
 
@@ -244,11 +244,11 @@ def _stream(sample: Sample) -> Iterator[Flag]:
     tpot = median(sample.tpot)
     burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
     if shared >= SHARED_READS or burst:
-        said = f"{format_share(shared)} of chunks came together with the one before"
+        measured = f"{format_share(shared)} of chunks came together with the one before"
         if burst:
-            said += f", {format_share(waiting)} of the time passed before the first"
+            measured += f", {format_share(waiting)} of the time passed before the first"
         yield Flag(
-            "buffered_stream", said, f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
+            "buffered_stream", measured, f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
             "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
         )  # fmt: skip
 
@@ -287,12 +287,12 @@ def differing(sample: Sample) -> Bools:
 
 
 def _loose(sample: Sample) -> Floats:
-    """By how many tokens a count may differ from the chunks without more being meant by it."""
+    """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
     return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
 
 
 def _several(sample: Sample) -> bool:
-    """A chunk holds several tokens in most answers, as with a stream interval or speculation."""
+    """Whether a chunk holds several tokens in most answers, as with a stream interval or speculation."""
     timed = sample.ok & ~np.isnan(sample.tpot)
     counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
     return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
@@ -333,7 +333,7 @@ def _usual_silences(sample: Sample) -> float:
 
 
 def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """Fatal where a TTFT is claimed, and where nothing is said of what will be."""
+    """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits are known."""
     late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
     usual = _usual_silences(sample) / answers if late else 0.0
     if _share_above(late, answers, HOLLOW + usual):
@@ -345,7 +345,7 @@ def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
             format_share(HOLLOW),
             "a space or an empty token is sent ahead of the answer, and TTFT measures that: claim p99_e2e, or turn it "
             "off in the server or gateway",
-            fatal=not limits or any(metric(limit.metric).quantity == "ttft" for limit in limits),
+            fatal=not limits or any(limit.of.quantity == "ttft" for limit in limits),
         )
 
 
@@ -353,8 +353,7 @@ def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    shares = [read.p for read in map(metric, (limit.metric for limit in limits)) if read.p is not None]
-    hardest = max(shares, default=0.5)
+    hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=0.5)
     least = claim_floor(hardest, sample.concurrency)
     if sample.n < least:
         label = f"p{hardest * 100:g}"
@@ -365,17 +364,17 @@ def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
-    """What is faster than physics allows; `light` as for `flags`."""
-    for quantity, least in light.items():
+    """What is faster than the roofline allows; `light` as for `flags`."""
+    for quantity, bound in light.items():
         if quantity == "output_throughput":
             seconds = float(sample.block_seconds.sum())
-            got = float(sample.block_output_tokens.sum()) / seconds if seconds > 0 else 0.0
-            if got > least * (1 + FASTER_THAN_LIGHT):
-                yield _impossible(sample, f"{format_number(got)} tok/s", f"{format_number(least)} tok/s")
+            rate = float(sample.block_output_tokens.sum()) / seconds if seconds > 0 else 0.0
+            if rate > bound * (1 + FASTER_THAN_LIGHT):
+                yield _impossible(sample, f"{format_number(rate)} tok/s", f"{format_number(bound)} tok/s")
         else:
             middle = median(getattr(sample, quantity))
-            if middle is not None and middle < least * (1 - FASTER_THAN_LIGHT):
-                yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(least))
+            if middle is not None and middle < bound * (1 - FASTER_THAN_LIGHT):
+                yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(bound))
 
 
 def _impossible(sample: Sample, measured: str, limit: str) -> Flag:
@@ -383,16 +382,15 @@ def _impossible(sample: Sample, measured: str, limit: str) -> Flag:
         sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
         for kind in ("drafts", "draft_tokens")
     )
-    if drafts:
-        said = f"hardware: {{speculation: {{tokens: {math.ceil(tokens / drafts)}}}}}"
-        advice = f"the server speculates, as it says itself: write  {said};  where that stands, check model and GPUs"
-        return Flag("faster_than_light", measured, limit, advice)
-    return Flag(
-        "faster_than_light", measured, limit,
+    advice = (
         "no hardware of this description does that: check its model, precision and GPUs; else tokens are miscounted, "
         "a cache answered, the server speculates (then write hardware: {speculation: {tokens: 4}}), or fewer requests "
-        "ran than were sent",
-    )  # fmt: skip
+        "ran than were sent"
+    )
+    if drafts:
+        line = f"hardware: {{speculation: {{tokens: {math.ceil(tokens / drafts)}}}}}"
+        advice = f"the server speculates by its own metrics: write  {line};  where that stands, check model and GPUs"
+    return Flag("faster_than_light", measured, limit, advice)
 
 
 _CHECKS: tuple[Check, ...] = (

@@ -6,7 +6,7 @@ The bins are those of DDSketch (Masson, Rim, Lee: "DDSketch", VLDB 2019).
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,13 +78,21 @@ class LogHistogram:
     @classmethod
     def merged(cls, parts: Iterable["LogHistogram"]) -> "LogHistogram":
         """All of them together; exactly the histogram of all their durations, in whatever order they come."""
-        rest = [part for part in parts if part.count]
-        if not rest:
+        filled = [part for part in parts if part.count]
+        if not filled:
             return cls()
-        dense = np.zeros(1 + max(int(part._indices[-1]) for part in rest), dtype=np.int64)
-        for part in rest:
+        dense = np.zeros(1 + max(int(part._indices[-1]) for part in filled), dtype=np.int64)
+        for part in filled:
             dense[part._indices] += part._counts
-        return cls.from_bins(dense, math.fsum(part.total for part in rest))
+        return cls.from_bins(dense, math.fsum(part.total for part in filled))
+
+    @staticmethod
+    def dense(parts: Sequence["LogHistogram"]) -> NDArray[np.int64]:
+        """One row per part, one column per bin from bin 0 to the highest in use."""
+        table = np.zeros((len(parts), 1 + max(int(part._indices.max(initial=0)) for part in parts)), dtype=np.int64)
+        for row, part in zip(table, parts, strict=True):
+            row[part._indices] = part._counts
+        return table
 
     def __add__(self, other: "LogHistogram") -> "LogHistogram":
         return LogHistogram.merged((self, other))
@@ -119,8 +127,8 @@ class LogHistogram:
         """The rank-th smallest duration (1 = the smallest; clipped to 1..count) within ALPHA; NaN when empty."""
         if not self.count:
             return math.nan
-        at = int(np.searchsorted(self._cumulative, min(max(rank, 1), self.count)))
-        return float(bin_values(self._indices[at : at + 1])[0])
+        position = int(np.searchsorted(self._cumulative, min(max(rank, 1), self.count)))
+        return float(bin_values(self._indices[position : position + 1])[0])
 
     def count_above(self, x: float) -> int:
         """How many durations are in a bin above the one of `x` seconds. Exact where `x` is a bin's value."""
@@ -130,30 +138,16 @@ class LogHistogram:
     def counts_above(parts: Iterable["LogHistogram"], x: float) -> list[int]:
         """`count_above` of each part."""
         bin_of_x = int(bin_indices([x])[0])
-        found = []
+        counts = []
         for part in parts:
-            at = int(part._indices.searchsorted(bin_of_x, side="right"))
-            found.append(part.count - (int(part._cumulative[at - 1]) if at else 0))
-        return found
+            bins_up_to_x = int(part._indices.searchsorted(bin_of_x, side="right"))
+            counts.append(part.count - (int(part._cumulative[bins_up_to_x - 1]) if bins_up_to_x else 0))
+        return counts
 
     def fraction_above(self, x: float) -> float:
         """`count_above` as a share; NaN when empty."""
         return self.count_above(x) / self.count if self.count else math.nan
 
     def to_dict(self) -> dict[str, Any]:
-        """A sparse form for JSON, with the parameters of the bins, so that foreign ones are refused."""
-        return {
-            "alpha": ALPHA,
-            "x0": X0,
-            "total": self.total,
-            "bins": self._indices.tolist(),
-            "counts": self._counts.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "LogHistogram":
-        """What `to_dict` wrote. ValueError when its bins are not these bins."""
-        if data["alpha"] != ALPHA or data["x0"] != X0:
-            raise ValueError(f"a histogram with alpha {data['alpha']} and x0 {data['x0']} has other bins than ours")
-        bins, counts = (np.array(data[key], dtype=np.int64) for key in ("bins", "counts"))
-        return cls(bins, counts, float(data["total"]))
+        """A sparse form for a file: the filled bins, their counts, and the sum of the durations."""
+        return {"total": self.total, "bins": self._indices.tolist(), "counts": self._counts.tolist()}

@@ -1,14 +1,13 @@
-"""The probability laws the intervals need, straight from scipy.special.
-
-`scipy.stats` has the same under friendlier names and takes a second to import, which every `frontier solve` would pay.
-
-Intervals that dependent, failing requests cannot fool. Pure functions of arrays.
+"""Confidence intervals robust to autocorrelation and to failed (infinite-latency) requests. Pure functions of arrays.
 
 A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes NaN. Its bounds are
 order statistics chosen by the binomial law (Conover, "Practical Nonparametric Statistics"; Hahn and Meeker,
-"Statistical Intervals"), at the number of independent requests that the dependent ones are worth: consecutive requests
-share stalls, queues and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty.
-Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+"Statistical Intervals"), at the effective sample size: the number of independent requests that the dependent ones are
+worth. Consecutive requests share stalls, queues and batches, and bounds that ignore it are wrong up to half the time
+instead of one in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+
+The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier names and takes a
+second to import, which every `frontier solve` would pay.
 """
 
 import math
@@ -18,6 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+
+Floats = NDArray[np.float64]
+
+BATCHES = 20
+"""Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
+TUNING = 1.1
+"""n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
+TELLING = 10.0
+"""Independent values a window needs on a percentile's rarer side before windows are compared by it."""
+SURELY = 0.98
+"""Confidence above which windows are not compared: the bounds of the search's looks, which are held to 99.7 %."""
+_SLACK = 1e-9
+
+
+# --- probability laws
 
 
 def binomial_cdf(k: int, n: int, p: float) -> float:
@@ -54,12 +68,7 @@ def t_quantile(q: float, freedom: int) -> float:
     return float(special.stdtrit(freedom, q))
 
 
-def f_quantile(q: float, above: int, below: int) -> float:
-    """The q-quantile of F with `above` and `below` degrees of freedom."""
-    return float(special.fdtri(above, below, q))
-
-
-def mann_whitney(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+def mann_whitney(x: Floats, y: Floats) -> float:
     """Two-sided p-value of "x and y are alike in rank". 1 when all tie.
 
     Mann and Whitney, "On a test of whether one of two random variables is stochastically larger", 1947: exact for few
@@ -81,28 +90,18 @@ def mann_whitney(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return min(1.0, float(2 * special.ndtr(-z)))
 
 
-def _rank_sums(n: int, m: int) -> NDArray[np.float64]:
+def _rank_sums(n: int, m: int) -> Floats:
     """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a Gaussian binomial."""
     ways = np.zeros(n * m + 1)
     ways[0] = 1.0
     for i in range(1, n + 1):
         ways[m + i :] -= ways[: -(m + i)].copy() if m + i <= n * m else 0.0
-        for at in range(i, n * m + 1):
-            ways[at] += ways[at - i]
+        for u in range(i, n * m + 1):
+            ways[u] += ways[u - i]
     return ways
 
 
-Floats = NDArray[np.float64]
-
-BATCHES = 20
-"""Blocks a series is cut into: enough to estimate a variance, few enough that each outlasts its dependence."""
-TUNING = 1.1
-"""n_eff is divided by this: the variance of 20 blocks is itself noisy, and claims need the coverage they state."""
-TELLING = 10.0
-"""Independent values a window needs on a percentile's rarer side before windows are compared by it."""
-SURELY = 0.98
-"""Confidence above which windows are not compared: the bounds of the search's looks, which are held to 99.7 %."""
-_SLACK = 1e-9
+# --- percentiles by order statistics
 
 
 def rank(p: float, n: int) -> int:
@@ -117,8 +116,22 @@ def quantile(x: Floats, p: float) -> float:
     """The percentile p (a share) of x, as an observed value: +inf when more than 1 - p of x is. NaN when x is empty."""
     if not len(x):
         return math.nan
-    at = rank(p, len(x)) - 1
-    return float(np.partition(x, at)[at])
+    index = rank(p, len(x)) - 1
+    return float(np.partition(x, index)[index])
+
+
+def least(holds: Callable[[int], bool], start: int, most: float = math.inf) -> int | None:
+    """The least whole number that holds, found by doubling `start` and halving; None when it is beyond `most`."""
+    high = start
+    while not holds(high):
+        if high > most:
+            return None
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
@@ -129,17 +142,9 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
     >>> [needed(0.99, violations=v) for v in range(3)]
     [299, 473, 628]
     """
-    high = violations + 1
-    while binomial_cdf(violations, high, 1 - p) > 1 - confidence:
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if binomial_cdf(violations, middle, 1 - p) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
+    requests = least(lambda n: binomial_cdf(violations, n, 1 - p) <= 1 - confidence, violations + 1)
+    assert requests is not None, "without a bound there always is one"
+    return requests
 
 
 def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
@@ -150,6 +155,7 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
     whole = math.floor(effective + _SLACK)
     if whole < 1:
         return None
+    # P(the k-th smallest of `whole` independent values is above the percentile) = P(Bin(whole, p) < k) >= confidence.
     k = binomial_quantile(confidence, whole, p) + 1
     return None if k > whole else min(n, max(rank(p, n), math.ceil(k / whole * n - _SLACK)))
 
@@ -159,6 +165,9 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
     whole = math.floor(effective + _SLACK)
     k = binomial_quantile(1 - confidence, whole, p) if whole >= 1 else 0
     return None if k < 1 else min(rank(p, n), max(1, math.floor(k / whole * n + _SLACK)))
+
+
+# --- effective sample size
 
 
 def vif(x: Floats, q: float) -> float:
@@ -182,6 +191,7 @@ def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
     share = float(beyond.sum()) / total if total else 0.0
     if len(counts) < 2 or not 0 < share < 1:
         return 1.0
+    # The variance of a ratio: blocks that differ in size also differ in their count beyond, which is no dependence.
     residual = beyond - share * counts
     variance = float(residual @ residual) * len(counts) / (len(counts) - 1)
     return variance / (total * share * (1 - share))
@@ -206,7 +216,7 @@ def n_eff(x: Floats, p: float) -> float:
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
     """`worth` independent values, less what whole windows take from it: what differs from run to run no block sees.
 
-    `beyond` and `counts` are per window. Few windows tell little of how far windows lie apart, so a bound at
+    `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a bound at
     `confidence` pays Student's price for their number. Nothing is taken where a window's tail is too small to tell at
     all (fewer than TELLING independent values of it: at a p99 of a thousand requests its own noise is the larger), nor
     above SURELY, where the price for two or three windows is a hundredfold: such a bound's own margin has to do.
@@ -218,22 +228,7 @@ def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confid
     return min(worth, float(counts.sum()) / max(1e-9, vif_of_blocks(beyond, counts) * price**2))
 
 
-def upper(x: Floats, p: float, confidence: float = 0.95) -> float:
-    """One-sided upper bound of the percentile p, x in the order of sending. +inf: too few, or too many failures."""
-    at = upper_rank(p, len(x), n_eff(x, p), confidence) if len(x) else None
-    return math.inf if at is None else float(np.partition(x, at - 1)[at - 1])
-
-
-def lower(x: Floats, p: float, confidence: float = 0.95) -> float:
-    """One-sided lower bound of the percentile p, x in the order of sending. -inf: too few."""
-    at = lower_rank(p, len(x), n_eff(x, p), confidence) if len(x) else None
-    return -math.inf if at is None else float(np.partition(x, at - 1)[at - 1])
-
-
-def interval(x: Floats, p: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Two-sided interval of the percentile p: each side at half the error."""
-    side = (1 + confidence) / 2
-    return lower(x, p, side), upper(x, p, side)
+# --- shares
 
 
 def share_n_eff(hits: NDArray[np.bool_]) -> float:
@@ -287,6 +282,9 @@ def _falls_to(falling: Callable[[float], float], target: float) -> float:
     return (low + high) / 2
 
 
+# --- means and rates
+
+
 @dataclass(frozen=True, slots=True)
 class BatchMeans:
     """A mean or rate from time blocks, with its standard error, degrees of freedom, and how far blocks still depend.
@@ -314,13 +312,6 @@ class BatchMeans:
         if self.windows > 1:
             reach = max(reach, t_quantile(confidence, self.windows - 1) * self.between)
         return self.value - reach, self.value + reach
-
-    @property
-    def differ(self) -> bool:
-        """Windows lie further apart than their blocks explain (F test at 5 %)."""
-        if self.windows < 2 or self.freedom < 1:
-            return False
-        return self.between**2 > self.error**2 * f_quantile(0.95, self.windows - 1, self.freedom)
 
 
 def batch_means(totals: Floats, weights: Floats, windows: int = 1) -> BatchMeans:

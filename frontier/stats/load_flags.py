@@ -1,7 +1,4 @@
-"""Whether the load was what it should be: a client that keeps up, N in flight, no convoy, no drift.
-
-Part of `validity.py`, which collects the flags.
-"""
+"""Flags on the load: a client that keeps up, N requests in flight, no lockstep, no drift. Collected by `flags`."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,7 +7,7 @@ import numpy as np
 
 from frontier.model import Flag
 from frontier.stats import stationarity
-from frontier.stats.window_data import BLOCKS, Floats, Sample
+from frontier.stats.window import BLOCKS, Floats, Sample
 from frontier.units import format_number, format_seconds, format_share
 
 ERRORS = 0.01
@@ -30,20 +27,20 @@ LITTLE = 3.0
 
 
 def median(values: Floats) -> float | None:
-    """None when nothing is left of it."""
-    kept = values[np.isfinite(values)]
-    return float(np.median(kept)) if len(kept) else None
+    """The median of the finite values; None when there are none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
 
 
 def windows(sample: Sample) -> Iterator[tuple[int, slice]]:
-    """The number of each window that lasted, and where its blocks are."""
+    """The number of each window that has a length, and where its blocks are."""
     for w in range(len(sample.starts)):
         if sample.ends[w] > sample.starts[w]:
             yield w, slice(w * BLOCKS, (w + 1) * BLOCKS)
 
 
 def failing(sample: Sample) -> bool:
-    """So many fail that the load is no longer what was asked: that is the server's doing, not the measurement's."""
+    """Whether so many requests fail that the load is not what was asked: the server causes that, not the client."""
     return bool((~sample.ok).mean() > ERRORS)
 
 
@@ -51,43 +48,34 @@ def failing(sample: Sample) -> bool:
 
 
 def client(sample: Sample) -> Iterator[Flag]:
-    """The load generator kept up, and nothing of its own failed."""
+    """The load generator did not keep up, or requests failed by its own fault."""
     tpot, e2e = median(sample.tpot), median(sample.e2e)
     lag_limit = max(LOOP_LAG[0], LOOP_LAG[1] * (tpot or 0.0))
     late_limit = min(SEND_LATE[0], max(SEND_LATE[1] * e2e, SEND_LATE[2])) if e2e is not None else SEND_LATE[0]
-    measures: tuple[tuple[str, str, float, Callable[[float], str]], ...] = (
-        ("loop_lag_p99", "event loop late (p99)", lag_limit, format_seconds),
-        ("send_late_p99", "sends late (p99)", late_limit, format_seconds),
-        ("cpu_share", "CPU", CLIENT_CPU, format_share),
-        ("gc_pause_max", "garbage collection", GC_PAUSE, format_seconds),
+    own_failures = sample.client_failures / (sample.n + sample.client_failures)
+
+    def worst(name: str) -> float:
+        return max((value for health in sample.health if (value := getattr(health, name)) is not None), default=0.0)
+
+    checks: tuple[tuple[str, float, float, Callable[[float], str]], ...] = (
+        ("event loop late (p99) {}", worst("loop_lag_p99"), lag_limit, format_seconds),
+        ("sends late (p99) {}", worst("send_late_p99"), late_limit, format_seconds),
+        ("CPU {}", worst("cpu_share"), CLIENT_CPU, format_share),
+        ("garbage collection {}", worst("gc_pause_max"), GC_PAUSE, format_seconds),
+        ("this machine was suspended for {}", worst("suspended"), SUSPENDED, format_seconds),
+        ("this process stood still for {}", worst("stood_still"), SUSPENDED, format_seconds),
+        ("{} of requests failed or were cut off by the client", own_failures, CLIENT_FAILURES, format_share),
     )
-    said, bounds = [], []
-    for name, label, limit, spell in measures:
-        worst = max((v for health in sample.health if (v := getattr(health, name)) is not None), default=None)
-        if worst is not None and worst > limit:
-            said.append(f"{label} {spell(worst)}")
-            bounds.append(spell(limit))
-    slept = max((health.suspended for health in sample.health if health.suspended is not None), default=0.0)
-    if slept > SUSPENDED:
-        said.append(f"this machine was suspended for {format_seconds(slept)}")
-        bounds.append(format_seconds(SUSPENDED))
-    still = max((health.stood_still for health in sample.health if health.stood_still is not None), default=0.0)
-    if still > SUSPENDED:
-        said.append(f"this process stood still for {format_seconds(still)}")
-        bounds.append(format_seconds(SUSPENDED))
-    ours = sample.client_failures / (sample.n + sample.client_failures)
-    if ours > CLIENT_FAILURES:
-        said.append(f"{format_share(ours)} of requests failed or were cut off by the client")
-        bounds.append(format_share(CLIENT_FAILURES))
-    if said:
+    over = [(text.format(spell(value)), spell(limit)) for text, value, limit, spell in checks if value > limit]
+    if over:
         yield Flag(
-            "client_bound", "; ".join(said), ", ".join(bounds),
-            "the load generator is the limit: give it an idle machine or core, or more processes",
+            "client_bound", "; ".join(text for text, _ in over), ", ".join(limit for _, limit in over),
+            "the load generator is the limit: run the client on an idle machine or core",
         )  # fmt: skip
 
 
 def resent(sample: Sample) -> Iterator[Flag]:
-    """Requests that met a kept connection which the server had closed."""
+    """Requests were sent on a kept connection that the server had closed."""
     count = sum(health.resent for health in sample.health)
     if count:
         yield Flag(
@@ -101,7 +89,7 @@ def resent(sample: Sample) -> Iterator[Flag]:
 
 
 def lockstep(sample: Sample) -> Iterator[Flag]:
-    """No convoy: requests are not sent together again and again."""
+    """Requests run in convoys: they are sent together again and again."""
     if sample.open_loop:
         return
     for w, _ in windows(sample):
@@ -109,10 +97,10 @@ def lockstep(sample: Sample) -> Iterator[Flag]:
         e2e = sample.e2e[here & sample.ok]
         if not len(e2e):
             continue
-        found = stationarity.dispersion(sample.sent[here], sample.starts[w], sample.ends[w], float(e2e.mean()))
-        if found is not None and found.value - 2 * found.error > DISPERSION:
+        sends = stationarity.dispersion(sample.sent[here], sample.starts[w], sample.ends[w], float(e2e.mean()))
+        if sends is not None and sends.value - 2 * sends.error > DISPERSION:
             yield Flag(
-                "lockstep", f"dispersion of sends {found.value:.1f}", f"{DISPERSION:g}",
+                "lockstep", f"dispersion of sends {sends.value:.1f}", f"{DISPERSION:g}",
                 "requests run in step and wait for each other: vary the output length a little, or stagger the start",
                 fatal=not failing(sample),
             )  # fmt: skip
@@ -120,25 +108,24 @@ def lockstep(sample: Sample) -> Iterator[Flag]:
 
 
 def stationary(sample: Sample) -> Iterator[Flag]:
-    """No drift from half to half, and no transient left in the window."""
+    """A drift from half to half of a window, or a transient left in it."""
     for w, blocks in windows(sample):
         e2e = sample.e2e[(sample.window == w) & sample.ok]
         count = stationarity.blocks(sample.ends[w] - sample.starts[w], float(e2e.mean()) if len(e2e) else math.inf)
-        said: list[str] = []
+        changes: list[str] = []
         drift = stationarity.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks], count)
         if drift is not None and drift.sure and abs(drift.change) > DRIFT:
-            said.append(f"throughput from half to half {math.expm1(drift.change):+.0%}")
+            changes.append(f"throughput from half to half {math.expm1(drift.change):+.0%}")
         for name, values in (("TTFT", sample.ttft), ("TPOT", sample.tpot), ("E2E", sample.e2e)):
-            kept = values[sample.window == w]
-            kept = kept[np.isfinite(kept)]
-            shift = stationarity.median_drift(kept, count)
+            finite = values[(sample.window == w) & np.isfinite(values)]
+            shift = stationarity.median_drift(finite, count)
             if shift is not None and shift.sure and abs(shift.change) > DRIFT:
-                said.append(f"{name} from half to half {math.expm1(shift.change):+.0%}")
-            if name == "TTFT" and (cut := stationarity.transient(kept, count, DRIFT)) > TRANSIENT:
-                said.append(f"TTFT was settling for {format_share(cut)} of the window")
-        if said:
+                changes.append(f"{name} from half to half {math.expm1(shift.change):+.0%}")
+            if name == "TTFT" and (cut := stationarity.transient(finite, count, DRIFT)) > TRANSIENT:
+                changes.append(f"TTFT was settling for {format_share(cut)} of the window")
+        if changes:
             yield Flag(
-                "non_stationary", ", ".join(said),
+                "non_stationary", ", ".join(changes),
                 f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}",
                 "let it warm up longer, and look for throttling, other load on the machine, or a filling cache",
             )  # fmt: skip
@@ -146,7 +133,7 @@ def stationary(sample: Sample) -> Iterator[Flag]:
 
 
 def occupancy(sample: Sample) -> Iterator[Flag]:
-    """As many in flight as asked, by integral over each window."""
+    """More or fewer requests in flight than asked, by integral over each window."""
     if sample.open_loop:
         return
     means = [float(sample.in_flight[blocks].mean()) for _, blocks in windows(sample)]
@@ -163,7 +150,7 @@ def occupancy(sample: Sample) -> Iterator[Flag]:
 
 
 def littles_law(sample: Sample) -> Iterator[Flag]:
-    """N = rate x time in the system: the three figures fit together."""
+    """Requests in flight, their rate and their time in the system contradict each other (Little's law)."""
     if sample.open_loop or not sample.ok.all():
         return
     seconds = float(sample.block_seconds.sum())

@@ -17,7 +17,7 @@ from frontier.errors import StoreError
 from frontier.model import Measurement
 from frontier.stats import window
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.records import build
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence

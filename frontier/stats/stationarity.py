@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.stats import intervals
-from frontier.stats.window_data import Floats
+from frontier.stats.window import Floats
 
 BLOCKS = 20
 BINS_PER_E2E = 8
@@ -88,7 +88,7 @@ def _differ(first: Floats, second: Floats) -> bool:
 def median_drift(x: Floats, count: int) -> Drift | None:
     """Of a latency in the order of sending: medians of `count` equal blocks, first half against second (Mann-Whitney).
 
-    None for fewer than fourteen blocks, which cannot tell at SURE, or fewer than two requests in each.
+    None for fewer than fourteen blocks, too few to be sure at SURE, or fewer than two requests in each.
     """
     if count < 14 or len(x) < 2 * count:
         return None

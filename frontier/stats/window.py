@@ -1,23 +1,34 @@
-"""From records to a sample: which requests count for latency, and which tokens count for throughput.
+"""Window data: the part of a trial that counts, as arrays (`Sample`), made from its records.
 
 Latency counts the requests sent in the window: the load is held until the last of them ends, so none is censored, and a
-failed one is +inf. Throughput counts the tokens that arrived in the window, whoever sent for them and whenever: total
+failed one is +inf. Throughput counts the tokens that arrived in the window, whatever request they belong to: total
 tokens over total duration, which other tools report, is low by the ramp and the drain (7 % at ten requests a slot).
 Records are streamed in batches, so a million requests of 256 gaps take little memory and no Python work per gap.
+Everything above (estimates, flags, verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from frontier.model import FINISHED, Measurement, Outcome, Record, Window
+from frontier.model import FINISHED, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
 from frontier.stats import cost_energy
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
-from frontier.stats.window_data import BLOCKS, Bools, Floats, Ints, Sample
 from frontier.units import LONGEST, MOST_COUNT
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BLOCKS = 20
+"""Time blocks per window: enough for a variance, few enough that each outlasts a request."""
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
@@ -26,7 +37,7 @@ HOLLOW = 0.10
 CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
 ODD_REASONS = 8
-OURS = (Outcome.CANCELLED, Outcome.CLIENT)
+BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
@@ -38,8 +49,116 @@ _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One trial's window, or several of one setting joined in time order. Index i is the i-th request sent.
+
+    Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
+    `tpot` is NaN where it is not defined (a success of one token) and where the server's count cannot be used
+    (`untimed`). `silence` is how long after the first token the first visible character came, on any channel; `hollow`
+    marks where the answer's own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long:
+    a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
+    `text_chars` is how much text came.
+
+    Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but counted in
+    `client_failures`.
+    `odd_finishes` counts the finish reasons that are not known to be good.
+
+    `power` is set when a run is read, since the config may state it.
+
+    `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
+    expected of how many requests are in flight.
+
+    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
+    that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
+    """
+
+    deployment: str
+    shape: Shape
+    concurrency: int
+    starts: Floats
+    ends: Floats
+    sent: Floats
+    window: Ints
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    ok: Bools
+    asked_isl: Floats
+    asked_osl: Floats
+    silence: Floats
+    hollow: Bools
+    irregular: Floats
+    prompt_tokens: Floats
+    completion_tokens: Floats
+    cached_tokens: Floats
+    events: Ints
+    reads: Ints
+    text_chars: Ints
+    block_seconds: Floats
+    block_output_tokens: Floats
+    block_input_tokens: Floats
+    block_finished: Floats
+    block_itl: tuple[LogHistogram, ...]
+    in_flight: Floats
+    health: tuple[ClientHealth, ...]
+    server_identities: tuple[str | None, ...]
+    server: tuple[dict[str, float], ...]
+    ended: tuple[str, ...]
+    client_failures: int
+    outcomes: dict[str, int]
+    whole_run: dict[str, float]
+    odd_finishes: dict[str, int] = field(default_factory=dict)
+    open_loop: bool = False
+    power: Power | None = None
+
+    @property
+    def n(self) -> int:
+        """Requests that count for latency."""
+        return len(self.sent)
+
+    @property
+    def uncounted(self) -> Bools:
+        """Successes without a usable token count of the server."""
+        return self.ok & np.isnan(self.completion_tokens)
+
+    @property
+    def untimed(self) -> Bools:
+        """Successes whose TPOT exists and is not known: no usable count, or one that several chunks contradict."""
+        return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | (self.events > 1))
+
+    @property
+    def block_of_request(self) -> Ints:
+        """In which of the windows' time blocks each request was sent."""
+        length = (self.ends - self.starts)[self.window]
+        into = (self.sent - self.starts[self.window]) / np.where(length > 0, length, 1.0)
+        blocks: Ints = self.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
+        return blocks
+
+    def per_block(self, weights: Floats | Bools) -> Floats:
+        """The requests' weights (True counts as 1) summed over the time blocks they were sent in."""
+        blocks = len(self.block_seconds)
+        sums: Floats = np.bincount(self.block_of_request, weights.astype(np.float64), blocks).astype(np.float64)
+        return sums
+
+    def block_totals(self, throughput: str) -> Floats:
+        """What the throughput of this name adds up, per time block. KeyError for another name."""
+        return {
+            "output_throughput": self.block_output_tokens,
+            "input_throughput": self.block_input_tokens,
+            "total_throughput": self.block_output_tokens + self.block_input_tokens,
+            "request_throughput": self.block_finished,
+        }[throughput]
+
+
+@functools.lru_cache(maxsize=2)
+def gaps(sample: Sample) -> LogHistogram:
+    """All gaps between chunks of the sample; remembered, since each of their percentiles asks for it."""
+    return LogHistogram.merged(sample.block_itl)
+
+
 def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> Sample:
-    """What the window of this trial says. Records may come in any order; the sample is in the order of sending.
+    """The window data of a trial. Records may come in any order; the sample is in the order of sending.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
     that falls behind cannot hide it (coordinated omission; wrk2's rule).
@@ -58,8 +177,8 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
-    ours = np.isin(everything["code"], [_CODE[outcome] for outcome in OURS])
-    kept = {name: column[inside[~ours[inside]]] for name, column in everything.items()}
+    by_client = np.isin(everything["code"], [_CODE[outcome] for outcome in BY_CLIENT])
+    kept = {name: column[inside[~by_client[inside]]] for name, column in everything.items()}
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
     trial = measurement.trial
@@ -96,7 +215,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
         server_identities=(measurement.server_identity,),
         server=(dict(measurement.server),),
         ended=(measurement.ended,),
-        client_failures=int(ours[inside].sum()),
+        client_failures=int(by_client[inside].sum()),
         odd_finishes=_most(odd),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
@@ -107,7 +226,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
 def join(samples: Sequence[Sample]) -> Sample:
     """The windows of one setting as one sample, in the order of time. ValueError for none, or for two settings.
 
-    `whole_run` becomes the median of each figure: what a naive tool typically said.
+    `whole_run` becomes the median of each figure: what a tool without windows typically reports.
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
@@ -120,49 +239,30 @@ def join(samples: Sequence[Sample]) -> Sample:
         raise ValueError("windows of different settings cannot be joined")
     if len(parts) == 1:
         return first
-    before = np.cumsum([0, *(len(part.starts) for part in parts)])
-
-    def together(name: str) -> Floats:
-        return np.concatenate([getattr(part, name) for part in parts])
-
+    joined: dict[str, Any] = {}
+    for name in (f.name for f in fields(Sample)):
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], np.ndarray):
+            joined[name] = np.concatenate(values)
+        elif isinstance(values[0], tuple):
+            joined[name] = tuple(chain.from_iterable(values))
+    windows_before = np.cumsum([0, *(len(part.starts) for part in parts[:-1])])
+    joined["window"] = np.concatenate(
+        [part.window + before for part, before in zip(parts, windows_before, strict=True)]
+    )
+    joined["client_failures"] = sum(part.client_failures for part in parts)
+    joined["power"] = cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts])
     outcomes, odd = Counter[str](), Counter[str]()
     for part in parts:
         outcomes.update(part.outcomes)
         odd.update(part.odd_finishes)
-    figures = sorted(set().union(*(part.whole_run for part in parts)))
-    return Sample(
-        deployment=first.deployment,
-        shape=first.shape,
-        concurrency=first.concurrency,
-        window=np.concatenate([part.window + offset for part, offset in zip(parts, before, strict=False)]),
-        ok=np.concatenate([part.ok for part in parts]),
-        hollow=np.concatenate([part.hollow for part in parts]),
-        events=np.concatenate([part.events for part in parts]),
-        reads=np.concatenate([part.reads for part in parts]),
-        text_chars=np.concatenate([part.text_chars for part in parts]),
-        block_itl=tuple(chain.from_iterable(part.block_itl for part in parts)),
-        health=tuple(chain.from_iterable(part.health for part in parts)),
-        server_identities=tuple(chain.from_iterable(part.server_identities for part in parts)),
-        server=tuple(chain.from_iterable(part.server for part in parts)),
-        ended=tuple(chain.from_iterable(part.ended for part in parts)),
-        client_failures=sum(part.client_failures for part in parts),
-        open_loop=first.open_loop,
-        power=cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts]),
-        outcomes=dict(outcomes),
-        odd_finishes=_most(odd),
-        whole_run={
-            name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
-            for name in figures
-        },
-        **{name: together(name) for name in _JOINED},
-    )
+    joined |= {"outcomes": dict(outcomes), "odd_finishes": _most(odd)}
+    joined["whole_run"] = {
+        name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
+        for name in sorted(set().union(*(part.whole_run for part in parts)))
+    }
+    return replace(first, **joined)
 
-
-_JOINED = (
-    "starts", "ends", "sent", "ttft", "tpot", "e2e", "silence", "irregular", "asked_isl", "asked_osl", "prompt_tokens",
-    "completion_tokens", "cached_tokens", "block_seconds", "block_output_tokens", "block_input_tokens",
-    "block_finished", "in_flight",
-)  # fmt: skip
 
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
@@ -209,23 +309,23 @@ def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
     """
     if all(r.first_text is None for r in batch):
         return [(0.0, 0.0, math.nan)] * len(batch)
-    controls, found = CONTROLS, []
+    controls, rows = CONTROLS, []
     for r in batch:
         gaps = np.array(r.gaps) * _MICRO
+        row = (0.0, 0.0, math.nan)
         if r.first is None or r.outcome is not Outcome.OK:
-            found.append((0.0, 0.0, math.nan))
+            pass
         elif r.first_text is not None:
             silence = r.first_text - r.first
             tokens = int(np.searchsorted(gaps.cumsum(), silence * (1 - _CLOSE))) + 1
-            late = _late(r, gaps, silence, tokens)
             rest = gaps[tokens:]
-            found.append((silence, float(late), float((rest > 2 * np.median(rest)).mean()) if len(rest) else math.nan))
+            as_long = float((rest > 2 * np.median(rest)).mean()) if len(rest) else math.nan
+            row = (silence, float(_late(r, gaps, silence, tokens)), as_long)
         elif len(gaps) > 1 and controls:
             controls -= 1
-            found.append((0.0, 0.0, float(_late(r, gaps, float(gaps[0]), 1))))
-        else:
-            found.append((0.0, 0.0, math.nan))
-    return found
+            row = (0.0, 0.0, float(_late(r, gaps, float(gaps[0]), 1)))
+        rows.append(row)
+    return rows
 
 
 def _late(record: Record, gaps: Floats, silence: float, tokens: int) -> bool:
@@ -241,14 +341,14 @@ def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:
 
 
 def _most(counts: Counter[str]) -> dict[str, int]:
-    """The commonest, and the sum of the others: a server may give a reason of its own to every answer."""
+    """The most frequent, and the sum of the others: a server may give a reason of its own to every answer."""
     common = dict(counts.most_common(ODD_REASONS))
     rest = counts.total() - sum(common.values())
     return common | ({"others": common.get("others", 0) + rest} if rest else {})
 
 
 class _Blocks:
-    """What the window's time blocks saw, added up batch by batch."""
+    """Tokens, finished requests, gaps and requests in flight of the window's time blocks, added up batch by batch."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -275,15 +375,17 @@ class _Blocks:
 
     def tally(self, times: Floats, weights: Floats | None = None) -> Floats:
         """How many of `times` (or their weight) fall into each block."""
-        found = self.block(times)
-        inside = found >= 0
-        return np.bincount(found[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
+        blocks = self.block(times)
+        inside = blocks >= 0
+        return np.bincount(blocks[inside], None if weights is None else weights[inside], BLOCKS).astype(np.float64)
 
     def add(self, columns: Floats, batch: Sequence[Record]) -> None:
         """A batch: its `_columns` and its records, for their gaps."""
         row = dict(zip(_COLUMNS, columns, strict=True))
         ok = row["code"] == _OK
         first, last = row["first"], row["last"]
+        # Input counts when the first token comes, output spread over the arrivals: prompts are read before that, and an
+        # answer that began in the window and ends after it has brought only a part of its tokens.
         self.input += self.tally(first[ok], np.nan_to_num(row["prompt_tokens"][ok]))
         self.finished += self.tally(last[ok])
         overlap = np.minimum(row["end"][:, None], self.edges[1:]) - np.maximum(row["sent"][:, None], self.edges[:-1])
@@ -315,33 +417,33 @@ class _Blocks:
 
     def _add_whole(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
         """Arrivals after the first of requests that lie in one block, as most do: no need to place each arrival."""
-        found = self.block(first)
-        self.output += np.bincount(found, share * counts, BLOCKS)
-        self._add_bins(np.repeat(found, counts), flat)
+        blocks = self.block(first)
+        self.output += np.bincount(blocks, share * counts, BLOCKS)
+        self._add_bins(np.repeat(blocks, counts), flat)
 
     def _add_split(self, flat: Ints, counts: Ints, first: Floats, share: Floats) -> None:
         """Arrivals after the first: each brings its request's tokens per event, and the gap before it."""
         passed = flat.cumsum()
         starts = counts.cumsum() - counts
         base = first - (passed[starts] - flat[starts]) * _MICRO
-        found = self.block(passed * _MICRO + np.repeat(base, counts))
-        inside = found >= 0
-        self.output += np.bincount(found[inside], np.repeat(share, counts)[inside], BLOCKS)
-        self._add_bins(found[inside], flat[inside])
+        blocks = self.block(passed * _MICRO + np.repeat(base, counts))
+        inside = blocks >= 0
+        self.output += np.bincount(blocks[inside], np.repeat(share, counts)[inside], BLOCKS)
+        self._add_bins(blocks[inside], flat[inside])
 
-    def _add_bins(self, found: Ints, micros: Ints) -> None:
+    def _add_bins(self, blocks: Ints, micros: Ints) -> None:
         """Gaps, in microseconds, that ended in these blocks."""
-        self.gap_seconds += np.bincount(found, micros, BLOCKS) * _MICRO
+        self.gap_seconds += np.bincount(blocks, micros, BLOCKS) * _MICRO
         bins = _TABLE[np.minimum(micros, len(_TABLE) - 1)]
         long = micros >= len(_TABLE)
         if long.any():
             bins[long] = bin_indices(micros[long] * _MICRO)
-        bins += found * (TOP + 1)
+        bins += blocks * (TOP + 1)
         self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
 
 
 def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:
-    """What a tool without windows reports, under the same metric names, to be shown beside the real figures.
+    """What a tool without windows reports, under the same metric names, to be shown beside the windowed figures.
 
     All tokens over the whole duration with ramp and drain, and interpolated percentiles of the successes alone.
     """

@@ -1,5 +1,4 @@
-"""The conductor and what it needs around it: the account of what was spent."""
+"""Sweeps: the conductor, the trials it runs, the servers they need, and the account of what is spent.
 
-from frontier.sweep.conductor import Conductor, Quiet, SweepEnd, run_sweep
-
-__all__ = ["Conductor", "Quiet", "SweepEnd", "run_sweep"]
+Nothing is imported here: the supervisor of a server is a process of its own and must start at once.
+"""

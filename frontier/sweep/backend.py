@@ -1,19 +1,24 @@
-"""What runs a trial: a server over HTTP, or the embedded engine in virtual time. The conductor knows only `Backend`."""
+"""Backends: what runs a trial, on servers over HTTP or on the simulator in virtual time."""
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from frontier.client.adapters import DIALECTS
-from frontier.client.cache import reset_cache, settle_salt
-from frontier.client.detect import LONGEST_MODEL
-from frontier.client.loop import Progress as Tick
-from frontier.client.loop import run_open_trial, run_trial
-from frontier.client.preflight import Preflight, calibrate, changed, preflight
+from frontier.client.loop import TrialProgress, run_trial
+from frontier.client.preflight import (
+    LONGEST_MODEL,
+    Preflight,
+    calibrate,
+    changed,
+    preflight,
+    reset_cache,
+    settle_salt,
+)
 from frontier.client.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
 from frontier.client.target import Proxies, read_key_file
 from frontier.config import Config, DeploymentConfig
@@ -24,7 +29,9 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
-Sink = Callable[[Record], None]
+OnRecord = Callable[[Record], None]
+OnTick = Callable[[TrialProgress], None]
+PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +50,22 @@ class Backend(Protocol):
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         """Check that it can be measured. MeasurementError when not. Called again after the server was lost."""
-        ...
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,
-        sink: Sink,
-        on_tick: Callable[[Tick], None],
-        stop: asyncio.Event,
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        """Run one trial; every request's record goes to `sink`. AnotherServerError when another server answers now."""
-        ...
+        """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers."""
 
     def secrets(self) -> Secrets:
-        """What nothing that is kept or said may hold."""
-        ...
+        """What no file and no message may hold."""
+        return NO_SECRETS
 
     async def close(self) -> None:
         """Stop what was started."""
-        ...
 
 
-class VirtualBackend:
-    """The embedded engine in virtual time: a night in seconds, with the truth known. For tests and studies."""
+class VirtualBackend(Backend):
+    """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
 
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
         self._specs = specs
@@ -77,41 +75,30 @@ class VirtualBackend:
         return Facts(deployment.name, "virtual", spec.model_name, "virtual")
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,  # noqa: ARG002  # virtual time needs no estimate, ticks or stop
-        sink: Sink,
-        on_tick: Callable[[Tick], None],  # noqa: ARG002
-        stop: asyncio.Event,  # noqa: ARG002
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
+        del expected_e2e, on_tick, stop  # virtual time needs no estimate, shows no progress and is not stopped
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
-            sink(record)
+            on_record(record)
         return measurement
-
-    def secrets(self) -> Secrets:
-        return NO_SECRETS
-
-    async def close(self) -> None:
-        pass
 
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
     """Every secret that a config names, and those that the environment names as such."""
-    found = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
+    secrets = Secrets.of(config.on_finish.hidden(environ) if config.on_finish else (), environment_secrets(environ))
     for deployment in config.deployments:
         key = None
         if deployment.api_key_file is not None:
             with suppress(UsageError):  # the request that needs the key says why it cannot be read
                 key = read_key_file(Path(deployment.api_key_file))
-        found |= Secrets.of(deployment.hidden(environ, key))
-        found |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
-    return found
+        secrets |= Secrets.of(deployment.hidden(environ, key))
+        secrets |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
+    return secrets
 
 
-class HttpBackend:
-    """Servers over HTTP, and the embedded engine behind HTTP in a process of its own.
+class HttpBackend(Backend):
+    """Servers over HTTP, and the simulator behind HTTP in a process of its own.
 
     Keys are taken from `environ` by the names the config gives, and live in memory only. `salt` keeps the prompts of
     this session apart from those of any other: the same sweep twice on a warm server must not meet its own cache.
@@ -120,7 +107,7 @@ class HttpBackend:
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
         self._config, self._environ, self._salt = config, environ, salt
         self._simulators: dict[str, SimulatorProcess] = {}
-        self._found: dict[str, Preflight] = {}
+        self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
 
@@ -133,82 +120,51 @@ class HttpBackend:
             key=None if file is None else read_key_file(Path(file)),
         )
         try:
-            found = await preflight(target, concurrency=max(self._config.concurrency))
-            self._calibrations[deployment.name] = await calibrate(found, self._lengths())
+            ready = await preflight(target, concurrency=max(self._config.concurrency))
+            self._calibrations[deployment.name] = await calibrate(ready, self._lengths())
             if self._config.prompts != "random":
-                found = await settle_salt(found)
+                ready = await settle_salt(ready)
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
             raise MeasurementError(what, error.hint, retry_after=error.retry_after) from None
-        self._found[deployment.name] = found
-        doubts = tuple(target.said(f"{check.name}: {check.detail}") for check in found.checks if check.state == "warn")
-        doubts += self._repeats(found)
-        model = target.said(found.target.model or "", LONGEST_MODEL)
-        return Facts(deployment.name, deployment.endpoint, model, found.identity, doubts)
+        self._ready[deployment.name] = ready
+        warnings = [check for check in ready.checks if check.state == "warn"]
+        notes = tuple(target.cleaned(f"{check.name}: {check.detail}") for check in warnings)
+        model = target.cleaned(ready.target.model or "", LONGEST_MODEL)
+        return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
 
-    def _repeats(self, found: Preflight) -> tuple[str, ...]:
+    def _repeats(self, ready: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
-        if self._config.prompts == "random" or (
-            found.target.salted and DIALECTS[found.target.dialect or "openai"].salted
-        ):
+        if self._config.prompts == "random" or (ready.target.salted and ready.target.adapter.salted):
             return ()
         count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
         return (again,) if count < sent else ()
 
     async def run(
-        self,
-        trial: Trial,
-        *,
-        expected_e2e: float | None,
-        sink: Sink,
-        on_tick: Callable[[Tick], None],
-        stop: asyncio.Event,
+        self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        await self._same_server(trial)
-        found = self._found[trial.deployment]
-        await self._forget(found)
-        return await run_trial(
-            trial,
-            found.target,
-            self._prompts(trial),
-            sink=sink,
-            expected_e2e=expected_e2e,
-            on_progress=on_tick,
-            stop=stop,
-            identity=found.identity,
-        )
+        return await self._measure(partial(run_trial, expected_e2e=expected_e2e), trial, on_record, on_tick, stop)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
-        await self._same_server(trial)
-        found = self._found[trial.deployment]
-        await self._forget(found)
-        return await run_open_trial(
-            trial,
-            found.target,
-            self._prompts(trial),
-            rate=rate,
-            sink=sink,
-            on_progress=on_tick,
-            stop=stop,
-            identity=found.identity,
+        return await self._measure(partial(run_trial, rate=rate), trial, on_record, on_tick, stop)
+
+    async def _measure(
+        self, run: Callable[..., Awaitable[Measurement]], trial: Trial, on_record: OnRecord, on_tick: OnTick,
+        stop: asyncio.Event,
+    ) -> Measurement:  # fmt: skip
+        ready = self._ready[trial.deployment]
+        if (difference := await changed(ready)) is not None:
+            raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
+        if self._config.prompts != "random":  # where the cache cannot be emptied, the salt or a flag shows it
+            await reset_cache(ready.target)
+        prompts = self._prompts(trial)
+        return await run(
+            trial, ready.target, prompts, on_record=on_record, on_progress=on_tick, stop=stop, identity=ready.identity
         )
-
-    async def _forget(self, found: Preflight) -> None:
-        """Empty the server's prefix cache of a file's prompts. Where it cannot be, the salt or a flag tells."""
-        if self._config.prompts != "random":
-            await reset_cache(found.target)
-
-    async def _same_server(self, trial: Trial) -> None:
-        found = self._found[trial.deployment]
-        if (difference := await changed(found)) is not None:
-            raise AnotherServerError(
-                f"another server answers at {found.target.base_url}: {difference}",
-                "put the old server back, or begin a run of its own with  -o DIR",
-            )
 
     def secrets(self) -> Secrets:
         return secrets_of(self._config, self._environ)
@@ -219,7 +175,7 @@ class HttpBackend:
         self._simulators.clear()
 
     async def _simulator(self, deployment: DeploymentConfig) -> str | None:
-        """The address of the embedded engine, started if it is not running; None for a server of the user's."""
+        """The address of the simulator, started if it is not running; None for a server of the user's."""
         if not deployment.is_simulator:
             return None
         running = self._simulators.get(deployment.name)

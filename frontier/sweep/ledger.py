@@ -1,28 +1,31 @@
-"""The account of a sweep: what all its sessions have spent, what a trial takes, and whether there is room for it.
+"""The account of a sweep: what all its sessions have spent, what trials take, and whether there is room for the next.
 
 Totals go with the lines of the journal and are read back from the last of them, so a killed sweep forgets at most what
 its trial in flight had spent.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from frontier.budget import MARGIN, Amount, Caps, Forecast, Pace, forecast
-from frontier.config import BudgetConfig
+from frontier.budget import MARGIN, Amount, BudgetFit, Caps, TrialTimes, Turn, fit_budget
+from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.model import Record, Trial
 
 
 class Ledger:
-    """Keeps a budget. `clock` counts seconds, `wall` is unix time; `rate` is dollars per second of what is up."""
+    """Keeps a budget. `clock` counts seconds, `wall` is unix time."""
 
     def __init__(self, budget: BudgetConfig, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock, self._wall = clock, wall
-        self.whole = self.caps = Caps.of(budget, wall())
-        self.pace = Pace()
+        until = None if budget.until is None else deadline(budget.until, wall())
+        self.whole = self.caps = Caps.of(budget, until)
+        self.times = TrialTimes()
         self._total = Amount()
         self._since = clock()
-        self._rate = 0.0
+        self._turn = Turn((), ())
         self._attempt = Amount()
         self._attempt_since = 0.0
 
@@ -30,30 +33,27 @@ class Ledger:
         """Go on from the journal of earlier sessions."""
         kept = list(lines)
         self._total += Amount(**next((line["spent"] for line in reversed(kept) if "spent" in line), {}))
-        self.pace = Pace.of(kept, trials)
+        self.times = TrialTimes.of(kept, trials)
 
-    def charge(self, dollars_per_hour: float) -> None:
-        """From now on this is what the hour costs."""
+    def begin_turn(self, deployments: Sequence[DeploymentConfig], parts: float = 1.0) -> None:
+        """From now on these deployments are up, are paid for, and may take one of `parts` parts of what is left."""
         self._total, self._since = self.spent(), self._clock()
-        self._rate = dollars_per_hour / 3600
+        self._turn = Turn(deployments, ())
+        self.caps = self.whole.share(self._total, self._wall(), parts)
 
     def spent(self) -> Amount:
         """Everything spent in all sessions so far."""
         seconds = self._clock() - self._since
-        return self._total + Amount(seconds, dollars=seconds * self._rate)
-
-    def share(self, parts: float) -> None:
-        """What runs next may take an equal part of what is left, as one of `parts`."""
-        self.caps = self.whole.share(self.spent(), self._wall(), parts)
+        return self._total + Amount(seconds, dollars=seconds * self._turn.rate)
 
     # -- one attempt at a trial ------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """An attempt begins."""
+    def begin_attempt(self) -> None:
+        """A trial is begun."""
         self._attempt, self._attempt_since = Amount(), self._clock()
 
     def count(self, record: Record) -> None:
-        """One request of it has ended."""
+        """One of its requests has ended."""
         sent = Amount(requests=1.0, tokens=float(record.completion_tokens or 0))
         self._attempt, self._total = self._attempt + sent, self._total + sent
 
@@ -63,30 +63,52 @@ class Ledger:
         spent = self.spent().tree()
         return {"took": round(took, 3), "sent": self._attempt.requests, "tokens": self._attempt.tokens, "spent": spent}
 
-    def done(self, trial: Trial) -> None:
-        """The attempt has become a finished trial: the next ones are expected to take as long."""
-        took = replace(self._attempt, seconds=self._clock() - self._attempt_since)
-        self.pace = Pace((*self.pace.seen, (trial, took)))
+    def finish_attempt(self, trial: Trial) -> None:
+        """The trial is finished: the next ones are expected to take as long."""
+        amount = replace(self._attempt, seconds=self._clock() - self._attempt_since)
+        self.times = TrialTimes((*self.times.taken, (trial, amount)))
 
     # -- what fits -------------------------------------------------------------------------------------------------
 
     def refuses(self, trial: Trial) -> str | None:
         """The limit that has no room for the trial, in words; None to begin it.
 
-        While nobody knows how long it takes it is begun as long as any time is left: the end cuts it off.
+        While it is not known how long it takes it is begun as long as any time is left: the end cuts it off.
         """
-        known = self.pace.seconds(trial) is not None
-        need = self.pace.need(trial, self._rate)
-        margin = MARGIN if known else 0.0
+        margin = MARGIN if self.times.seconds(trial) is not None else 0.0
+        need = self.times.need(trial, self._turn.rate)
         need = replace(need, seconds=need.seconds * margin, dollars=need.dollars * margin)
         if (left := self.seconds_left()) is not None and left <= 0:
             need = replace(need, seconds=max(need.seconds, 1e-9))
         return self.caps.refuses(self.spent(), need, self._wall())
 
     def seconds_left(self) -> float | None:
-        """Until the time or the deadline is over; None when neither is limited."""
+        """Seconds until the time or the deadline is over; None when neither is limited."""
         return self.caps.seconds_left(self.spent(), self._wall())
 
-    def forecast(self, trials: Iterable[Trial]) -> Forecast:
-        """What of these fits, as things stand."""
-        return forecast(tuple(trials), self.caps, self.pace, now=self._wall(), spent=self.spent(), rate=self._rate)
+    def fit(self, trials: Sequence[Trial]) -> BudgetFit:
+        """Which of these trials fit, as things stand."""
+        turn = replace(self._turn, trials=trials)
+        return fit_budget([turn], self.caps, self.times, now=self._wall(), spent=self.spent())
+
+
+_CLOCK = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)")
+
+
+def deadline(until: str, now: float) -> float:
+    """Unix time of '07:00', the next time this machine's clock shows it, or of '2026-11-22 07:00'.
+
+    A dated one may lie in the past. ValueError when it is neither.
+    """
+    match = _CLOCK.fullmatch(until)
+    if match is None:
+        raise ValueError(f"{until!r} is not a time of day")
+    hour, minute = int(match[4]), int(match[5])
+    if match[1] is not None:
+        return time.mktime((int(match[1]), int(match[2]), int(match[3]), hour, minute, 0, 0, 0, -1))
+    today = time.localtime(now)
+    # Not 24 hours later: the day on which the clock is set back has 25. mktime turns the 32nd into the next month.
+    next_two = [
+        time.mktime((today.tm_year, today.tm_mon, today.tm_mday + days, hour, minute, 0, 0, 0, -1)) for days in (0, 1)
+    ]
+    return next_two[0] if next_two[0] > now else next_two[1]

@@ -1,4 +1,4 @@
-"""Telling somebody that a sweep has ended, by a command or a webhook of the config's `on_finish`.
+"""Notification that a sweep has ended: the command or the webhook of the config's `on_finish`.
 
 It is the last thing a sweep does: bounded in time, and nothing that goes wrong with it changes how the sweep ended.
 """
@@ -17,18 +17,18 @@ from frontier.config import FinishConfig
 from frontier.text import MOST, NO_SECRETS, Secrets
 from frontier.units import format_elapsed
 
-_SAID = 300
+_OUTPUT_CHARS = 300
 
 
-def say_farewell(
+def notify(
     finish: FinishConfig, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Collection[str] = (),
     hidden: Secrets = NO_SECRETS,
 ) -> str | None:  # fmt: skip
-    """Tell it. What went wrong, without any secret, or None.
+    """Run the command or call the webhook. What went wrong, without any secret, or None.
 
     The command gets the facts as JSON on standard input and the most important ones as FRONTIER_* variables; the
-    variables in `secrets` are not handed on to it, nor are these or `hidden` repeated when it says them. The webhook
-    gets the JSON, as a POST that follows no redirect.
+    variables in `secrets` are not handed on to it, and neither these nor `hidden` are repeated from its output. The
+    webhook gets the JSON, as a POST that follows no redirect.
     """
     try:
         if finish.command is not None:
@@ -44,16 +44,16 @@ def say_farewell(
 def _run(
     command: str, within: float, facts: Mapping[str, Any], environ: Mapping[str, str], secrets: Secrets
 ) -> str | None:
-    told = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
-        given.write(json.dumps(facts).encode())
-        given.seek(0)
+    variables = {f"FRONTIER_{name.upper()}": str(facts[name]) for name in ("run", "end", "exit_code", "text")}
+    with tempfile.TemporaryFile() as facts_file, tempfile.TemporaryFile() as output:
+        facts_file.write(json.dumps(facts).encode())
+        facts_file.seek(0)
         child = subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
             ["/bin/sh", "-c", command],
-            stdin=given,
-            stdout=said,
-            stderr=said,
-            env={**environ, **told},
+            stdin=facts_file,
+            stdout=output,
+            stderr=output,
+            env={**environ, **variables},
             start_new_session=True,
         )
         try:
@@ -65,9 +65,9 @@ def _run(
             return f"on_finish: its command did not end within {format_elapsed(within)}"
         if status == 0:
             return None
-        said.seek(max(0, said.seek(0, os.SEEK_END) - 2 * MOST))
-        words = said.read().decode(errors="replace")
-    return f"on_finish: its command ended with status {status}: {secrets.last_said(words, _SAID)}".rstrip(": ")
+        output.seek(max(0, output.seek(0, os.SEEK_END) - 2 * MOST))
+        words = output.read().decode(errors="replace")
+    return f"on_finish: its command ended with status {status}: {secrets.last_said(words, _OUTPUT_CHARS)}".rstrip(": ")
 
 
 def _post(url: str, within: float, facts: Mapping[str, Any]) -> str | None:
@@ -77,9 +77,9 @@ def _post(url: str, within: float, facts: Mapping[str, Any]) -> str | None:
         limit = aiohttp.ClientTimeout(total=within)
         async with (
             aiohttp.ClientSession(timeout=limit) as session,
-            session.post(url, json=dict(facts), allow_redirects=False) as answer,
+            session.post(url, json=dict(facts), allow_redirects=False) as response,
         ):
-            return answer.status
+            return response.status
 
     try:
         status = asyncio.run(post())

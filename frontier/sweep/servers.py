@@ -1,12 +1,7 @@
-"""Waiting that the user can end.
+"""The servers of a sweep: started where the config says how, checked before the first trial, waited for when lost.
 
-What a lost server costs the night: which trials are put off or given up, and what is said of it. Pure.
-
-A deployment's server that we start, wait for and stop, by the commands of its config.
-
-The command runs under a warden (see `frontier.sweep.supervisor`) that ends it whenever this process lets go or is gone.
-
-The servers of a sweep: checked before the first trial, waited for when lost, never mixed with another.
+A server that a sweep starts runs under a supervisor (see `frontier.sweep.supervisor`), which ends it whenever this
+process lets go of it or is gone.
 """
 
 import asyncio
@@ -16,23 +11,33 @@ import os
 import signal
 import socket
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from frontier.config import DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, StoreError
-from frontier.model import Outcome, Record, Shape, Trial
-from frontier.report.progress import Progress
+from frontier.model import Series, Trial
+from frontier.plan import Progress
 from frontier.store.files import beside
 from frontier.store.journal import server_words, servers
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Backend, Facts
+from frontier.sweep.backend import PUT_BACK, Backend, Facts
 from frontier.text import Secrets
 from frontier.units import format_elapsed
+
+ATTEMPTS = 2
+"""How often one trial is tried when the server is lost under it."""
+HUNG = 60.0
+"""Seconds after which a server that the sweep started, and that lives but does not answer, is started anew."""
+LAST_LINES = "; its last lines:"
+_LAST_LINES = 8
+_FREE_WITHIN = 10.0
+_READY_CHECK = 30.0
+_OWN_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # compared with, not listened on
 
 T = TypeVar("T")
 
@@ -50,70 +55,38 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
         await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for one in (task, stopped):
-            one.cancel()
+        for future in (task, stopped):
+            future.cancel()
         await asyncio.gather(task, stopped, return_exceptions=True)
 
 
-LIVES = 2
-"""How often one trial is tried when the server is lost under it."""
-
-
 @dataclass(slots=True)
-class Losses:
-    """`felled`: per (deployment, shape) the lowest concurrency under which the server was lost LIVES times, and how.
-    `gone`: deployments whose server did not come back, and what was last said of it.
+class ServerFailures:
+    """`failed_at`: per series the lowest concurrency under which the server was lost ATTEMPTS times, and how.
+    `given_up`: deployments whose server did not come back, and the last error.
     """
 
-    felled: dict[tuple[str, Shape], tuple[int, str]] = field(default_factory=dict)
-    gone: dict[str, str] = field(default_factory=dict)
+    failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
+    given_up: dict[str, str] = field(default_factory=dict)
 
-    def fell(self, trial: Trial, why: str) -> None:
-        """The server was lost under this trial as often as is borne."""
-        at = trial.deployment, trial.shape
-        if at not in self.felled or trial.concurrency < self.felled[at][0]:
-            self.felled[at] = trial.concurrency, why
+    def record(self, trial: Trial, why: str) -> None:
+        """The server was lost under this trial as often as it may be."""
+        if trial.series not in self.failed_at or trial.concurrency < self.failed_at[trial.series][0]:
+            self.failed_at[trial.series] = trial.concurrency, why
 
-    def reason(self, trial: Trial) -> str | None:
-        """Why a trial is not run now; None when it may be. What fells a server at 64 will not spare it at 128."""
-        if trial.deployment in self.gone:
-            return f"its server did not come back: {self.gone[trial.deployment]}"
-        concurrency, why = self.felled.get((trial.deployment, trial.shape), (0, ""))
+    def reason_to_skip(self, trial: Trial) -> str | None:
+        """Why a trial is not run now; None when it may be. A crash at 64 is expected at 128 too."""
+        if trial.deployment in self.given_up:
+            return f"its server did not come back: {self.given_up[trial.deployment]}"
+        concurrency, why = self.failed_at.get(trial.series, (0, ""))
         if why and trial.concurrency >= concurrency:
-            return f"the server was lost {LIVES} times under c={concurrency}: {why}"
+            return f"the server was lost {ATTEMPTS} times under c={concurrency}: {why}"
         return None
 
 
-class Witness:
-    """A sink for records that remembers how requests failed, on its way to another sink."""
-
-    def __init__(self, sink: Callable[[Record], None] = lambda _: None) -> None:
-        self._sink = sink
-        self._failed: Counter[str] = Counter()
-
-    def __call__(self, record: Record) -> None:
-        if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
-            self._failed[record.error or record.outcome.value] += 1
-        self._sink(record)
-
-    def account(self) -> str:
-        """The most common failure and how many there were."""
-        if not self._failed:
-            return "no request failed"
-        said, times = self._failed.most_common(1)[0]
-        return f"{self._failed.total()} requests failed, {times} of them so: {said}"
-
-
-LAST_LINES = "; its last lines:"
-_LAST_LINES = 8
-_FREE_WITHIN = 10.0
-_CHECK = 30.0
-_OWN_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # asked for, not listened on
-
-
-class Launched:
-    """One start of one deployment's server. `log` gets what it says, without `secrets`; `stop` is the user's wish to
-    end the sweep.
+class StartedServer:
+    """One start of one deployment's server. `log` gets its output, without `secrets`; `stop` is set when the user
+    ends the sweep.
     """
 
     def __init__(
@@ -124,7 +97,7 @@ class Launched:
         self._secrets = secrets
         self.deployment, self.log = deployment, log
         self._stop, self._clock, self._note = stop, clock, note
-        self._warden: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.subprocess.Process | None = None
         self._listening: asyncio.Task[None] | None = None
         self.status: int | None = None
         """What the command ended with; None while it runs."""
@@ -136,7 +109,7 @@ class Launched:
         """
         name, ready = self.deployment.name, self.deployment.ready
         await self._free()
-        self._note(f"starting {name}; what it says is in {self.log}")
+        self._note(f"starting {name}; its output is in {self.log}")
         await self._spawn()
         began, pause, last = self._clock(), 0.5, "it does not answer"
         while not self._stop.is_set():
@@ -167,8 +140,8 @@ class Launched:
         return format_elapsed(self._clock() - began)
 
     def _failed(self, what: str) -> MeasurementError:
-        said = last_lines(self.log)
-        tail = f"{LAST_LINES}\n  " + "\n  ".join(said) if said else "; it said nothing"
+        lines = last_lines(self.log)
+        tail = f"{LAST_LINES}\n  " + "\n  ".join(lines) if lines else "; it said nothing"
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
     async def _free(self) -> None:
@@ -191,7 +164,7 @@ class Launched:
         return (parts.hostname, port) if parts.hostname in _OWN_HOSTS else None
 
     def _might_answer(self) -> bool:
-        """Something listens at its address; of another machine's only trying tells."""
+        """Whether something listens at its address; True for another machine's, where only trying shows it."""
         own = self._own_port()
         return own is None or _listens(*own)
 
@@ -207,29 +180,29 @@ class Launched:
         }
         logs = beside(self.log)
         logs.make()
-        logs.appender(self.log.name).close()  # what cannot be written to is said here: the warden can tell nobody
-        # A session of its own: Ctrl-C in the terminal is ours to answer.
-        self._warden = await asyncio.create_subprocess_exec(
+        logs.appender(self.log.name).close()  # an unwritable log fails here: the supervisor could not report it
+        # A session of its own: Ctrl-C in the terminal must reach the sweep alone.
+        self._supervisor = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "frontier.sweep.supervisor",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-        assert self._warden.stdin is not None
-        self._warden.stdin.write(json.dumps(job).encode() + b"\n")
-        await self._warden.stdin.drain()
+        assert self._supervisor.stdin is not None
+        self._supervisor.stdin.write(json.dumps(job).encode() + b"\n")
+        await self._supervisor.stdin.drain()
         self._listening = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
-        """What the warden tells. One that is gone without a word took its command with it, or lost it."""
-        assert self._warden is not None
-        assert self._warden.stdout is not None
-        async for line in self._warden.stdout:
-            told = json.loads(line)
-            if told["event"] == "ended":
+        """Read the supervisor's events. One that is gone without any took its command with it, or lost it."""
+        assert self._supervisor is not None
+        assert self._supervisor.stdout is not None
+        async for line in self._supervisor.stdout:
+            event = json.loads(line)
+            if event["event"] == "ended":
                 # A command that ends well may have left a server behind, as `docker run -d` does.
-                self.status = told["status"]
+                self.status = event["status"]
         if self.status is None:
-            self.status = await self._warden.wait() or -1
+            self.status = await self._supervisor.wait() or -1
 
     @property
     def alive(self) -> bool:
@@ -238,35 +211,35 @@ class Launched:
 
     async def end(self) -> None:
         """Stop it: bounded, and whatever happens nothing of it is left."""
-        warden, self._warden = self._warden, None
-        if warden is None:
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is None:
             return
-        assert warden.stdin is not None
-        warden.stdin.close()
+        assert supervisor.stdin is not None
+        supervisor.stdin.close()
         longest = 2 * self.deployment.stop.within + 15.0
         try:
-            await asyncio.wait_for(warden.wait(), longest)
+            await asyncio.wait_for(supervisor.wait(), longest)
         except TimeoutError:
             self._note(f"{self.deployment.name} did not stop within {format_elapsed(longest)}")
-            warden.terminate()
+            supervisor.terminate()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
 
     async def _succeeds(self, command: str) -> bool:
         """A ready command ends with 0, in good time."""
-        asked = await asyncio.create_subprocess_exec(
+        check = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            return await asyncio.wait_for(asked.wait(), _CHECK) == 0
+            return await asyncio.wait_for(check.wait(), _READY_CHECK) == 0
         except TimeoutError:
             return False
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(asked.pid, signal.SIGKILL)
-            await asked.wait()
+                os.killpg(check.pid, signal.SIGKILL)
+            await check.wait()
 
 
 def _listens(host: str, port: int) -> bool:
@@ -282,19 +255,24 @@ def last_lines(log: Path) -> list[str]:
     try:
         with beside(log).reader(log.name) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4_000))
-            said = file.read(4_000).decode(errors="replace").splitlines()
+            lines = file.read(4_000).decode(errors="replace").splitlines()
     except (OSError, StoreError):
         return []
-    return [line[:200] for line in said if line.strip()][-_LAST_LINES:]
+    return [line[:200] for line in lines if line.strip()][-_LAST_LINES:]
 
 
-HUNG = 60.0
-"""Seconds after which a server of ours that lives and does not answer is started anew."""
+def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: str = PUT_BACK) -> None:
+    """AnotherServerError when the server that answers is not the one in the journal `lines` of a run."""
+    before, now = servers(lines).get(facts.deployment), server_words(facts.model, facts.identity)
+    if before not in (None, now):
+        raise AnotherServerError(
+            f"another server answers at {facts.endpoint}: {before} when the run was begun, {now} now", hint
+        )
 
 
 @dataclass(slots=True)
 class Servers:
-    """`ready_wait` bounds the wait for a lost server, in seconds."""
+    """Brings servers up and down. `ready_wait` bounds the wait for a lost server, in seconds."""
 
     run: RunDirectory
     backend: Backend
@@ -302,20 +280,20 @@ class Servers:
     stop: asyncio.Event
     clock: Callable[[], float]
     ready_wait: float
-    losses: Losses
+    failures: ServerFailures
     facts: dict[str, Facts] = field(default_factory=dict)
-    launched: dict[str, Launched] = field(default_factory=dict)
+    started: dict[str, StartedServer] = field(default_factory=dict)
     done: Collection[str] = ()
     """The finished trials, growing with the sweep: another server's must not be mixed with them."""
 
     async def up(self, deployment: DeploymentConfig) -> bool:
-        """Have it ready to be measured, started by us where the config says how. False when it is given up.
+        """Have it ready to be measured, started by the sweep where the config says how. False when it is given up.
 
-        A server of the user's that cannot be measured is said at once, by MeasurementError: they are still there. One
-        that is started in turn may fail long after they left, and then the others are measured.
+        A server of the user's that cannot be measured raises MeasurementError at once: the user is still there. One
+        that the sweep starts may fail long after they left, and then the others are measured.
         """
         if deployment.start is None:
-            await unless_stopped(self.prepare(deployment), self.stop)
+            await self.prepare(deployment)
             return True
         try:
             await self._launch(deployment)
@@ -326,44 +304,39 @@ class Servers:
 
     async def _launch(self, deployment: DeploymentConfig) -> None:
         await self.down(deployment.name)
-        server = Launched(
+        server = StartedServer(
             deployment, self.run.log_file(deployment.name), self.stop, self.clock, self.progress.note,
             self.backend.secrets(),
         )  # fmt: skip
-        self.launched[deployment.name] = server
+        self.started[deployment.name] = server
         self.run.journal("starting", deployment=deployment.name)
-
-        async def ready() -> None:
-            await unless_stopped(self.prepare(deployment), self.stop)
-
         try:
-            await server.start(ready)
+            await server.start(partial(self.prepare, deployment))
         except BaseException:
             await self.down(deployment.name)
             raise
 
     async def down(self, name: str) -> None:
         """Stop a server that we started; nothing is done to any other."""
-        server = self.launched.pop(name, None)
+        server = self.started.pop(name, None)
         if server is not None:
             await server.end()
             self.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:
         """Stop every server that we started."""
-        for name in tuple(self.launched):
+        for name in tuple(self.started):
             await self.down(name)
 
     async def prepare(self, deployment: DeploymentConfig) -> None:
+        """`_prepare`, unless the user stops the sweep meanwhile."""
+        await unless_stopped(self._prepare(deployment), self.stop)
+
+    async def _prepare(self, deployment: DeploymentConfig) -> None:
         """Check that it can be measured. AnotherServerError when it is not the one the run was begun with."""
         facts = await self.backend.prepare(deployment)
-        before = servers(self.run.journal_lines()).get(deployment.name)
-        now = server_words(facts.model, facts.identity)
-        if before is not None and before != now and self.done:
-            raise AnotherServerError(
-                f"another server answers at {facts.endpoint}: {before} when the run was begun, {now} now",
-                "put the old server back, or begin a run of its own with  -o DIR",
-            )
+        if self.done:
+            require_same_server(self.run.journal_lines(), facts)
         self.facts[deployment.name] = facts
         self.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
         for note in facts.notes:
@@ -373,12 +346,12 @@ class Servers:
         """Wait, bounded, for a lost server to answer again. When it does not, its deployment is given up."""
         began, pause = self.clock(), 1.0
         deadline = began + self.ready_wait
-        ours = self.launched.get(deployment.name)
+        started = self.started.get(deployment.name)
         while not self.stop.is_set():
-            if ours is not None and (not ours.alive or self.clock() - began > HUNG):
+            if started is not None and (not started.alive or self.clock() - began > HUNG):
                 return await self.up(deployment)
             try:
-                await unless_stopped(self.prepare(deployment), self.stop)
+                await self.prepare(deployment)
             except AnotherServerError as error:
                 self.give_up(deployment.name, error)
                 return False
@@ -397,6 +370,6 @@ class Servers:
 
     def give_up(self, name: str, error: MeasurementError) -> None:
         """Run nothing more on a deployment in this session."""
-        self.losses.gone[name] = error.what
+        self.failures.given_up[name] = error.what
         self.run.journal("given_up", deployment=name, reason=error.what)
         self.progress.note(f"nothing more is run on {name}: {error.what}")

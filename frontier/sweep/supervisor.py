@@ -1,11 +1,11 @@
-"""Keeps one command of the user's running for a sweep and ends it, whatever becomes of the sweep.
+"""Supervisor process: runs one server command for a sweep and ends it, even when the sweep is killed.
 
-    python -m frontier.warden
+    python -m frontier.sweep.supervisor
 
-It is a process of its own: when the pipe on its standard input closes, the sweep is done with it or gone, even killed,
-and the command is ended: its own stop command first, then SIGTERM and at last SIGKILL to its process group, and to
-whatever of it left the group. It is told what to do in one JSON line (see `Job`), tells in JSON lines on standard
-output how the command fares, and writes what the command says to a log that is bounded and without secrets.
+When the pipe on its standard input closes, the sweep is done with it or gone, and the command is ended: its own stop
+command first, then SIGTERM and at last SIGKILL to its process group, and to whatever of it left the group. It reads its
+job as one JSON line (see `Job`), writes events as JSON lines to standard output, and writes the command's output to a
+log that is bounded and without secrets.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ LOG_BYTES = 8_000_000
 """A log is turned over at half of this: the newest half at least is kept, in two files."""
 LINE_CHARS = 4_000
 _LONG = 65_536
-_LAST_WORDS = 2.0
-"""Seconds to wait for what a command said last; one that it left behind may hold the pipe open for ever."""
+_LAST_OUTPUT = 2.0
+"""Seconds to wait for a command's last output; a process that it left behind may hold the pipe open for ever."""
 _SUBREAPER = 36
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -98,8 +98,9 @@ def plain(line: bytes) -> str:
 
 
 def lines(pipe: IO[bytes], secrets: Secrets) -> Iterator[str]:
-    """What a command says, by lines, without secrets and escapes. A carriage return ends a line too, and one too long
-    is cut into several: after it was redacted, as half a secret would not be found.
+    """The output of a command by lines, without secrets and escapes. A carriage return ends a line too.
+
+    A line too long is cut into several: after it was redacted, as half a secret would not be found.
     """
     rest = b""
     while data := os.read(pipe.fileno(), 65_536):
@@ -118,8 +119,8 @@ def _pieces(line: str) -> Iterator[str]:
     return (line[i : i + LINE_CHARS] for i in range(0, max(1, len(line)), LINE_CHARS))
 
 
-def tell(**facts: Any) -> None:
-    """One line to the sweep; it may be gone."""
+def emit(**facts: Any) -> None:
+    """Write one event to the sweep, which may be gone."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(facts).encode() + b"\n")
 
@@ -129,12 +130,12 @@ def run(job: Job) -> None:
     log, secrets = Log(Path(job.log)), Secrets(frozenset(job.secrets), frozenset(job.whole))
     _adopt_orphans()
     child, pump = _start(job.command, log, secrets)
-    tell(event="started", pid=child.pid)
+    emit(event="started", pid=child.pid)
 
     def watch() -> None:
         status = child.wait()
-        pump.join(_LAST_WORDS)  # whoever hears of the end looks for the reason in the log
-        tell(event="ended", status=status)
+        pump.join(_LAST_OUTPUT)  # the sweep looks for the reason of the end in the log
+        emit(event="ended", status=status)
 
     threading.Thread(target=watch, daemon=True).start()
     while os.read(0, 4096):
@@ -142,8 +143,8 @@ def run(job: Job) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     end(child, job, log, secrets)
-    pump.join(_LAST_WORDS)
-    tell(event="stopped")
+    pump.join(_LAST_OUTPUT)
+    emit(event="stopped")
 
 
 def _start(command: str, log: Log, secrets: Secrets) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
@@ -169,31 +170,30 @@ def end(child: "subprocess.Popen[bytes]", job: Job, log: Log, secrets: Secrets) 
         stopping, _ = _start(job.stop, log, secrets)
         with contextlib.suppress(subprocess.TimeoutExpired):
             stopping.wait(job.within)
-        _kill_group(stopping.pid, signal.SIGKILL)
+        _signal(stopping.pid, signal.SIGKILL)
     for number, patience in ((signal.SIGTERM, job.within), (signal.SIGKILL, 5.0)):
-        _kill_group(child.pid, number)
-        told = {child.pid}
+        _signal(child.pid, number)
+        signalled = {child.pid}
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             child.poll()
-            _reap(child.pid)
-            left = _own_children()
-            if not left and not _group_lives(child.pid):
+            for pid in [pid for pid, state in _children() if state == "Z" and pid != child.pid]:
+                with contextlib.suppress(OSError):
+                    os.waitpid(pid, os.WNOHANG)
+            left = [pid for pid, state in _children() if state != "Z"]
+            if not left and not _signal(child.pid, 0):
                 return
-            for pid in set(left) - told:  # what left the group becomes ours when its parent ends
-                _kill_group(pid, number, alone=True)
-                told.add(pid)
+            # A process that left the group becomes a child of this one when its parent ends.
+            for pid in set(left) - signalled:
+                _signal(pid, number, alone=True)
+                signalled.add(pid)
             time.sleep(0.02)
 
 
-def _kill_group(pid: int, number: int, *, alone: bool = False) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number) if alone else os.killpg(pid, number)
-
-
-def _group_lives(group: int) -> bool:
+def _signal(pid: int, number: int, *, alone: bool = False) -> bool:
+    """Signal a process group, or a process alone. Whether it exists."""
     try:
-        os.killpg(group, 0)
+        os.kill(pid, number) if alone else os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:
@@ -202,40 +202,31 @@ def _group_lives(group: int) -> bool:
 
 
 def _adopt_orphans() -> None:
-    """On Linux what a command leaves behind becomes our child, so that it can be found and ended too."""
+    """On Linux what the command leaves behind becomes a child of this process, so that it is found and ended too."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
-def _own_children() -> list[int]:
-    """The processes that are ours now; empty where nothing tells."""
-    found = []
+def _children() -> list[tuple[int, str]]:
+    """The processes whose parent is this one, each with its state; none where there is no /proc."""
+    children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError, ValueError):
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == os.getpid() and state != "Z":
-                found.append(int(stat.parent.name))
-    return found
+            if int(parent) == os.getpid():
+                children.append((int(stat.parent.name), state))
+    return children
 
 
-def _reap(but: int) -> None:
-    """Let go of ended orphans, so that none lingers."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == os.getpid() and state == "Z" and int(stat.parent.name) != but:
-                os.waitpid(int(stat.parent.name), os.WNOHANG)
-
-
-def _asked(*_: object) -> None:
-    """A signal asks us to end: as if the sweep had let go. Raising would lose a command that is just being started."""
+def _let_go(*_: object) -> None:
+    """A signal ends the supervisor as if the sweep had let go. Raising would lose a command that is just starting."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
 
 def main() -> None:
     """The process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _asked)
+        signal.signal(number, _let_go)
     tree = json.loads(sys.stdin.buffer.readline())
     run(Job(**tree))
 

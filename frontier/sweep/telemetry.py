@@ -1,11 +1,12 @@
-"""The sweep's own progress and the tail latencies it finds, for Prometheus, on this machine only.
+"""Prometheus metrics of a running sweep: its progress and the tail latencies it measures, on this machine only.
 
-It listens to what the conductor tells its progress and passes it on. A scrape is answered by the loop that measures, as
+`Telemetry` is a progress that passes everything on to another. A scrape is answered by the event loop that measures, as
 it takes a fraction of a millisecond; nothing runs in a thread of its own.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -13,122 +14,126 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.errors import UsageError
 from frontier.model import Flag, Trial
-from frontier.report.progress import Progress, Tick
+from frontier.plan import Progress
+
+if TYPE_CHECKING:
+    from frontier.client.loop import TrialProgress
 
 _SETTING = ("deployment", "shape", "concurrency")
-_TAILS = {"p50_ttft": ("ttft", "0.5"), "p99_ttft": ("ttft", "0.99"), "p99_tpot": ("tpot", "0.99")}
+_GAUGES = {
+    "sweep_trials_planned": ("Trials of the grid.", ()),
+    "sweep_trials_finished": ("Trials finished, in this session and before.", ()),
+    "sweep_seconds_left": ("Expected until the grid is done; NaN while not known.", ()),
+    "sweep_last_event_timestamp_seconds": ("When the sweep last reported anything.", ()),
+    "trial_running": ("1 for the setting that is being measured.", _SETTING),
+    "trial_stage": ("1 for the stage the running trial is in.", ("stage",)),
+    "trial_in_flight": ("Requests in flight.", ()),
+    "trial_window_requests_sent": ("Requests sent in the window of the running trial.", ()),
+    "trial_window_requests_wanted": ("Requests the window is to hold at least.", ()),
+    "trial_requests_failed": ("Requests of the running trial that failed.", ()),
+    "trial_elapsed_seconds": ("Since the running trial began.", ()),
+    "trial_output_tokens_per_second": ("Of the running trial's window so far; NaN: not known.", ()),
+    "trial_ttft_seconds": ("TTFT in the window so far; NaN: not known.", ("quantile",)),
+    "ttft_seconds": ("TTFT of the setting's last finished trial.", (*_SETTING, "quantile")),
+    "tpot_seconds": ("TPOT of the setting's last finished trial.", (*_SETTING, "quantile")),
+    "output_tokens_per_second": ("Of the setting's last finished trial.", _SETTING),
+    "error_ratio": ("Share of failed requests of the setting's last finished trial.", _SETTING),
+}
+_OF_A_TRIAL = {
+    "p50_ttft": ("ttft_seconds", ("0.5",)),
+    "p99_ttft": ("ttft_seconds", ("0.99",)),
+    "p99_tpot": ("tpot_seconds", ("0.99",)),
+    "output_throughput": ("output_tokens_per_second", ()),
+    "error_rate": ("error_ratio", ()),
+}
+"""The gauge of each figure of a finished trial, and its label beside the setting."""
 STAGES = ("ramp", "warmup", "window", "hold")
 
 
-class Telemetry:
-    """A progress that counts what it is told and tells `inner`. Times in seconds; a failed tail is +Inf."""
+class Telemetry(Progress):
+    """A progress that exports what is reported, and reports it to `inner`. Times in seconds; a failed tail is +Inf."""
 
     def __init__(self, inner: Progress) -> None:
         self._inner = inner
-        self._labels: tuple[str, str, str] | None = None
-        self.registry = registry = CollectorRegistry()
-
-        def gauge(name: str, help_: str, labels: Sequence[str] = ()) -> Gauge:
-            return Gauge(f"frontier_{name}", help_, labels, registry=registry)
-
-        self._planned = gauge("sweep_trials_planned", "Trials of the grid.")
-        self._finished = gauge("sweep_trials_finished", "Trials finished, in this session and before.")
-        self._left = gauge("sweep_seconds_left", "Expected until the grid is done; NaN while nobody knows.")
-        self._heard = gauge("sweep_last_event_timestamp_seconds", "When the sweep last said anything.")
-        self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=registry)
-        self._running = gauge("trial_running", "1 for the setting that is being measured.", _SETTING)
-        self._stage = gauge("trial_stage", "1 for the stage the running trial is in.", ("stage",))
-        self._in_flight = gauge("trial_in_flight", "Requests in flight.")
-        self._sent = gauge("trial_window_requests_sent", "Requests sent in the window of the running trial.")
-        self._wanted = gauge("trial_window_requests_wanted", "Requests the window is to hold at least.")
-        self._failed = gauge("trial_requests_failed", "Requests of the running trial that failed.")
-        self._elapsed = gauge("trial_elapsed_seconds", "Since the running trial began.")
-        self._rate = gauge("trial_output_tokens_per_second", "Of the running trial's window so far; NaN: not known.")
-        self._so_far = gauge("trial_ttft_seconds", "TTFT in the window so far; NaN: not known.", ("quantile",))
-        self._ttft = gauge("ttft_seconds", "TTFT of the setting's last finished trial.", (*_SETTING, "quantile"))
-        self._tpot = gauge("tpot_seconds", "TPOT of the setting's last finished trial.", (*_SETTING, "quantile"))
-        self._throughput = gauge("output_tokens_per_second", "Of the setting's last finished trial.", _SETTING)
-        self._errors = gauge("error_ratio", "Share of failed requests of the setting's last finished trial.", _SETTING)
-        self._left.set(math.nan)
+        self._running: tuple[str, str, str] | None = None
+        self.registry = CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"frontier_{name}", meaning, labels, registry=self.registry)
+            for name, (meaning, labels) in _GAUGES.items()
+        }
+        self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=self.registry)
+        self._set(sweep_seconds_left=None)
 
     def text(self) -> bytes:
         """The metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
-    # -- what the conductor tells ------------------------------------------------------------------------------------
-
     def plan(self, total: int, done: int) -> None:
-        """How much there is to do."""
         self._inner.plan(total, done)
-        self._planned.set(total)
-        self._finished.set(done)
-        self._hear()
+        self._set(sweep_trials_planned=total, sweep_trials_finished=done)
 
     def expect(self, seconds: float | None) -> None:
-        """How long the rest of the grid will take."""
         self._inner.expect(seconds)
-        self._left.set(_or_nan(seconds))
+        self._set(sweep_seconds_left=seconds)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        """This one is measured now."""
         self._inner.trial_started(trial, number, total)
-        self._idle()
-        self._labels = (trial.deployment, trial.shape.label, str(trial.concurrency))
-        self._running.labels(*self._labels).set(1)
-        self._wanted.set(trial.requests)
-        self._hear()
+        self._clear()
+        self._running = _setting(trial)
+        self._gauges["trial_running"].labels(*self._running).set(1)
+        self._set(trial_window_requests_wanted=trial.requests)
 
-    def tick(self, tick: Tick) -> None:
-        """How it stands."""
+    def tick(self, tick: "TrialProgress") -> None:
         self._inner.tick(tick)
         for stage in STAGES:
-            self._stage.labels(stage).set(float(stage == tick.stage))
-        self._in_flight.set(tick.in_flight)
-        self._sent.set(tick.window_sent)
-        self._failed.set(tick.failed)
-        self._elapsed.set(tick.elapsed)
-        self._rate.set(_or_nan(tick.rate))
-        self._so_far.labels("0.5").set(_or_nan(tick.p50_ttft))
-        self._so_far.labels("0.99").set(_or_nan(tick.p99_ttft))
-        self._hear()
+            self._gauges["trial_stage"].labels(stage).set(float(stage == tick.stage))
+        for quantile, value in (("0.5", tick.p50_ttft), ("0.99", tick.p99_ttft)):
+            self._gauges["trial_ttft_seconds"].labels(quantile).set(_or_nan(value))
+        self._set(
+            trial_in_flight=tick.in_flight, trial_window_requests_sent=tick.window_sent,
+            trial_requests_failed=tick.failed, trial_elapsed_seconds=tick.elapsed,
+            trial_output_tokens_per_second=tick.rate,
+        )  # fmt: skip
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """What it found. A figure there is none of is not exported, rather than 0."""
         self._inner.trial_finished(trial, figures, flags)
-        self._idle()
-        setting = (trial.deployment, trial.shape.label, str(trial.concurrency))
-        for name, (metric, quantile) in _TAILS.items():
-            if (value := figures.get(name)) is not None:
-                {"ttft": self._ttft, "tpot": self._tpot}[metric].labels(*setting, quantile).set(value)
-        for name, one in (("output_throughput", self._throughput), ("error_rate", self._errors)):
-            if (value := figures.get(name)) is not None:
-                one.labels(*setting).set(value)
-        self._finished.inc()
-        self._hear()
+        self._clear()
+        for figure, (name, label) in _OF_A_TRIAL.items():
+            if (value := figures.get(figure)) is not None:  # one that there is none of is not exported, rather than 0
+                self._gauges[name].labels(*_setting(trial), *label).set(value)
+        self._gauges["sweep_trials_finished"].inc()
+        self._set()
 
     def note(self, text: str) -> None:
-        """A line worth saying."""
         self._inner.note(text)
         self._notes.inc()
-        self._hear()
+        self._set()
 
     def close(self) -> None:
-        """The end."""
         self._inner.close()
-        self._idle()
+        self._clear()
 
-    def _idle(self) -> None:
-        if self._labels is not None:
-            self._running.remove(*self._labels)
-            self._labels = None
-        for gauge in (self._in_flight, self._sent, self._wanted, self._failed, self._elapsed):
-            gauge.set(0)
-        self._stage.clear()
-        self._so_far.clear()
-        self._rate.set(math.nan)
+    def _clear(self) -> None:
+        """No trial is running."""
+        if self._running is not None:
+            self._gauges["trial_running"].remove(*self._running)
+            self._running = None
+        self._gauges["trial_stage"].clear()
+        self._gauges["trial_ttft_seconds"].clear()
+        self._set(
+            trial_in_flight=0, trial_window_requests_sent=0, trial_window_requests_wanted=0, trial_requests_failed=0,
+            trial_elapsed_seconds=0, trial_output_tokens_per_second=None,
+        )  # fmt: skip
 
-    def _hear(self) -> None:
-        self._heard.set_to_current_time()
+    def _set(self, **values: float | None) -> None:
+        """Set gauges without labels; None is NaN. The sweep reported something now."""
+        for name, value in values.items():
+            self._gauges[name].set(_or_nan(value))
+        self._gauges["sweep_last_event_timestamp_seconds"].set_to_current_time()
+
+
+def _setting(trial: Trial) -> tuple[str, str, str]:
+    return trial.deployment, trial.shape.label, str(trial.concurrency)
 
 
 def _or_nan(value: float | None) -> float:

@@ -1,35 +1,56 @@
-"""One trial: measured, stored, counted; again where that helps; given up where it does not."""
+"""The trial runner: measures one trial and stores it, again where that helps, and gives it up where it does not."""
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.budget import Timing
+from frontier.budget import TimeEstimator
 from frontier.config import Config
 from frontier.errors import AnotherServerError
-from frontier.model import Measurement, Record, Shape, Trial
-from frontier.plan import Plan
-from frontier.report.progress import Progress
-from frontier.run import History, Setting
+from frontier.model import Measurement, Outcome, Record, Series, Trial
+from frontier.plan import Plan, Progress
+from frontier.run import History
+from frontier.stats.estimate import estimate
 from frontier.stats.flags import flags
 from frontier.stats.sample_cache import load_sample
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
-from frontier.sweep.servers import LIVES, Losses, Servers, Witness, sleep_or_stop
+from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_stop
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under it; stopped."""
 
 PATIENCE = 4
 """Busy trials in a row after which none is run again: the machine is not going to be quiet."""
+_FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
+
+
+class FailureCounter:
+    """Counts how the requests of one attempt failed."""
+
+    def __init__(self) -> None:
+        self._failed: Counter[str] = Counter()
+
+    def count(self, record: Record) -> None:
+        """Take one request into account."""
+        if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
+            self._failed[record.error or record.outcome.value] += 1
+
+    def summary(self) -> str:
+        """The number of failures and the most common one."""
+        if not self._failed:
+            return "no request failed"
+        error, times = self._failed.most_common(1)[0]
+        return f"{self._failed.total()} requests failed, {times} of them so: {error}"
 
 
 @dataclass(slots=True)
-class Attempts:
+class TrialRunner:
     """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit,
     `skipped` those not worth it or not possible."""
 
@@ -40,24 +61,24 @@ class Attempts:
     progress: Progress
     stop: asyncio.Event
     ledger: Ledger
-    losses: Losses
+    failures: ServerFailures
     servers: Servers
-    histories: dict[Setting, History]
+    histories: dict[Series, History]
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
-    _timing: Timing = field(init=False)
-    _witness: Witness = field(default_factory=Witness)
-    _busy: int = 0
+    estimator: TimeEstimator = field(init=False)
+    _failed: FailureCounter = field(default_factory=FailureCounter)
+    _busy_in_a_row: int = 0
 
     def __post_init__(self) -> None:
-        self._timing = Timing(self.config)
+        self.estimator = TimeEstimator(self.config)
 
-    def tell_what_is_left(self) -> None:
+    def report_time_left(self) -> None:
         """Tell the progress how long the rest of the grid will take."""
         gone = {*self.done, *self.dropped, *self.skipped}
         todo = [trial for trial in self.plan.trials if trial.key not in gone]
-        self.progress.expect(self._timing.left(todo, self.ledger.pace, self.histories))
+        self.progress.expect(self.estimator.left(todo, self.ledger.times, self.histories))
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
@@ -65,15 +86,15 @@ class Attempts:
 
         A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
         """
-        lives = 0
-        busy_one: Sample | None = None
+        attempts = 0
+        busy: Sample | None = None
         while True:
             if self.stop.is_set():
                 return "interrupted"
             if (limit := self.ledger.refuses(trial)) is not None:
-                return self._drop(trial, limit) if busy_one is None else self._finish(trial, busy_one)
+                return self._drop(trial, limit) if busy is None else self._finish(trial, busy)
             try:
-                measurement = await self._once(trial)
+                measurement = await self._attempt(trial)
             except AnotherServerError as error:
                 self.servers.give_up(trial.deployment, error)
                 return "lost"
@@ -82,50 +103,56 @@ class Attempts:
                 if self.stop.is_set():
                     return "interrupted"
                 cut = "time: it was cut off"
-                return self._drop(trial, cut) if busy_one is None else self._finish(trial, busy_one)
+                return self._drop(trial, cut) if busy is None else self._finish(trial, busy)
             if measurement.ended == "server_lost":
-                lives += 1
-                why = self._witness.account()
-                self.run.journal("server_lost", trial=trial.key, life=lives, reason=why, **self.ledger.facts())
-                self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}: {why}")
-                if not await self.servers.back(self.config.deployment(trial.deployment)):
-                    return "interrupted" if self.stop.is_set() else "lost"
-                if lives == LIVES:
-                    self.losses.fell(trial, why)
-                    return "lost"
+                attempts += 1
+                if (step := await self._wait_for_server(trial, attempts)) is not None:
+                    return step
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
             sample = load_sample(self.run, measurement)
-            found = flags(sample, self.config.limits)
-            busy = next((flag for flag in found if flag.name == "client_bound"), None)
-            self._busy = self._busy + 1 if busy else 0
-            if busy and busy_one is None and self._busy <= PATIENCE:
-                busy_one = sample
-                self.run.journal("measured_again", trial=trial.key, reason=busy.measured)
-                self.progress.note(f"this machine was busy ({busy.measured}); the trial is measured once more")
+            raised = flags(sample, self.config.limits)
+            overload = next((flag for flag in raised if flag.name == "client_bound"), None)
+            self._busy_in_a_row = self._busy_in_a_row + 1 if overload else 0
+            if overload and busy is None and self._busy_in_a_row <= PATIENCE:
+                busy = sample
+                self.run.journal("measured_again", trial=trial.key, reason=overload.measured)
+                self.progress.note(f"this machine was busy ({overload.measured}); the trial is measured once more")
                 continue
-            if names := [flag.name for flag in found if flag.fatal]:
+            if names := [flag.name for flag in raised if flag.fatal]:
                 self.run.journal("flagged", trial=trial.key, flags=names)
             return self._finish(trial, sample)
 
-    async def _once(self, trial: Trial) -> Measurement:
-        self.progress.trial_started(trial, len(self.done) + 1, max(len(self.plan.trials), len(self.done) + 1))
+    async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
+        """Wait for the server that was lost under a trial. None when the trial is to be tried again."""
+        why = self._failed.summary()
+        self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
+        self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}: {why}")
+        if not await self.servers.back(self.config.deployment(trial.deployment)):
+            return "interrupted" if self.stop.is_set() else "lost"
+        if attempts < ATTEMPTS:
+            return None
+        self.failures.record(trial, why)
+        return "lost"
+
+    async def _attempt(self, trial: Trial) -> Measurement:
+        number = len(self.done) + 1
+        self.progress.trial_started(trial, number, max(len(self.plan.trials), number))
         self.run.journal("trial_begun", trial=trial.key)
-        self.ledger.begin()
+        self.ledger.begin_attempt()
+        failed = self._failed = FailureCounter()
         with self.run.writer(trial) as writer:
 
-            def sink(record: Record) -> None:
+            def on_record(record: Record) -> None:
+                """The one way of a record from the client to the file."""
+                failed.count(record)
                 self.ledger.count(record)
                 writer.add(record)
 
-            self._witness = Witness(sink)
             async with self._halting() as halt:
+                e2e, on_tick = self._expected_e2e(trial), self.progress.tick
                 measurement = await self.backend.run(
-                    trial,
-                    expected_e2e=self._expected_e2e(trial),
-                    sink=self._witness,
-                    on_tick=self.progress.tick,
-                    stop=halt,
+                    trial, expected_e2e=e2e, on_record=on_record, on_tick=on_tick, stop=halt
                 )
             if measurement.ended in ("requests", "time"):
                 writer.commit(measurement, **self.ledger.facts())
@@ -151,12 +178,15 @@ class Attempts:
             watching.cancel()
 
     def _finish(self, trial: Trial, sample: Sample) -> Step:
-        self.history(trial.deployment, trial.shape).append((trial, sample))
+        self.history(trial.series).append((trial, sample))
         self.done.add(trial.key)
         self.dropped.pop(trial.key, None)
-        self.ledger.done(trial)
-        self.tell_what_is_left()
-        self.progress.trial_finished(trial, sample_line(sample), flags(sample, self.config.limits))
+        self.ledger.finish_attempt(trial)
+        self.report_time_left()
+        # For the eye: point values only, no claim.
+        values = {name: estimate(sample, name) for name in _FIGURES}
+        figures = {name: None if value is None else value.value for name, value in values.items()}
+        self.progress.trial_finished(trial, figures, flags(sample, self.config.limits))
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:
@@ -168,22 +198,13 @@ class Attempts:
 
     def _expected_e2e(self, trial: Trial) -> float | None:
         """The mean E2E where this shape was measured nearest: how long to stagger the start over."""
-        seen = [
+        nearest = [
             (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
-            for t, s in self.history(trial.deployment, trial.shape)
+            for t, s in self.history(trial.series)
             if s.ok.any()
         ]
-        return min(seen)[1] if seen else None
+        return min(nearest)[1] if nearest else None
 
-    def history(self, deployment: str, shape: Shape) -> History:
-        """The finished trials of one (deployment, shape)."""
-        return self.histories.setdefault((deployment, shape), [])
-
-
-def sample_line(sample: Sample) -> dict[str, float | None]:
-    """What the progress says of a finished trial: point values only, no claim."""
-    from frontier.stats.estimate import estimate
-
-    names = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
-    found = {name: estimate(sample, name) for name in names}
-    return {name: None if e is None else e.value for name, e in found.items()}
+    def history(self, series: Series) -> History:
+        """The finished trials of one series."""
+        return self.histories.setdefault(series, [])

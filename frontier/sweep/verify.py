@@ -1,4 +1,4 @@
-"""The operating point under Poisson arrivals: does the SLA hold when users are independent and nobody waits his turn?
+"""Verification of an operating point under open-loop (Poisson) load, as independent users make it.
 
 A closed loop of N callers never queues more than N; independent users do. So the rate that the operating point served
 is sent again as a Poisson process, latency counted from each arrival, and judged by the same rules. The records are
@@ -8,25 +8,24 @@ kept under the run's `verify/`.
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from frontier.client.loop import Progress as Tick
-from frontier.config import Config, DeploymentConfig
+from frontier import errors
+from frontier.config import Config
 from frontier.decide.verdict import judge
-from frontier.errors import AnotherServerError, ExitCode, MeasurementError, UsageError
+from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point, Trial, Verdict
 from frontier.run import Run
 from frontier.stats import estimate, window
 from frontier.stats.load_flags import DRIFT
-from frontier.stats.window_data import Sample
-from frontier.store.journal import server_words, servers
+from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Facts, Sink
+from frontier.sweep.backend import HttpBackend, OnTick
+from frontier.sweep.servers import require_same_server
 
 CAP = 8
 """Requests in flight are capped at this many times the operating point's concurrency: far above what a Poisson process
@@ -36,16 +35,6 @@ LEAST_LOAD, MOST_LOAD = 0.01, 10.0
 """Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
-
-
-class OpenBackend(Protocol):
-    """What verifying needs of a backend; `backend.HttpBackend` is one."""
-
-    async def prepare(self, deployment: DeploymentConfig) -> Facts: ...
-    async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
-    ) -> Measurement: ...
-    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +62,6 @@ class Checked:
     in_flight: float
     notes: tuple[str, ...] = ()
 
-    @property
-    def verdict(self) -> Verdict:
-        """Of the SLA under Poisson arrivals."""
-        return self.judgement.verdict
-
 
 def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
     """The operating points of a run, with what each is to be checked at: `load` times the rate it served.
@@ -89,14 +73,14 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: in
         raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
     if not LEAST_LOAD <= load <= MOST_LOAD:
         raise UsageError("--load is a share of the rate that the operating point served", "as  --load 80%")
-    found = []
+    wanted = []
     for decision in run.solve(limits):
         rate = decision.metrics.get("request_throughput")
         if decision.concurrency is None or rate is None or not rate.value > 0:
             continue
-        asked = requests or max(_enough(decision, limits), 1)
-        found.append(Check(decision, rate.value * load, load, asked))
-    return found
+        enough = requests or max(_enough(decision, limits), 1)
+        wanted.append(Check(decision, rate.value * load, load, enough))
+    return wanted
 
 
 def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
@@ -108,29 +92,28 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
 
 
 async def verify(
-    run: Run,
-    wanted: Sequence[Check],
-    backend: OpenBackend,
-    store: RunDirectory,
-    *,
-    on_tick: Callable[[Tick], None],
+    run: Run, wanted: Sequence[Check], backend: HttpBackend, store: RunDirectory, *, on_tick: OnTick,
     stop: asyncio.Event,
-) -> list[Checked]:
+) -> list[Checked]:  # fmt: skip
     """Send the arrivals of each check and judge them. MeasurementError when a server cannot be measured or is another.
 
     Ends early, with what was finished, when `stop` is set.
     """
     done: list[Checked] = []
     prepared: set[str] = set()
+    journal = RunDirectory.read(run.path).journal_lines()
     try:
         for check in wanted:
             name = check.decision.deployment
             if name not in prepared:
-                _same_server(run, await backend.prepare(run.config.deployment(name)))
+                facts = await backend.prepare(run.config.deployment(name))
+                require_same_server(journal, facts, "put the old server back, or sweep this one")
                 prepared.add(name)
             trial = open_trial(run.config, check, repeat=1 + len(store.finished()))
             with store.writer(trial) as writer:
-                measurement = await backend.run_open(trial, check.rate, sink=writer.add, on_tick=on_tick, stop=stop)
+                measurement = await backend.run_open(
+                    trial, check.rate, on_record=writer.add, on_tick=on_tick, stop=stop
+                )
                 if measurement.ended == "server_lost":
                     raise MeasurementError("the server was lost under the load", "see why, and run it again")
                 if measurement.ended not in ("requests", "time"):
@@ -140,17 +123,6 @@ async def verify(
     finally:
         await backend.close()
     return done
-
-
-def _same_server(run: Run, facts: Facts) -> None:
-    """The server that answers must be the one that was swept. MeasurementError otherwise."""
-    before = servers(RunDirectory.read(run.path).journal_lines()).get(facts.deployment)
-    now = server_words(facts.model, facts.identity)
-    if before is not None and before != now:
-        raise AnotherServerError(
-            f"another server answers at {facts.endpoint}: {before} was swept, {now} answers now",
-            "put the old server back, or sweep this one",
-        )
 
 
 def open_trial(config: Config, check: Check, repeat: int) -> Trial:
@@ -180,8 +152,8 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     """The open loop's point and what the SLA says of it."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None
-    seen = window.sample(measurement, store.records(measurement.trial.key), open_loop=True)
-    sample = replace(seen, concurrency=decision.concurrency)
+    sent = window.sample(measurement, store.records(measurement.trial.key), open_loop=True)
+    sample = replace(sent, concurrency=decision.concurrency)
     names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in limits))))
     point = estimate.point(sample, names=names, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
@@ -212,18 +184,10 @@ def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judg
     without = judge(rest, limits, point_estimates=True)
     if not growing or without.verdict is not Verdict.VIOLATES:
         return judge(point, limits), ()
-    said = f": {unsteady[0].measured}" if unsteady else ""
-    return without if unsteady else judge(point, limits), (f"more arrives than the server keeps up with{said}",)
+    measured = f": {unsteady[0].measured}" if unsteady else ""
+    return without if unsteady else judge(point, limits), (f"more arrives than the server keeps up with{measured}",)
 
 
 def exit_code(done: Sequence[Checked]) -> ExitCode:
     """The worst of all: invalid 5, violates 3, marginal or unproven 4, meets 0."""
-    codes = {
-        Verdict.INVALID: ExitCode.FAILED,
-        Verdict.VIOLATES: ExitCode.NO,
-        Verdict.UNPROVEN: ExitCode.NOT_PROVEN,
-        Verdict.MARGINAL: ExitCode.NOT_PROVEN,
-        Verdict.MEETS: ExitCode.YES,
-    }
-    order = (ExitCode.FAILED, ExitCode.NO, ExitCode.NOT_PROVEN, ExitCode.YES)
-    return min((codes[each.verdict] for each in done), key=order.index, default=ExitCode.FAILED)
+    return errors.exit_code(checked.judgement.verdict for checked in done)

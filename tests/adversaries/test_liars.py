@@ -44,7 +44,7 @@ async def met(server: Hostile, liar: Liar) -> Point:
     )  # fmt: skip
     records: list[Record] = []
     measurement = await run_trial(
-        trial, target, random_prompts(shape, 7), sink=records.append, expected_e2e=0.1, identity="vllm 0.1"
+        trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1, identity="vllm 0.1"
     )
     limits = (Limit(*liar.limit),)
     found = point(sample(measurement, records), names=(), limits=limits)

@@ -20,9 +20,9 @@ def test_the_ceilings_of_this_processor_are_answered_and_stored(tmp_path: Path) 
     assert all(value > 0 for value in measured.values())
     assert "wrote c.yaml" in said.err
     text = "endpoint: http://h:8000\nmodel: qwen3-0.6b\nshapes: [64/16]\n" + (tmp_path / "c.yaml").read_text()
-    light = load_config(text, "s.yaml").deployments[0].light()
-    assert light is not None
-    assert light.token(load_config(text, "s.yaml").shapes[0], 1) == pytest.approx(
+    roofline = load_config(text, "s.yaml").deployments[0].roofline()
+    assert roofline is not None
+    assert roofline.token_seconds(load_config(text, "s.yaml").shapes[0], 1) == pytest.approx(
         0.44e9 * 2 / measured["memory_bandwidth"], rel=0.6
     )
 

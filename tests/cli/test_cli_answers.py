@@ -16,7 +16,7 @@ def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with one finished run, runs/night."""
     here = tmp_path_factory.mktemp("answers")
     (here / "runs").mkdir()
-    sweep_in_virtual_time(here / "runs" / "night", config_text(ENGINES["smooth"], requests=1000))
+    sweep_in_virtual_time(here / "runs" / "night", config_text(ENGINES["smooth"]))
     return here
 
 
@@ -70,11 +70,11 @@ def test_show_fits_eighty_columns(cwd: Path) -> None:
 
 
 def test_plot_writes_a_picture_with_text_as_text_and_the_same_bytes_each_time(cwd: Path) -> None:
-    for name in ("a.svg", "b.svg", "c.png", "d.pdf"):
-        assert 0 == frontier("plot", "runs/night", "-o", name, cwd=cwd).code
+    for names in (("a.svg", "c.png", "d.pdf"), ("b.svg",)):
+        assert 0 == frontier("plot", "runs/night", *(word for name in names for word in ("-o", name)), cwd=cwd).code
     assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
     words = " ".join(ET.parse(cwd / "a.svg").getroot().itertext())
-    assert re.search(r"Run at concurrency\s+32", words)
+    assert re.search(r"Run at concurrency\s+16", words)
     assert (cwd / "c.png").read_bytes().startswith(b"\x89PNG")
     assert (cwd / "d.pdf").read_bytes().startswith(b"%PDF")
 
@@ -88,7 +88,7 @@ def test_a_picture_of_an_unknown_kind_is_refused(cwd: Path) -> None:
 def test_report_is_one_page_without_anything_from_elsewhere(cwd: Path) -> None:
     assert 0 == frontier("report", "-o", "page.html", cwd=cwd).code
     page = (cwd / "page.html").read_text()
-    assert "Run at concurrency 32" in page
+    assert "Run at concurrency 16" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert len(page) < 2_000_000
 
@@ -96,7 +96,7 @@ def test_report_is_one_page_without_anything_from_elsewhere(cwd: Path) -> None:
 def test_report_for_a_pull_request_goes_to_standard_output(cwd: Path) -> None:
     said = frontier("report", cwd=cwd)
     assert said.code == 0
-    assert "Run at concurrency 32" in said.out
+    assert "Run at concurrency 16" in said.out
 
 
 def test_status_tells_how_a_run_stands(cwd: Path) -> None:
@@ -114,28 +114,3 @@ def test_init_prints_a_config_that_a_dry_run_accepts(cwd: Path) -> None:
     assert json.loads(dry.out)["schema"] == "frontier.plan/1"
     assert "trials" in frontier("sweep", "new.yaml", "--dry-run", cwd=cwd).out
     assert sorted(p.name for p in (cwd / "runs").iterdir()) == ["night"]
-
-
-def test_help_starts_with_what_it_does_and_every_command_has_examples(cwd: Path) -> None:
-    from frontier.cli.main import SECTIONS
-
-    assert "Exit codes" in frontier("--help", cwd=cwd).out
-    for name in (n for commands in SECTIONS.values() for n in commands):
-        said = frontier(name, "--help", cwd=cwd)
-        assert said.code == 0
-        assert "Examples:" in said.out
-
-
-def test_probe_lists_what_a_server_does(tmp_path: Path) -> None:
-    from frontier.simulator.process import SimulatorProcess
-    from frontier.simulator.spec import EngineSpec
-
-    with SimulatorProcess(EngineSpec.from_mapping({"step_base": "1ms"})) as simulator:
-        said = frontier("probe", simulator.url, "--json", cwd=tmp_path)
-        told = json.loads(said.out)
-        assert (0, True) == (said.code, told["usable"])
-        assert {"ok"} >= {c["state"] for c in told["checks"]} - {"warn", "note"}
-        assert "reachable" in frontier("probe", simulator.url, cwd=tmp_path).out
-    gone = frontier("probe", simulator.url, cwd=tmp_path)
-    assert gone.code == 5
-    assert "fail" in gone.out

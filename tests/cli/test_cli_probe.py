@@ -42,6 +42,16 @@ def test_a_server_is_found_without_an_address(simulator: SimulatorProcess, monke
     assert 0 == said.return_value
 
 
+def test_probe_lists_what_a_server_does(simulator: SimulatorProcess, tmp_path: Path) -> None:
+    said = frontier("probe", simulator.url, "--json", cwd=tmp_path)
+    tree = json.loads(said.out)
+    assert (0, "frontier.probe/1", True) == (said.code, tree["schema"], tree["usable"])
+    assert {check["state"] for check in tree["checks"]} <= {"ok", "warn", "note"}
+    gone = frontier("probe", "http://127.0.0.1:1/v1", cwd=tmp_path)
+    assert 5 == gone.code
+    assert "fail" in gone.out
+
+
 def test_no_server_is_told_with_what_else_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discover, "USUAL_PORTS", (1,))
     error = run().exception

@@ -86,9 +86,9 @@ def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> N
     told = {1: {"num_requests_waiting": 50.0}, 64: {"num_requests_waiting": 12.4, "kv_cache_usage_perc_max": 0.97}}
     assert [
         "With 64 users the server had 12.4 requests waiting on average and its KV cache 97.0% full."
-    ] == quick.behind(told)
-    assert [] == quick.behind({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
-    assert [] == quick.behind({})
+    ] == quick.server_shortages(told)
+    assert [] == quick.server_shortages({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
+    assert [] == quick.server_shortages({})
 
 
 def point(c: int, ttft: float, *flags: Flag) -> Point:
@@ -103,16 +103,16 @@ BUSY = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
 
 
 def said_of(*points: Point) -> str:
-    told = quick.findings({p.concurrency: p for p in points})
+    told = quick.findings_of(points)
     assert told is not None
-    return " ".join(quick.words(told, "http://x/v1"))
+    return " ".join(quick.sentences(told, "http://x/v1"))
 
 
 def test_what_a_minute_shows_and_what_it_cannot_is_said_in_plain_words() -> None:
     said = said_of(point(1, 0.1), point(4, 0.4), point(16, 1.5))
     assert "One user waits 50.0 ms for the first token and then reads 100 tokens a second." in said
     assert "About 4 users at once fit a chat" in said
-    assert "p90 TTFT goes over first" in said
+    assert "p90 TTFT exceeds its limit first" in said
     assert "A minute cannot bound a p99" in said
     assert "frontier init http://x/v1 > sweep.yaml && frontier sweep sweep.yaml" in said
     assert "All 4 users tried at once fit a chat" in said_of(point(1, 0.1), point(4, 0.2))
@@ -120,10 +120,10 @@ def test_what_a_minute_shows_and_what_it_cannot_is_said_in_plain_words() -> None
 
 
 def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
-    assert quick.findings({1: point(1, 0.1, BUSY)}) is None
+    assert quick.findings_of([point(1, 0.1, BUSY)]) is None
     said = said_of(point(1, 0.1), point(4, 0.2, BUSY), point(16, 0.3, BUSY))
     assert "1 user at once fit a chat" in said
-    assert "of more, nothing can be said" in said
+    assert "nothing can be said about more" in said
     assert "Not counted: 4, 16 users (client_bound): this machine was too busy to measure them." in said
     slow = said_of(point(1, 0.1), point(64, 0.3, Flag("no_requests", "0 of 0 requests count", "1", "more time")))
     assert "Not counted: 64 users (no_requests): no request was sent and answered in the time they had." in slow
@@ -131,7 +131,7 @@ def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
 
 
 def test_the_findings_are_json() -> None:
-    told = quick.findings({1: point(1, 0.1), 4: point(4, 0.2, BUSY)})
+    told = quick.findings_of([point(1, 0.1), point(4, 0.2, BUSY)])
     assert told is not None
     tree = orjson.loads(orjson.dumps(told.tree()))
     assert ({"1": 50, "4": 50}, {"4": ["client_bound"]}) == (tree["requests"], tree["invalid"])

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from pydantic import BaseModel
 
-from frontier.cli.confirm_foreign_config import consent_to_reach, consent_to_sweep
+from frontier.cli.common import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.errors import UsageError

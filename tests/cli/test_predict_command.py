@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.decide.forecast import not_faster, of_config, of_run
+from frontier.decide.prediction import not_faster, predict_config, predict_points
 from frontier.hardware.predict import Prediction
 from frontier.hardware.roofline import Limits
 from frontier.model import Estimate, Shape
@@ -134,7 +134,8 @@ def test_a_run_predicted_far_beyond_is_held_at_the_speed_of_light_and_says_so(cw
 
 
 def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
-    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    run = load(cwd / "runs" / "night")
+    (forecast,) = predict_points(run.points(), run.light)
     asked = [p.concurrency for p in forecast.predictions]
     assert [3, 6, 8, 11, 23, 32, 45, 91, 128] == asked
     assert len(forecast.lights) == len(asked)
@@ -208,18 +209,18 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     [
         (("nothing.yaml",), "there is no nothing.yaml", "name a config file or a run's directory"),
         (("short",), "3 valid points", "frontier predict CONFIG"),
-        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean hardware?"),
+        (("server.yaml", "--what-if", "hardwear=b200"), "'hardwear=b200' is not understood", "did you mean 'hard"),
         (("server.yaml", "--what-if", "tp"), "'tp' is not understood", "known: hardware, tp"),
         (("server.yaml", "--what-if", "hardware=b2000"), "unknown GPU 'b2000'", "did you mean 'b200'?"),
         (("server.yaml", "--what-if", "model=llama-3.1-70b"), "needs 141 GB of weights", "raise tp"),
         (("server.yaml", "--what-if", "isl=long"), "isl=long: not a number of tokens", "isl=8192"),
         (("server.yaml", "--what-if", "isl=900000"), "maximum context length", "use shorter shapes"),
-        (("server.yaml", "--efficiency", "200%"), "--efficiency '200%'", "write a share, as 60%"),
+        (("server.yaml", "--efficiency", "200%"), "--efficiency: '200%'", "between 0% and 100%"),
         (("server.yaml", "--concurrency", "1,x"), "not a list of whole numbers", "write 1,2,4,256"),
         (("server.yaml", "--shape", "1/2"), "are for a run", "--what-if isl="),
         (("priced.yaml", "--what-if", "tp=2"), "has prices of its own", "simulator: {model:"),
         (("runs/night", "--what-if", "tp=2"), "--what-if needs a CONFIG", "its own hardware"),
-        (("runs/night", "--shape", "long"), "'long' is not a shape", "as 4096/256"),
+        (("runs/night", "--shape", "long"), "'long' is not a shape", "as 1024/256"),
         (("runs/night", "-o", "a.gif"), "cannot be written as 'a.gif'", "FILE.png"),
     ],
 )
@@ -240,18 +241,19 @@ def test_a_server_whose_model_is_not_known_needs_its_sizes(cwd: Path) -> None:
 
 
 def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
-    (forecast,) = of_run(load(cwd / "runs" / "night"))
+    run = load(cwd / "runs" / "night")
+    (forecast,) = predict_points(run.points(), run.light)
     assert all(math.isfinite(k.ttft) and math.isfinite(k.tpot) for k in forecast.measured)
     spoilt = SWEPT.replace("noise: 0.02", "noise: 0.02, drift: 3")  # steps grow threefold a minute: not stationary
     sweep_in_virtual_time(cwd / "drifting", spoilt)
     run = load(cwd / "drifting")
     valid = [p.concurrency for p in run.points() if p.valid]
     if len(valid) >= 3:
-        assert valid == [k.concurrency for k in of_run(run)[0].measured]
+        assert valid == [k.concurrency for k in predict_points(run.points(), run.light)[0].measured]
     else:
         assert "3 valid points" in frontier("predict", "drifting", cwd=cwd).err
 
 
 def test_a_forecast_of_a_config_is_reproducible() -> None:
     config = load_config(SERVER, "server.yaml")
-    assert of_config(config) == of_config(config)
+    assert predict_config(config) == predict_config(config)

@@ -29,13 +29,13 @@ def test_a_taken_port_is_said_with_a_way_out(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        said = frontier("serve-sim", "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+        said = frontier("serve-sim", "--port", str(taken.getsockname()[1]), cwd=tmp_path, here=True)
     assert said.code == 2
     assert "--port" in said.err
     assert "Traceback" not in said.err
 
 
 def test_an_engine_that_cannot_be_built_is_refused(tmp_path: Path) -> None:
-    said = frontier("serve-sim", "--set", "max_num_sequences=4", cwd=tmp_path)
+    said = frontier("serve-sim", "--set", "max_num_sequences=4", cwd=tmp_path, here=True)
     assert said.code == 2
     assert "did you mean 'max_num_seqs'" in said.err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.cli.status import line, page, stand
+from frontier.cli.status import line, page, read_state
 from frontier.config import load_config
 from tests.commands import frontier, start
 from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
@@ -54,14 +54,14 @@ def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None
 def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
     sweep_in_virtual_time(tmp_path / "run", text)
-    told = stand(tmp_path / "run")
+    told = read_state(tmp_path / "run")
     assert ("finished", 0) == (told["state"], told["left"])
     assert told["done"] + told["skipped"] == told["planned"] == 21
     assert any("the budget had no room: requests 5,000" in text for text in told["warnings"])
     assert page(told)[0] == line(told)
     for lost in (tmp_path / "run" / "trials").glob("*c0004-grid-r1.jsonl"):
         lost.unlink()
-    again = stand(tmp_path / "run")
+    again = read_state(tmp_path / "run")
     assert ("stopped", 1) == (again["state"], again["left"])
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
 
@@ -71,8 +71,8 @@ def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, kille
     text = config_text(ENGINES["smooth"])
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
         run.journal(event, trial="default-64x20-c0001-grid-r1")
-        assert "killed" not in line(stand(tmp_path / "run")), "it runs"
-    said = line(stand(tmp_path / "run"))
+        assert "killed" not in line(read_state(tmp_path / "run")), "it runs"
+    said = line(read_state(tmp_path / "run"))
     assert said.endswith("; then it was killed, and the same command goes on") == killed
 
 
@@ -81,7 +81,7 @@ def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
         run.journal("warning", text="the disk is slow")
         run.journal("failed", reason="no space is left")
-    first, *rest = page(stand(tmp_path / "run"))
+    first, *rest = page(read_state(tmp_path / "run"))
     assert "failed: no space is left" in first
     assert [one[8:] for one in rest] == ["warning: the disk is slow"]
 
@@ -91,9 +91,9 @@ def test_a_run_held_by_another_machine_is_said_to_be_not_seen(tmp_path: Path) ->
     open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text).close()
     holder = {"pid": 17, "host": "node-b\u001b[31m", "boot": "of node-b"}
     (tmp_path / "run" / "lock").write_text(json.dumps(holder))
-    told = stand(tmp_path / "run")
+    told = read_state(tmp_path / "run")
     assert told["state"] == "running"
     second = page(told)[1]
     assert second.startswith("  held by process 17 on node-b")
-    assert "last wrote 0 s ago; from here it is not seen whether it still runs" in second
+    assert "last wrote 0 s ago; from here it cannot be seen whether it still runs" in second
     assert "\x1b" not in second

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from frontier.client.adapters import DIALECTS, Ask
+from frontier.client.adapters import DIALECTS, Prompt
 from frontier.client.http import Client, Exchange
-from frontier.client.parse import Reading, to_record
+from frontier.client.parse import AnswerParser, to_record
 from frontier.client.target import Target, Timeouts
 from frontier.model import Outcome, Record
 from tests.client.certificates import client_files, secure
 from tests.client.hostile import Hostile
+from tests.client.proxies import Forward, listening
 
 LIMITS = Timeouts(connect=5.0, first_byte=3.0, idle=2.5, total=4.5)
 
@@ -26,37 +27,27 @@ def server() -> Iterator[Hostile]:
 
 
 def body(target: Target) -> bytes:
-    return DIALECTS["vllm"].body("chat", Ask("m", "hello", 5))
+    return DIALECTS["vllm"].body("chat", "m", Prompt("hello", 0, 5))
 
 
 def to_one_record(exchange: Exchange) -> Record:
-    reading = Reading(exchange, DIALECTS["vllm"], "chat")
-    while reading.take(3):
+    parser = AnswerParser(exchange, DIALECTS["vllm"], "chat")
+    while parser.parse(3):
         pass
-    return to_record(reading, index=0, stream=0, isl=1, osl=5, zero=exchange.sent)
+    return to_record(parser, exchange.sent)
 
 
 async def ask(client: Client, times: int = 1) -> list[Record]:
-    """Requests one after the other, with the sweep that a trial would run beside them."""
-
-    async def sweep() -> None:
-        while True:
-            await asyncio.sleep(0.05)
-            client.sweep(client.clock())
-
-    sweeper = asyncio.create_task(sweep())
+    """Requests one after the other."""
     url = client.target.url("/v1/chat/completions")
-    try:
-        return [to_one_record(await client.post(url, body(client.target))) for _ in range(times)]
-    finally:
-        sweeper.cancel()
+    return [to_one_record(await client.post(url, body(client.target))) for _ in range(times)]
 
 
-def records(url: str, times: int = 1, taping: bool = True, **options: object) -> tuple[list[Record], Client]:
+def records(url: str, times: int = 1, fast: bool = True, **options: object) -> tuple[list[Record], Client]:
     target = Target(url, "m", "chat", timeouts=LIMITS, **options)  # type: ignore[arg-type]
 
     async def run() -> tuple[list[Record], Client]:
-        async with Client(target, taping=taping) as client:
+        async with Client(target, fast=fast) as client:
             return await asyncio.wait_for(ask(client, times), 20), client
 
     return asyncio.run(run())
@@ -71,16 +62,16 @@ GOOD = [
 
 @pytest.fixture(scope="module")
 def everything(server: Hostile) -> dict[tuple[str, bool], list[Record]]:
-    """Two requests to every behaviour, with and without the tape, all at the same time."""
+    """Two requests to every behaviour, on the fast path and through the session, all at the same time."""
     names = [*GOOD, *(name for name, _, _ in FAILURES)]
     found: dict[tuple[str, bool], list[Record]] = {}
 
-    async def one(name: str, taping: bool) -> None:
-        async with Client(Target(server.url(name), "m", "chat", timeouts=LIMITS), taping=taping) as client:
-            found[name, taping] = await asyncio.wait_for(ask(client, 2 if name in GOOD else 1), 20)
+    async def one(name: str, fast: bool) -> None:
+        async with Client(Target(server.url(name), "m", "chat", timeouts=LIMITS), fast=fast) as client:
+            found[name, fast] = await asyncio.wait_for(ask(client, 2 if name in GOOD else 1), 20)
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(one(name, taping) for name in names for taping in (True, False)))
+        await asyncio.gather(*(one(name, fast) for name in names for fast in (True, False)))
 
     asyncio.run(all_of_them())
     return found
@@ -89,11 +80,11 @@ def everything(server: Hostile) -> dict[tuple[str, bool], list[Record]]:
 Everything = dict[tuple[str, bool], list[Record]]
 
 
-@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_stream_is_read_in_whatever_shape_it_comes(everything: Everything, name: str, taping: bool) -> None:
-    assert 2 == len(everything[name, taping])
-    for record in everything[name, taping]:
+def test_a_good_stream_is_read_in_whatever_shape_it_comes(everything: Everything, name: str, fast: bool) -> None:
+    assert 2 == len(everything[name, fast])
+    for record in everything[name, fast]:
         assert (Outcome.OK, None) == (record.outcome, record.error)
         assert (5, 7, 5) == (record.events, record.prompt_tokens, record.completion_tokens)
         assert record.first is not None
@@ -144,12 +135,12 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("taping", [True, False])
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(("name", "outcome", "said"), FAILURES)
 def test_a_failure_is_named_for_what_it_is(
-    everything: Everything, name: str, outcome: Outcome, said: str, taping: bool
+    everything: Everything, name: str, outcome: Outcome, said: str, fast: bool
 ) -> None:
-    (record,) = everything[name, taping]
+    (record,) = everything[name, fast]
     assert (outcome, True) == (record.outcome, said in (record.error or "")), record.error
     assert record.error is not None
     assert record.error.isprintable()
@@ -204,7 +195,8 @@ def test_every_behaviour_of_the_server_is_tried() -> None:
     from tests.client.hostile import BEHAVIOURS
 
     tried = {*GOOD, *(name for name, _, _ in FAILURES), *OTHERS}
-    assert {name for name, run in BEHAVIOURS.items() if run.__module__ == "tests.client.hostile"} == tried - {"no_such_thing"}
+    own = {name for name, run in BEHAVIOURS.items() if run.__module__ == "tests.client.hostile"}
+    assert own == tried - {"no_such_thing"}
 
 
 def test_the_role_chunk_does_not_start_the_clock_and_usage_does_not_stop_it(server: Hostile) -> None:
@@ -267,7 +259,7 @@ def test_a_connection_kept_after_a_small_question_may_be_dead_too(server: Hostil
 
     async def run() -> tuple[list[Record], Client]:
         async with Client(Target(url, "m", "chat", timeouts=LIMITS)) as client:
-            await client.get_url(url, 2.0)
+            await client.ask(url, 2.0)
             return await ask(client), client
 
     (record,), client = asyncio.run(run())
@@ -327,6 +319,25 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_bodies_are_captured_through_a_forward_proxy_too(
+    authority: trustme.CA, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def post(url: str) -> list[Exchange]:
+        async with Client(Target(url, "m", "chat", trust_env=True, verify_tls=False, timeouts=LIMITS)) as client:
+            return [await client.post(client.target.url("/v1/chat/completions"), body(client.target)) for _ in range(2)]
+
+    proxy = Forward()
+    monkeypatch.delenv("no_proxy", raising=False)
+    with Hostile(secure(authority) if scheme == "https" else None) as server, listening(proxy.serve) as address:
+        monkeypatch.setenv(f"{scheme}_proxy", address)
+        exchanges = asyncio.run(post(server.url("good")))
+    assert [(None, True, False), (None, True, True)] == [
+        (e.failure, e.capture is not None, e.reused) for e in exchanges
+    ]
+    assert ["CONNECT" if scheme == "https" else "POST"] == [line.split()[0] for line in proxy.seen]
+
+
 def test_tls_is_verified_trusted_by_a_file_or_waived(authority: trustme.CA, tmp_path: object) -> None:
     with Hostile(secure(authority)) as server, authority.cert_pem.tempfile() as ca_file:
         assert Outcome.TLS is records(server.url("good"))[0][0].outcome
@@ -367,8 +378,8 @@ async def in_flight(client: Client, last: bytes = b"") -> Exchange:
     """The one exchange of the client, when `last` of its answer has been read."""
     async with asyncio.timeout(30):
         while True:
-            for flight in client.flights:
-                come = flight.tape.raw if flight.tape is not None else flight.reads
+            for flight in client.in_flight:
+                come = flight.capture.raw_reads if flight.capture is not None else flight.reads
                 if last in b"".join(come):
                     return flight
             await asyncio.sleep(0.005)
@@ -399,6 +410,6 @@ def test_a_cancellation_from_outside_is_not_swallowed(server: Hostile) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert set() == client.flights
+            assert set() == client.in_flight
 
     asyncio.run(run())

@@ -9,9 +9,9 @@ from typing import Any
 import faces
 import pytest
 
-from frontier.client.adapters import DIALECTS, Ask
+from frontier.client.adapters import DIALECTS, Prompt
 from frontier.client.http import Client
-from frontier.client.parse import read_all, to_record
+from frontier.client.parse import parse_all, to_record
 from frontier.client.preflight import Preflight, preflight
 from frontier.client.target import Target, Timeouts
 from frontier.errors import MeasurementError
@@ -40,10 +40,10 @@ def ask(target: Target, times: int = 1) -> tuple[list[Record], Client]:
 
     async def go() -> tuple[list[Record], Client]:
         async with Client(target) as client:
-            body = dialect.body(target.api, Ask("m", "hello", 4))
+            body = dialect.body(target.api, "m", Prompt("hello", 0, 4))
             found = [await client.post(target.url(dialect.paths[target.api]), body) for _ in range(times)]
-            readings = [read_all(exchange, dialect, target.api) for exchange in found]
-            return [to_record(r, index=0, stream=0, isl=9, osl=4, zero=r.exchange.sent) for r in readings], client
+            parsers = [parse_all(exchange, dialect, target.api) for exchange in found]
+            return [to_record(p, p.exchange.sent) for p in parsers], client
 
     return asyncio.run(go())
 

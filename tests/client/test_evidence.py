@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.detect import detect
 from frontier.client.evidence import parse_metrics
-from frontier.client.health import Watchdog, raise_fd_limit
+from frontier.client.health import HealthMonitor, raise_fd_limit
 from frontier.client.http import Client
+from frontier.client.preflight import detect
 from frontier.client.target import Target
 
 VLLM_NEW = b"""# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -128,7 +128,7 @@ def test_an_engine_is_known_by_the_routes_only_it_has(name: str) -> None:
 
 
 def test_the_watchdog_counts_only_the_window() -> None:
-    with Watchdog(time.perf_counter) as dog:
+    with HealthMonitor(time.perf_counter) as dog:
         dog.beat(9.0)
         dog.sent(9.0)
         dog.open_window()
@@ -153,7 +153,7 @@ def test_the_watchdog_counts_only_the_window() -> None:
 
 def test_the_collector_is_left_as_it_was() -> None:
     hooks, thresholds = list(gc.callbacks), gc.get_threshold()
-    with Watchdog(time.perf_counter):
+    with HealthMonitor(time.perf_counter):
         assert hooks != gc.callbacks
     assert (hooks, thresholds, 0) == (gc.callbacks, gc.get_threshold(), gc.get_freeze_count())
 
@@ -162,7 +162,7 @@ def test_the_collector_is_left_as_it_was() -> None:
 def test_what_the_last_trial_needed_goes_back_to_the_system() -> None:
     kept = [bytes(2_000) for _ in range(60_000)][::15]  # 120 MB, with something that stays every 30 kB
     before = resident()
-    with Watchdog(time.perf_counter):
+    with HealthMonitor(time.perf_counter):
         assert resident() < before - 60e6
     assert len(kept) == 4_000
 

@@ -19,8 +19,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import flags
-from frontier.stats.window import join, sample
-from frontier.stats.window_data import Sample
+from frontier.stats.window import Sample, join, sample
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening
@@ -54,14 +53,14 @@ def slow(name: str, **options: Any) -> Engine:
     return Engine(name, ttft=0.05, itl=0.01, **options).install()
 
 
-async def one(server: Hostile, case: Case, prompts: PromptSource | None = None, **sink: Any) -> Case:
+async def one(server: Hostile, case: Case, prompts: PromptSource | None = None, **hooks: Any) -> Case:
     trial = Trial(
         "d", SHAPE, case.concurrency, 0, Phase.GRID, 10**6, 7, 0.2, 0.0, case.seconds, fingerprint=case.engine.name
     )
     url = case.path or server.url(case.engine.name)
     target = Target(url, "m", "completions", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0))
     case.measurement = await run_trial(
-        trial, target, prompts or random_prompts(SHAPE, 7), sink=sink.get("sink", case.records.append),
+        trial, target, prompts or random_prompts(SHAPE, 7), on_record=hooks.get("on_record", case.records.append),
         expected_e2e=0.15, identity="vllm 0.1",
     )  # fmt: skip
     return case
@@ -259,6 +258,6 @@ def test_a_collectors_pause_in_the_window_is_seen() -> None:
 
     with Hostile() as server:
         case = Case(engine, records=records)
-        run(one(server, case, sink=hoarding))
+        run(one(server, case, on_record=hoarding))
     kept.clear()
     assert "garbage collection" in case.flags()["client_bound"].measured

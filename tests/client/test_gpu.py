@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from frontier.client.event_loop import run
-from frontier.client.evidence import Gpus, is_here, parse
+from frontier.client.evidence import Gpus, is_here, parse_gpu_line
 from frontier.client.loop import run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target
@@ -43,7 +43,7 @@ def measured() -> Measurement:
     with Hostile() as server:
         target = Target(server.url(engine.name), "m", "completions", dialect="vllm")
         prompts = random_prompts(shape, 1)
-        return run(run_trial(trial, target, prompts, sink=lambda _: None, expected_e2e=0.05))
+        return run(run_trial(trial, target, prompts, on_record=lambda _: None, expected_e2e=0.05))
 
 
 def test_the_gpus_of_the_window_are_kept_with_the_evidence(smi: Path) -> None:
@@ -93,6 +93,6 @@ def test_here_is_this_machine(url: str, here: bool) -> None:
 
 
 def test_lines_are_read_and_others_are_not() -> None:
-    assert (0.0, 310.5, 90.0, None, None, 61.0) == parse("0, 310.50, 90, [N/A], [Not Supported], 61\n")
+    assert (0.0, 310.5, 90.0, None, None, 61.0) == parse_gpu_line("0, 310.50, 90, [N/A], [Not Supported], 61\n")
     for line in ("", "No devices were found", "a, 1, 2, 3, 4, 5", "0, 1"):
-        assert parse(line) is None
+        assert parse_gpu_line(line) is None

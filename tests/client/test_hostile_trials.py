@@ -45,7 +45,7 @@ async def one(server: Hostile, name: str) -> Ended:
     target = Target(server.url(name), "m", "chat", dialect="vllm", timeouts=PATIENT if name in GOOD else LIMITS)
     records: list[Record] = []
     before = server.asked(name)
-    measurement = await run_trial(trial, target, random_prompts(SHAPE, 3), sink=records.append, expected_e2e=0.05)
+    measurement = await run_trial(trial, target, random_prompts(SHAPE, 3), on_record=records.append, expected_e2e=0.05)
     return Ended(measurement, records, server.asked(name) - before, point(sample(measurement, records), limits=P99))
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from frontier.client.event_loop import run
-from frontier.client.loop import Progress, run_trial
+from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.errors import MeasurementError
@@ -37,7 +37,7 @@ def target(server: Hostile, engine: Engine, **more: object) -> Target:
 
 
 def go(
-    trial: Trial, target: Target, expected_e2e: float | None = 0.1, tell: Callable[[Progress], None] | None = None,
+    trial: Trial, target: Target, expected_e2e: float | None = 0.1, tell: Callable[[TrialProgress], None] | None = None,
     stop_when: Callable[[], bool] | None = None,
 ) -> tuple[Measurement, list[Record]]:  # fmt: skip
     records: list[Record] = []
@@ -47,7 +47,7 @@ def go(
         watch = asyncio.create_task(set_when(stop, stop_when)) if stop_when is not None else None
         prompts = random_prompts(trial.shape, trial.seed)
         measurement = await run_trial(
-            trial, target, prompts, sink=records.append, expected_e2e=expected_e2e, on_progress=tell, stop=stop
+            trial, target, prompts, on_record=records.append, expected_e2e=expected_e2e, on_progress=tell, stop=stop
         )
         assert watch is None or watch.done()
         return measurement
@@ -78,7 +78,7 @@ def occupancy(records: list[Record], start: float, end: float) -> float:
 
 
 E2E = 0.02 + 59 * 0.004
-Ordinary = tuple[Measurement, list[Record], Engine, list[Progress]]
+Ordinary = tuple[Measurement, list[Record], Engine, list[TrialProgress]]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def ordinary(server: Hostile) -> Ordinary:
     """One plain trial; measured again, a few times, when the machine was too busy to say anything about timing."""
     for attempt in range(3):
         engine = Engine(f"ordinary_{attempt}").install()
-        seen: list[Progress] = []
+        seen: list[TrialProgress] = []
         measurement, records = go(trial(requests=60, osl=60), target(server, engine), E2E, tell=seen.append)
         if (measurement.health.loop_lag_p99 or 0) < BUSY:
             break
@@ -255,7 +255,7 @@ def test_ctrl_c_cancels_and_is_passed_on(server: Hostile) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(
             run_trial(
-                trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), sink=records.append,
+                trial(3), target(server, engine), random_prompts(Shape.of(4, 4), 1), on_record=records.append,
                 expected_e2e=0.1,
             )
         )  # fmt: skip

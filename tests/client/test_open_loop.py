@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from frontier.client.event_loop import run
-from frontier.client.loop import run_open_trial
+from frontier.client.loop import run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
@@ -27,7 +27,7 @@ def go(server: Hostile, engine: Engine, rate: float, cap: int, **more: float) ->
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
     records: list[Record] = []
     prompts = random_prompts(trial.shape, 1)
-    measurement = run(run_open_trial(trial, target, prompts, rate=rate, sink=records.append))
+    measurement = run(run_trial(trial, target, prompts, rate=rate, on_record=records.append))
     return measurement, sorted(records, key=lambda r: r.scheduled or 0)
 
 

@@ -10,8 +10,7 @@ import pytest
 import trustme
 
 from frontier.client import probe as probing
-from frontier.client.cache import reset_cache, settle_salt
-from frontier.client.preflight import Check, preflight
+from frontier.client.preflight import Check, preflight, reset_cache, settle_salt
 from frontier.client.probe import find_servers, probe
 from frontier.client.target import Target, Timeouts
 from tests.client.certificates import secure
@@ -105,7 +104,7 @@ def test_the_cache_is_looked_at_and_left_alone(server: Hostile) -> None:
     [
         ({"salts": "ignores"}, "cache salt", "note", "taken and ignored"),
         ({"salts": "refuses"}, "cache salt", "note", "refused"),
-        ({"tells": False}, "prefix cache", "note", "not told"),
+        ({"tells": False}, "prefix cache", "note", "unknown"),
         ({"dev": False}, "cache reset", "note", "VLLM_SERVER_DEV_MODE=1"),
     ],
 )

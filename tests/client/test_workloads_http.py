@@ -45,7 +45,7 @@ def load(
         facts = await backend.prepare(config.deployments[0])
         for trial in make_plan(config).trials[:trials]:
             await backend.run(
-                trial, expected_e2e=0.02, sink=records.append, on_tick=lambda _: None, stop=asyncio.Event()
+                trial, expected_e2e=0.02, on_record=records.append, on_tick=lambda _: None, stop=asyncio.Event()
             )
         await backend.close()
         return facts

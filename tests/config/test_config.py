@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.config import Config, describe_difference, load_config, parse_sla
-from frontier.config.slatext import read_tiers
+from frontier.config.sla import read_tiers
 from frontier.errors import Complaint, ConfigError, UsageError
 from frontier.hardware.models import CARDS
-from frontier.hardware.roofline import Carded, Light, Stated
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
 from frontier.model import Lengths, Limit, Shape
 from frontier.text import looks_random, redact
 
@@ -190,16 +190,16 @@ def test_a_deployment_inherits_what_it_does_not_say() -> None:
         config.deployment("int4")
 
 
-def lit(hardware: str, more: str = "") -> Light | None:
-    return load(f"gpus: 2\nhardware: {hardware}\n{more}").deployments[0].light()
+def lit(hardware: str, more: str = "") -> Roofline | None:
+    return load(f"gpus: 2\nhardware: {hardware}\n{more}").deployments[0].roofline()
 
 
 def test_a_known_gpu_and_a_known_model_are_a_whole_roofline() -> None:
     for text in ("h200", "{name: NVIDIA H200}", "{name: h200, model: llama-3.1-8b}"):
         found = lit(text, "model: meta-llama/Llama-3.1-8B-Instruct\n")
-        assert isinstance(found, Carded)
-        assert (2, "bf16", 4.8e12) == (found.roofline.tp, found.roofline.precision, found.roofline.gpu.bandwidth)
-        assert found.roofline.model is CARDS["llama-3.1-8b"]
+        assert isinstance(found, ModelRoofline)
+        assert (2, "bf16", 4.8e12) == (found.tp, found.precision, found.gpu.bandwidth)
+        assert found.model is CARDS["llama-3.1-8b"]
     assert lit("h200", "model: my-own\n") is None
     assert lit("{name: my-gpu}", "model: llama-3.1-8b\n") is None
 
@@ -207,22 +207,24 @@ def test_a_known_gpu_and_a_known_model_are_a_whole_roofline() -> None:
 def test_what_is_stated_replaces_the_data_sheet() -> None:
     text = "{name: h200, memory_bandwidth: 4TB/s, tflops: 700, precision: fp8, max_num_seqs: 64, link: 32GB/s}"
     found = lit(text, "model: llama-3.1-8b\n")
-    assert isinstance(found, Carded)
-    gpu = found.roofline.gpu
+    assert isinstance(found, ModelRoofline)
+    gpu = found.gpu
     assert (4e12, 700e12, 1978e12, 32e9, 64) == (gpu.bandwidth, gpu.bf16, gpu.fp8, gpu.link, found.max_num_seqs)
     own = lit("{memory_bandwidth: 4TB/s, tflops: 700, memory: 96GB}", "model: llama-3.1-8b\n")
-    assert isinstance(own, Carded)
-    assert "custom" == own.roofline.gpu.name
-    assert Stated(4.8e12, 16e9, 131e3, 2, 141 * 2.0**30) == lit("{name: h200, weights: 16GB, kv_per_token: 131kB}")
-    assert Stated(4e12, 16e9, 0.0, 2) == lit("{memory_bandwidth: 4TB/s, weights: 16GB}")
+    assert isinstance(own, ModelRoofline)
+    assert "custom" == own.gpu.name
+    assert GivenRoofline(4.8e12, 16e9, 131e3, 2, 141 * 2.0**30) == lit(
+        "{name: h200, weights: 16GB, kv_per_token: 131kB}"
+    )
+    assert GivenRoofline(4e12, 16e9, 0.0, 2) == lit("{memory_bandwidth: 4TB/s, weights: 16GB}")
     assert lit("{weights: 16GB}") is None
 
 
 def test_a_model_is_described_by_its_config_json_too() -> None:
     sizes = "{num_hidden_layers: 2, hidden_size: 64, num_attention_heads: 4, intermediate_size: 128, vocab_size: 1000}"
     found = lit(f"{{name: h100, model: {sizes}}}")
-    assert isinstance(found, Carded)
-    assert (2, 64) == (found.roofline.model.layers, found.roofline.model.hidden)
+    assert isinstance(found, ModelRoofline)
+    assert (2, 64) == (found.model.layers, found.model.hidden)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +248,10 @@ def test_the_simulator_knows_its_own_speed_of_light() -> None:
     text = "simulator: {{model: llama-3.1-8b, hardware: h100, max_num_seqs: 32{}}}\n"
     base = "endpoint: simulator\nshapes: [1024/256]\n"
     (own,), (slowed,) = (load(text.format(x), base=base).deployments for x in ("", ", time_scale: 2"))
-    found = own.light()
-    assert isinstance(found, Carded)
-    assert (32, "h100") == (found.max_num_seqs, found.roofline.gpu.name)
-    assert slowed.light() is None
+    found = own.roofline()
+    assert isinstance(found, ModelRoofline)
+    assert (32, "h100") == (found.max_num_seqs, found.gpu.name)
+    assert slowed.roofline() is None
 
 
 def test_hardware_is_replaced_as_a_whole_so_no_gpu_gets_anothers_numbers() -> None:

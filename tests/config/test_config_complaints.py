@@ -73,7 +73,7 @@ KEYS: list[Row] = [
      "put it into each tier, or name no tiers"),
     ("sla: {p99_ttft: {p99_ttft: 200ms}}", 17, "p99_ttft: a limit is one value or [comfort, promise]", "write 500ms"),
     ("sla: {gold: {}}", 13, "gold has no limits", "write {p99_ttft: 500ms}"),
-    ("sla: {go ld: {p99_ttft: 500}}", 14, "go ld: 'go ld' cannot be a name",
+    ("sla: {go ld: {p99_ttft: 500ms}}", 14, "go ld: 'go ld' cannot be a name",
      "use letters, digits, . - and _, at most 60, no space"),
     ("sla: {mean_interactivity: 3}", 7, "mean_interactivity is not defined", "ask for p50_interactivity"),
     ("objectives: [output_throughput]", 13, "objectives are the two axes of the frontier",
@@ -114,14 +114,15 @@ KEYS: list[Row] = [
     ("min_time: 4min", 11, "min_time is 4min, more than half of max_time (5min)",
      "raise max_time; warm-up counts toward it too"),
     ("ignore_eos: y", 13, "ignore_eos is true or false; this is 'y'", "write true or false"),
-    ("ignore_eos: yes", 13, "yes is a truth value to some YAML readers and text to others",
+    ("ignore_eos: yes", 13, "yes is a boolean to some YAML readers and text to others",
      'write true, or "yes" for text'),
     ("marginal_gain: 10%", 16, "marginal_gain is true or false; this is '10%'", "write true or false"),
     ("budget: {time: 8}", 16, "time needs a unit", "write 8s or 8min"),
     ("budget: {cost: $20}", 16, "a budget in dollars needs a price", "write  price: $12/h  for the whole deployment"),
     ("budget: {cost: 20}", 16, "cost: 20 is not an amount", "write dollars above zero, as $20"),
     ("budget: {money: 20}", 10, "unknown key 'money'", "known: time, requests, tokens, cost, until"),
-    ("budget: 8h", 9, "budget is a mapping", "write {time: ...}; known: time, requests, tokens, cost, until"),
+    ("budget: 8h", 9, "budget is a mapping; this is '8h'",
+     "write {time: ...}; known: time, requests, tokens, cost, until"),
     ("prompts: 5", 10, "prompts is a text; 5 is a number", 'quote it, as prompts: "5"'),
     ("prompts:", 1, "prompts has no value", "write one, or remove the line"),
     ("name: my run", 7, "name: 'my run' cannot be a name", "use letters, digits, . - and _, at most 60, no space"),
@@ -139,6 +140,10 @@ KEYS: list[Row] = [
     ("timeouts: {total: 5}", 19, "total needs a unit", "write 5s or 5min"),
     ("timeouts: {totl: 5s}", 12, "unknown key 'totl'", "did you mean 'total'?"),
     ("tls: {verify: false}", 1, "tls is set, and the endpoint is not https", "remove the key"),
+    ("metrics: []", 10, "metrics are addresses", "write [http://localhost:8000/metrics]"),
+    ("metrics: [simulator]", 11, "metrics are addresses", "write [http://localhost:8000/metrics]"),
+    ("metrics: http://a/v1/models", 10, "metrics names a route (/models)", "write it as http://localhost:8000/metrics"),
+    ("requests: *b", 11, "*b refers to nothing: no &b comes before it", "write the value out"),
     ("proxy: http://p:1", 8, "proxy: 'http://p:1' is not known", "known: none, env"),
     ("gpus: 0", 7, "gpus: 0 is out of range", "write a whole number between 1 and 100,000"),
     ("gpus: 8.0", 7, "gpus is a whole number; this is 8.0", "write 8, between 1 and 100,000"),
@@ -156,12 +161,14 @@ KEYS: list[Row] = [
      "write a number between 0.001 and 10,000,000"),
     ("hardware: {flops: 989}", 12, "unknown key 'flops'", "write tflops: 989  (dense, of one GPU)"),
     ("hardware: h2000", 11, "unknown GPU 'h2000'", "did you mean 'h200'?"),
-    ("hardware: 5", 11, "hardware is a mapping",
-     ("write {name: ...}; known: name, gpus, memory_bandwidth, memory, tflops, tflops_fp8, tflops_fp4, link, model, "
+    ("hardware: 5", 11, "hardware is a mapping; this is 5",
+     ("write {name: ...}; known: name, memory_bandwidth, memory, tflops, tflops_fp8, tflops_fp4, link, gpus, model, "
       "precision, kv_precision, max_num_seqs, weights, kv_per_token, speculation, power")),
-    ("hardware: {model: lama-3.1-8b}", 19, "model: unknown model 'lama-3.1-8b'", "did you mean 'llama-3.1-8b'?"),
-    ("hardware: {model: {num_hidden_layers: 2}}", 19, "model.hidden_size: missing in the model's config",
-     "write the model's config.json here, or a name as llama-3.1-8b"),
+    ("hardware: {model: lama-3.1-8b}", 19, "unknown model 'lama-3.1-8b'", "did you mean 'llama-3.1-8b'?"),
+    ("hardware: {model: {num_hidden_layers: 2, hidden_size: 8, num_attention_heads: 2, intermediate_size: 8}}", 19,
+     "the key vocab_size is missing", "add  vocab_size: ..."),
+    ("hardware: {model: {hidden: 8, heads: 2, layers: many, kv_heads: 2, intermediate: 8, vocab: 8}}", 49,
+     "layers is a whole number; this is 'many'", "write it in digits, between 1 and 1,000,000,000,000"),
     ("hardware: {precision: int8}", 23, "precision: 'int8' is not known", "known: bf16, fp8, fp4"),
     ("price: 12", 8, "price needs a unit", "write $12/h for the whole deployment, or $3/gpu/h"),
     ("price: 12 dollars", 8, "price: '12 dollars' is not a price",
@@ -171,7 +178,7 @@ KEYS: list[Row] = [
     ("quality: good", 10, "quality is a number; this is 'good'", "write a number between -1e+09 and 1e+09"),
     ("simulator: {noise: 0.1}", 1, "simulator is set, and the endpoint is another",
      "write  endpoint: simulator,  or remove the key"),
-    ("ready: 5", 8, "ready is a mapping", "write {command: ...}; known: command, within"),
+    ("ready: 5", 8, "ready is a mapping; this is 5", "write {command: ...}; known: command, within"),
     ("stop: {within: 9}", 16, "within needs a unit", "write 9s or 9min"),
     ("stop: ./down.sh", 1, "stop is for a server that the sweep starts", "add  start: COMMAND,  or remove the key"),
     ("start: [vllm, serve]", 8, "start is a command; this is a list", "write the line as you would type it"),
@@ -189,7 +196,7 @@ KEYS: list[Row] = [
     ("deployments: [{name: a, repeats: 3}]", 25, "repeats holds for the whole sweep, not for one deployment",
      "move it to the top"),
     ("deployments: [{name: a, modl: x}]", 25, "unknown key 'modl'", "did you mean 'model'?"),
-    ("deployments: [{name: a, endpoint: simulator, simulator: {nois: 3}}]", 64, "simulator: nois: unknown key",
+    ("deployments: [{name: a, endpoint: simulator, simulator: {nois: 3}}]", 58, "unknown key 'nois'",
      "did you mean 'noise'?"),
 ]  # fmt: skip
 
@@ -227,12 +234,14 @@ SHAPES: list[Row] = [
      "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"),
     ("shapes: [8k/1k]", 10, "'8k/1k': k may mean 1,000 or 1,024", "write 8192/1024 or 8000/1000"),
     ("shapes: [8k1k]", 10, "'8k1k': k may mean 1,000 or 1,024", "write 8192/1024 or 8000/1000"),
-    ("shapes: [0/5]", 10, "shapes: 0 is out of range", "write a whole number between 1 and 4,194,304"),
+    ("shapes: [0/5]", 10, "'0' is out of range", "lengths are from 1 to 4,194,304 tokens"),
     ("shapes: [1/2, 1/2]", 15, "1/2 is given twice", "remove one; repeats: 3  measures each again"),
     ("shapes: [{isl: 1, osl: 2, name: chat}, {isl: 3, osl: 2, name: chat}]", 40, "two shapes are called chat",
      "give one a name, as {isl: 1024, osl: 256, name: chat}"),
-    ("shapes: [{isl: 5}]", 10, "the shape has no osl",
-     "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"),
+    ("shapes: [{isl: 5}]", 10, "the key osl is missing", "add  osl: 256"),
+    ("shapes: [{isl: 5, osl: 5, prefx: 5%}]", 27, "unknown key 'prefx'", "did you mean 'prefix'?"),
+    ("shapes: [{isl: {normal: [5]}, osl: 1}]", 25, "normal takes two numbers",
+     "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"),
     ("shapes: [{isl: 5, osl: 5, prefix: 100%}]", 35, "prefix: the whole prompt cannot be common to all",
      "write at most 99%"),
     ("shapes: [[1,2]]", 10, "a shape is two lengths; this is a list",
@@ -356,19 +365,20 @@ s.yaml:4:5: the key endpoint is missing
 @pytest.mark.parametrize(
     ("engine", "column", "what", "hint"),
     [
-        ("{noise: loud}", 20, "noise: 'loud' is not a number", None),
-        ("{model: llama-3.1-8b}", 12, "hardware: missing", "model is given, and the roofline needs both"),
+        ("{noise: loud}", 20, "noise is a number; this is 'loud'", "write a number between 0 and 10"),
+        ("{model: llama-3.1-8b}", 12, "the key hardware is missing", "model is given, and the roofline needs both"),
         (
             "{model: lama-3.1-8b, hardware: h100}",
             20,
-            "model: unknown model 'lama-3.1-8b'",
+            "unknown model 'lama-3.1-8b'",
             "did you mean 'llama-3.1-8b'?",
         ),
-        ("{faults: {cut_rat: 1%}}", 31, "cut_rat: unknown key", "known: error_rate, cut_rate"),
+        ("{faults: {cut_rat: 1%}}", 22, "unknown key 'cut_rat'", "did you mean 'cut_rate'?"),
+        ("{stalls: {every: 10s}}", 21, "the key duration is missing", "add  duration: ..."),
     ],
 )
 def test_the_engines_own_complaints_stand_at_their_key(engine: str, column: int, what: str, hint: str | None) -> None:
-    row = (f"simulator: {engine}", column, f"simulator: {what}", hint)
+    row = (f"simulator: {engine}", column, what, hint)
     assert whole(3, row) == told(f"endpoint: simulator\nshapes: 1/1\n{row[0]}\n")
 
 
@@ -380,7 +390,7 @@ def test_deployment_and_shape_may_not_share_a_file_name() -> None:
 
 def test_a_sweep_too_large_to_finish_is_refused() -> None:
     message = told(f"endpoint: http://h\nshapes: 1/1\nconcurrency: {list(range(1, 500))}\nrepeats: 100\n")
-    assert "s.yaml:2:9: the sweep has 49,900 trials; 20,000 are the most" == message.splitlines()[0]
+    assert "s.yaml:2:9: 49,900 trials; the maximum is 20,000" == message.splitlines()[0]
 
 
 def test_traps_of_the_text_and_mistakes_of_meaning_are_said_together_each_once() -> None:
@@ -402,9 +412,9 @@ def test_traps_of_the_text_and_mistakes_of_meaning_are_said_together_each_once()
     ids=["unknown keys", "ambiguous values", "the same key", "deployments"],
 )
 def test_thousands_of_mistakes_are_found_in_no_time_and_said_in_part(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     message = told(text)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert len(message) < 12_000
     assert message.count("\n") < 200
 

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.client.probe import Answered
+from frontier.client.probe import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.models import Config
+from frontier.config.schema import Config
 from frontier.config.template import commented_config
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -59,7 +59,7 @@ MODELS = [["meta/llama"], ["b", "a"], ["evil\u2028name: x", "e\nendpoint: simula
 @pytest.mark.parametrize("models", MODELS, ids=lambda m: f"{len(m)} {m[:1]!r:.12}")
 @pytest.mark.parametrize("longest", [None, 512, 2048, 40])
 def test_what_a_server_says_goes_into_it_and_still_loads(models: list[str], longest: int | None) -> None:
-    text = commented_config("http://h/v1", None, Answered("vllm 1\n0: x", tuple(models), longest))
+    text = commented_config("http://h/v1", None, ServerFacts("vllm 1\n0: x", tuple(models), longest))
     config = load_config(text, "sweep.yaml")
     (deployment,) = config.deployments
     named = next((m for m in models if m.isprintable() and len(m) < 1000), None)

@@ -15,8 +15,8 @@ def exact(value):
     return Estimate(value, value, value, 1000)
 
 
-def point(c, throughput, doubt=0.0, **metrics):
-    found = {"output_throughput": Estimate(throughput, throughput * (1 - doubt), throughput * (1 + doubt), 20)}
+def point(c, throughput, spread=0.0, **metrics):
+    found = {"output_throughput": Estimate(throughput, throughput * (1 - spread), throughput * (1 + spread), 20)}
     return Point("d", SHAPE, int(c), found | {k: exact(v) for k, v in metrics.items()}, 1000)
 
 
@@ -80,11 +80,11 @@ def test_four_points_are_too_few_for_three_parameters():
     assert capacity.fit_capped(GRID[:4], usl(GRID[:4])) is None
 
 
-def test_folding_back_has_to_be_more_than_doubt():
+def test_a_regression_has_to_be_more_than_noise():
     sure = [point(1, 100), point(2, 200), point(4, 190), point(8, 210)]
     assert (4,) == capacity.retrograde(sure)
-    doubtful = [point(1, 100), point(2, 200), point(4, 190, doubt=0.06)]
-    assert () == capacity.retrograde(doubtful)
+    overlapping = [point(1, 100), point(2, 200), point(4, 190, spread=0.06)]
+    assert () == capacity.retrograde(overlapping)
 
 
 def test_throughput_that_falls_while_latency_jumps_is_thrashing():

@@ -26,10 +26,23 @@ def measured(speed, seed, n=1000, grid=GRID):
     return [estimate.point(s) for s in samples.values()], samples
 
 
+def side(points, samples=None, gpus=None):
+    series = points[0].series if points else None
+    return compare.Side(points, {series: samples or {}}, {series.deployment: gpus} if series else {})
+
+
+def compared(a, b, objectives=OBJECTIVES, *, a_samples=None, b_samples=None, gpus=(None, None), **rules):
+    return compare.compare(side(a, a_samples, gpus[0]), side(b, b_samples, gpus[1]), compare.Rules(objectives, **rules))
+
+
+def all_compared(a, b):
+    return compare.compare_all(compare.Side(a), compare.Side(b), compare.Rules(OBJECTIVES))
+
+
 def both(speed, n=1000, **more):
     a, a_samples = measured(1.0, 1, n)
     b, b_samples = measured(speed, 2, n)
-    return compare.compare(a, b, OBJECTIVES, a_samples=a_samples, b_samples=b_samples, draws=200, **more)
+    return compared(a, b, a_samples=a_samples, b_samples=b_samples, draws=200, **more)
 
 
 def test_a_server_fifteen_percent_faster_is_better_and_the_other_way_round_worse():
@@ -49,29 +62,29 @@ def test_the_same_server_twice_is_not_resolved():
 def test_the_ratio_is_of_the_areas_up_to_the_reference():
     a = [point(1, 100, 1.0), point(2, 180, 2.0)]
     b = [point(1, 110, 0.9), point(2, 200, 2.1)]
-    found = compare.compare(a, b, OBJECTIVES, reference=3.0)
+    found = compared(a, b, reference=3.0)
     area_a, area_b = 100 * 1 + 180 * 1, 110 * 1.2 + 200 * 0.9
     assert area_b / area_a == pytest.approx(found.ratio.value)
     assert area_a == pytest.approx(pareto.hypervolume([100, 180], [1, 2], (0, 3)))
 
 
-def test_without_the_requests_themselves_the_doubt_is_not_known_and_nothing_is_resolved():
-    found = compare.compare([point(1, 100, 1.0)], [point(1, 900, 0.1)], OBJECTIVES, reference=3.0)
+def test_without_the_requests_themselves_there_is_no_interval_and_nothing_is_resolved():
+    found = compared([point(1, 100, 1.0)], [point(1, 900, 0.1)], reference=3.0)
     assert ("not resolved", -math.inf, math.inf) == (found.verdict, found.ratio.low, found.ratio.high)
-    assert any("doubt" in note for note in found.notes)
+    assert any("No confidence interval" in note for note in found.notes)
 
 
 def test_the_gain_at_equal_latency_is_bracketed_by_what_was_measured():
     a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 300, 4.0)]
     b = [point(1, 150, 1.0), point(2, 260, 2.0), point(4, 330, 4.0)]
-    (gain,) = compare.compare(a, b, OBJECTIVES, at=(2.5,)).gains
+    (gain,) = compared(a, b, at=(2.5,)).gains
     assert (260 / 300, 330 / 180) == pytest.approx((gain.low, gain.high))
     assert not gain.resolved
     line_a, line_b = 180 + 120 / 4, 260 + 70 / 4
     assert line_b / line_a == pytest.approx(gain.interpolated.value)
-    (beyond,) = compare.compare(a, b, OBJECTIVES, at=(9.0,)).gains
+    (beyond,) = compared(a, b, at=(9.0,)).gains
     assert (0.0, math.inf, None) == (beyond.low, beyond.high, beyond.interpolated)
-    (before,) = compare.compare(a, b, OBJECTIVES, at=(0.5,)).gains
+    (before,) = compared(a, b, at=(0.5,)).gains
     assert (0.0, math.inf) == (before.low, before.high)
 
 
@@ -86,7 +99,7 @@ def test_the_bracket_holds_the_truth_of_a_smooth_law():
         p99 = ttft * math.exp(2.33 * 0.2) + 99 * tpot * 1.08
         return float((fine / (ttft * 1.02 + 99 * tpot))[p99 <= latency].max())
 
-    found = compare.compare(a, b, OBJECTIVES, at=(1.3, 1.6), a_samples=a_samples, b_samples=b_samples, draws=100)
+    found = compared(a, b, at=(1.3, 1.6), a_samples=a_samples, b_samples=b_samples, draws=100)
     for gain in found.gains:
         truth = throughput(1.2, gain.at) / throughput(1.0, gain.at)
         assert gain.low * 0.99 <= truth <= gain.high * 1.01
@@ -100,7 +113,7 @@ def test_a_measurement_where_faster_users_are_better_is_compared_the_other_way_r
 
     a = [served(1, 100, 90, "a"), served(8, 500, 50, "a")]
     b = [served(1, 100, 95, "b"), served(8, 600, 55, "b")]
-    found = compare.compare(a, b, ("output_throughput", "p50_interactivity"), reference=40.0, at=(52.0,))
+    found = compared(a, b, ("output_throughput", "p50_interactivity"), reference=40.0, at=(52.0,))
     assert (100 * 40 + 600 * 15) / (100 * 40 + 500 * 10) == pytest.approx(found.ratio.value)
     assert (600 / 500, math.inf) == pytest.approx((found.gains[0].low, found.gains[0].high))
 
@@ -109,22 +122,22 @@ def test_only_what_both_sides_reach_takes_part():
     flag = (Flag("lockstep", "", "", ""),)
     a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 999, 0.1, flags=flag)]
     b = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 300, 3.0), point(64, 3000, 3.5)]
-    found = compare.compare(a, b, OBJECTIVES, reference=3.5)
+    found = compared(a, b, reference=3.5)
     assert any("c=64" in note for note in found.notes)
     with pytest.raises(ValueError, match="usable point"):
-        compare.compare(a[2:], b, OBJECTIVES)
+        compared(a[2:], b)
     with pytest.raises(ValueError, match="usable point"):
-        compare.compare([], b, OBJECTIVES)
+        compared([], b)
 
 
 def test_shapes_are_matched_and_deployments_by_name_or_when_there_is_one_each():
     other = Shape.of(8, 8)
     a = [point(1, 100, 1.0, "old"), point(1, 100, 1.0, "old", other)]
     b = [point(1, 100, 1.0, "new"), point(1, 90, 1.0, "new", Shape.of(9, 9))]
-    assert [(SHAPE, "old", "new")] == [(c.shape, c.a, c.b) for c in compare.compare_all(a, b, OBJECTIVES)]
+    assert [(SHAPE, "old", "new")] == [(c.shape, c.a, c.b) for c in all_compared(a, b)]
     two = [*a, point(1, 100, 1.0, "new")]
-    assert [("new", "new")] == [(c.a, c.b) for c in compare.compare_all(two, b, OBJECTIVES)]
-    assert ExitCode.FAILED == compare.exit_code(compare.compare_all(a, [], OBJECTIVES))
+    assert [("new", "new")] == [(c.a, c.b) for c in all_compared(two, b)]
+    assert ExitCode.FAILED == compare.exit_code(all_compared(a, []))
 
 
 def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
@@ -136,7 +149,7 @@ def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
     same = both(1.0, reference=2.0, within=0.2)
     assert "no worse" == same.verdict
     assert "better" == both(1.15, reference=20.0, within=0.2).verdict
-    unknown = compare.compare([point(1, 100, 1.0)], [point(1, 99, 1.0)], OBJECTIVES, reference=3.0, within=0.5)
+    unknown = compared([point(1, 100, 1.0)], [point(1, 99, 1.0)], reference=3.0, within=0.5)
     assert "not resolved" == unknown.verdict  # without the requests nothing is proven, however wide the margin
 
 
@@ -145,7 +158,7 @@ def test_the_worst_shape_speaks_for_all_and_a_side_without_a_usable_point_is_inv
     other = Shape.of(8, 8)
     a = [point(1, 100, 1.0), point(1, 100, 1.0, shape=other)]
     b = [point(1, 100, 1.0), point(1, 100, 1.0, shape=other, flags=flag)]
-    found = compare.compare_all(a, b, OBJECTIVES)
+    found = all_compared(a, b)
     assert ["not resolved", "invalid"] == [c.verdict for c in found]
     assert any("usable point" in note for note in found[1].notes)
     assert ("invalid", ExitCode.FAILED) == (compare.overall(found), compare.exit_code(found))
@@ -157,8 +170,8 @@ def test_the_worst_shape_speaks_for_all_and_a_side_without_a_usable_point_is_inv
 def test_the_gain_is_read_where_both_sides_measured_beyond():
     a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 300, 4.0)]
     b = [point(1, 150, 1.0), point(2, 260, 2.0), point(4, 330, 6.0)]
-    assert 3.5 == compare.compare(a, b, OBJECTIVES, reference=3.5).gains[0].at
-    (gain,) = compare.compare(a, b, OBJECTIVES, reference=99.0).gains
+    assert 3.5 == compared(a, b, reference=3.5).gains[0].at
+    (gain,) = compared(a, b, reference=99.0).gains
     assert 3.0 == gain.at  # the middle of the last step of the side that ends first
     assert 0 < gain.low < gain.high < math.inf
 
@@ -182,8 +195,8 @@ def times(e, number):
 def test_per_gpu_eight_replicas_are_what_one_is():
     one = measured(1.0, 1)[0]
     eight = replicas(8, one)
-    found = compare.compare(one, eight, OBJECTIVES, reference=2.0, gpus=(1, 8))
-    whole = compare.compare(one, eight, OBJECTIVES, reference=2.0)
+    found = compared(one, eight, reference=2.0, gpus=(1, 8))
+    whole = compared(one, eight, reference=2.0)
     assert (True, False) == (found.per_gpu, whole.per_gpu)
     assert 1.0 == pytest.approx(found.ratio.value)
     assert whole.ratio.value > 4
@@ -192,12 +205,12 @@ def test_per_gpu_eight_replicas_are_what_one_is():
     assert 1.0 == pytest.approx(gain.interpolated.value)
 
 
-def test_per_gpu_the_doubt_is_that_of_the_whole_divided():
+def test_per_gpu_the_interval_is_that_of_the_whole_divided():
     a, a_samples = measured(1.0, 1, grid=(1, 8, 64))
     b, b_samples = measured(1.0, 2, grid=(1, 8, 64))
     reached = min(side[-1].metrics["p99_e2e"].value for side in (a, b))
     how = {"reference": reached, "a_samples": a_samples, "b_samples": b_samples, "draws": 100}
-    whole, found = (compare.compare(a, b, OBJECTIVES, gpus=gpus, **how) for gpus in ((4, 4), (4, 5)))
+    whole, found = (compared(a, b, gpus=gpus, **how) for gpus in ((4, 4), (4, 5)))
     ends = [getattr(whole.ratio, end) for end in ("low", "value", "high")]
     assert [end * 4 / 5 for end in ends] == pytest.approx([getattr(found.ratio, e) for e in ("low", "value", "high")])
     assert ("not resolved", "worse") == (whole.verdict, found.verdict)
@@ -208,32 +221,32 @@ def test_per_gpu_the_doubt_is_that_of_the_whole_divided():
 def test_per_gpu_every_setting_counts_up_to_the_worst_that_both_reach():
     a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4, 8)]
     b = [point(c, 100 * c, 1.0 + c / 8) for c in (8, 32, 128)]
-    found = compare.compare(a, b, OBJECTIVES, reference=30.0, gpus=(1, 8))
+    found = compared(a, b, reference=30.0, gpus=(1, 8))
     area_a, area_b = 100 * 1 + 200 * 2 + 400 * 4, 100 * 3 + 400 * 4
     assert (9.0, pytest.approx(area_b / area_a)) == (found.reference, found.ratio.value)
     assert not any("Left out" in note for note in found.notes)
-    assert 4.0 == compare.compare(a, b, OBJECTIVES, reference=4.0, gpus=(1, 8)).reference
+    assert 4.0 == compared(a, b, reference=4.0, gpus=(1, 8)).reference
 
 
 @pytest.mark.parametrize("gpus", [(8, None), (None, 8), (None, None), (8, 8)])
 def test_rates_stay_whole_where_a_number_of_gpus_is_not_known_or_the_same(gpus):
     a, b = [point(1, 100, 1.0), point(2, 180, 2.0)], [point(1, 110, 0.9), point(2, 200, 2.1)]
-    found = compare.compare(a, b, OBJECTIVES, reference=3.0, gpus=gpus)
+    found = compared(a, b, reference=3.0, gpus=gpus)
     assert (False, gpus) == (found.per_gpu, found.gpus)
-    assert compare.compare(a, b, OBJECTIVES, reference=3.0).ratio.value == found.ratio.value
+    assert compared(a, b, reference=3.0).ratio.value == found.ratio.value
 
 
 def test_a_limit_that_is_a_rate_is_that_of_a_and_divided_with_it():
     a = [point(c, 100 * c, 1.0 + c) for c in (1, 2, 4)]
     b = [point(8 * c, 800 * c, 1.0 + c) for c in (1, 2, 4)]
     turned = ("p99_e2e", "output_throughput")
-    found = compare.compare(a, b, turned, reference=150.0, gpus=(1, 8))
+    found = compared(a, b, turned, reference=150.0, gpus=(1, 8))
     assert (150.0, True) == (found.reference, found.per_gpu)
-    assert compare.compare(a, a, turned, reference=150.0).ratio.value == pytest.approx(found.ratio.value)
+    assert compared(a, a, turned, reference=150.0).ratio.value == pytest.approx(found.ratio.value)
 
 
 def test_what_is_no_rate_is_not_divided():
-    found = compare.compare([point(1, 1, 1.0)], [point(1, 1, 1.0)], ("p99_e2e", "p99_e2e"), gpus=(1, 8))
+    found = compared([point(1, 1, 1.0)], [point(1, 1, 1.0)], ("p99_e2e", "p99_e2e"), gpus=(1, 8))
     assert not found.per_gpu
 
 
@@ -241,12 +254,12 @@ def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
     lost = (Flag("lockstep", "", "", ""),)
     a = [point(1, 100, 1.0), point(2, 180, 2.0), point(4, 200, 3.0, flags=lost)]
     b = [point(1, 110, 0.9), point(2, 200, 2.1), point(4, 250, math.inf)]
-    found = compare.compare(a, b, OBJECTIVES, reference=3.0)
+    found = compared(a, b, reference=3.0)
     assert (
         ("c=4 (invalid: lockstep)",), ("c=4 (p99_e2e is infinite: too many requests failed)",),
     ) == found.absent  # fmt: skip
     text = comparison_table([found], names=("old", "new"))
-    assert "Of old takes no part: c=4 (invalid: lockstep)." in text
-    assert "Of new takes no part: c=4" in text
-    (none,) = compare.compare_all(a, [point(1, 110, 0.9, flags=lost)], OBJECTIVES)
+    assert "Not compared of old: c=4 (invalid: lockstep)." in text
+    assert "Not compared of new: c=4" in text
+    (none,) = all_compared(a, [point(1, 110, 0.9, flags=lost)])
     assert ("invalid", ("c=1 (invalid: lockstep)",)) == (none.verdict, none.absent[1])

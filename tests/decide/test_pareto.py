@@ -49,7 +49,7 @@ def test_many_objectives_equal_moocore_and_the_two_axis_filter():
     assert list(two) == list(pareto.nondominated_nd(table, ["higher", "lower"]))
 
 
-def test_many_objectives_across_several_chunks_equal_moocore():
+def test_many_objectives_of_thousands_of_points_equal_moocore():
     table = np.random.default_rng(3).normal(size=(4000, 3))
     table /= np.linalg.norm(table, axis=1, keepdims=True)  # on a sphere: about a fifth of it is non-dominated
     expected = moocore.is_nondominated(table, keep_weakly=True)
@@ -155,24 +155,22 @@ def test_all_points_excluded_leave_an_empty_frontier():
     assert ((), ()) == (found.members, found.dominated)
 
 
-def test_the_staircase_steps_only_at_measured_points():
-    x, y = pareto.staircase([0.1, 0.3, 0.2, 0.25], [10, 30, 20, 15], ("lower", "higher"))
-    assert [0.1, 0.2, 0.2, 0.3, 0.3] == list(x)
-    assert [10, 10, 20, 20, 30] == list(y)
-    x, y = pareto.staircase([50, 20, 30], [10, 30, 20], ("higher", "higher"))
-    assert [50, 30, 30, 20, 20] == list(x)
-    assert [10, 10, 20, 20, 30] == list(y)
-    x, y = pareto.staircase([5], [1], ("lower", "higher"))
-    assert ([5], [1]) == (list(x), list(y))
-
-
 def test_the_hypervolume_equals_moocore():
     rng = np.random.default_rng(4)
     for _ in range(1000):
         n = rng.integers(1, 40)
         high, low = rng.integers(0, 9, n) / 2, rng.integers(0, 9, n) / 2
-        expected = moocore.hypervolume(np.column_stack((-high, low)), ref=[0.0, 3.0])
-        assert expected == pytest.approx(pareto.hypervolume(high, low, (0.0, 3.0)), abs=1e-12)
+        floor = float(rng.integers(0, 3))
+        expected = moocore.hypervolume(np.column_stack((-high, low)), ref=[-floor, 3.0])
+        assert expected == pytest.approx(pareto.hypervolume(high, low, (floor, 3.0)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("table", "directions"), [([[1.0, 2.0]], ["lower"]), ([1.0, 2.0], ["lower", "lower"]), ([], [])]
+)
+def test_objectives_that_do_not_fit_the_points_are_refused(table, directions):
+    with pytest.raises(ValueError, match="directions do not fit"):
+        pareto.nondominated_nd(table, directions)
 
 
 def test_a_hypervolume_without_a_finite_reference_is_refused():

@@ -10,7 +10,7 @@ from frontier.decide.uncertainty import Replicates
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate, window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import BLOCKS
+from frontier.stats.window import BLOCKS
 from tests.stats.made import Server, sample, trial
 
 OBJECTIVES = ("output_throughput", "p99_ttft")
@@ -64,7 +64,7 @@ def test_a_draw_is_what_the_summary_says_of_the_drawn_blocks(name):
         assert expected == pytest.approx(found.gain[row, 0], rel=1e-9)
 
 
-def test_windows_that_are_alike_narrow_the_doubt_and_windows_that_differ_do_not():
+def test_windows_that_are_alike_narrow_the_interval_and_windows_that_differ_do_not():
     ttft = 0.1 * np.exp(0.2 * np.random.default_rng(9).standard_normal(500))
     alike = [sample(8, ttft, np.full(500, 0.01), start=1e4 * r) for r in (1, 2, 3)]
     differ = []
@@ -77,7 +77,7 @@ def test_windows_that_are_alike_narrow_the_doubt_and_windows_that_differ_do_not(
         drawn = uncertainty.replicates({8: window.join(parts)}, OBJECTIVES, draws=300)
         return float(np.std(drawn.gain) / np.mean(drawn.gain))
 
-    # Two of three windows are drawn each time: alike as they are, that is the doubt of two.
+    # Two of three windows are drawn each time: alike as they are, that is the uncertainty of two.
     assert spread(alike) == pytest.approx(spread(alike[:1]) / np.sqrt(2), rel=0.15)
     assert spread(differ) > 0.03  # a tenth between three runs: about 5 % on their mean
     rates = [p.block_output_tokens.sum() / p.block_seconds.sum() for p in differ]
@@ -129,16 +129,6 @@ def test_objectives_in_other_directions_are_turned_first():
     gain = [[100.0, 200.0, 150.0]] * 3
     found = uncertainty.membership(drawn(gain, speed, ("output_throughput", "p50_interactivity")))
     assert {1: 1.0, 2: 1.0, 3: 0.0} == found
-
-
-def test_the_frontier_gets_its_probabilities():
-    samples = server_samples()
-    points = [estimate.point(s) for s in samples.values()]
-    front = pareto.frontier(points, OBJECTIVES)
-    found = uncertainty.with_probability(front, uncertainty.replicates(samples, OBJECTIVES, draws=100))
-    assert {*front.members, *front.dominated} == set(found.probability)
-    assert all(0 <= p <= 1 for p in found.probability.values())
-    assert found.members == front.members
 
 
 @pytest.mark.parametrize(("percentile", "level"), [(5, 0.05), (50, 0.5), (95, 0.95)])

@@ -349,7 +349,7 @@ def test_a_trial_the_machine_slept_through_is_flagged() -> None:
 @pytest.mark.fault("suspend")
 def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's two clocks, one made to run ahead: a test cannot send the machine to sleep."""
-    watch = watchdog.Watchdog(time.perf_counter)
+    watch = watchdog.HealthMonitor(time.perf_counter)
     real = time.clock_gettime
     monkeypatch.setattr(time, "clock_gettime", lambda c: real(c) + 77.0 * (c == time.CLOCK_BOOTTIME))
     suspended = watch.health(0, 0).suspended
@@ -361,7 +361,7 @@ def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPa
 def test_a_trial_this_process_stood_still_in_is_flagged() -> None:
     assert measured(ClientHealth(stood_still=0.4)) == ()
     assert measured(ClientHealth(stood_still=3.0)) == ("this process stood still for 3.00 s",)
-    watch = watchdog.Watchdog(time.perf_counter)
+    watch = watchdog.HealthMonitor(time.perf_counter)
     watch.beat(9.0)
     watch.open_window()
     watch.beat(0.001)

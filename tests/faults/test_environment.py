@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from frontier.cli.common import width
+from frontier.cli.common import layout
 from frontier.cli.main import _mend_environment
-from frontier.cli.streams import Lasting
+from frontier.cli.streams import SafeStream
 from frontier.run import load
 from tests import servers
 from tests.commands import frontier
@@ -137,7 +137,7 @@ def test_an_output_that_does_not_block_gets_every_byte() -> None:
     text = "x" * 300_000
     reader = subprocess.Popen(["wc", "-c"], stdin=reading, stdout=subprocess.PIPE)
     os.close(reading)
-    Lasting(writing, "utf-8").write(text)
+    SafeStream(writing, "utf-8").write(text)
     os.close(writing)
     assert reader.communicate(timeout=10)[0].strip() == b"300000"
 
@@ -152,12 +152,12 @@ def test_what_an_encoding_does_not_have_is_written_in_plain_letters(encoding: st
     text = done.stdout.decode(encoding.partition(":")[0])
     assert (0, b"") == (done.returncode, done.stderr)
     assert "Exit codes: 0 yes " in text
-    assert "?" not in text
+    assert "?" not in text.replace("than A's?", "")
 
 
 def test_signs_keep_their_meaning_in_plain_letters() -> None:
     reading, writing = os.pipe()
-    Lasting(writing, "ascii").write("p99 ≤ 5 µs, ≥ 1, [2, ∞], –, ü, ★, 漢\udcff")
+    SafeStream(writing, "ascii").write("p99 ≤ 5 µs, ≥ 1, [2, ∞], –, ü, ★, 漢\udcff")
     os.close(writing)
     assert os.read(reading, 100) == b"p99 <= 5 us, >= 1, [2, inf], -, u, *, ??"
     os.close(reading)
@@ -170,7 +170,7 @@ SIZES = ["", "abc", "0", "-5", "1", "1e3", "²", "9" * 5000, " 80 ", "100000"]
 @pytest.mark.parametrize("size", SIZES)
 def test_a_terminal_of_no_size_is_laid_out_for_all_the_same(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", size)
-    assert 60 <= width() <= 1_000
+    assert 60 <= layout()["width"] <= 1_000
     environ = {"COLUMNS": size, "LINES": size, "TERM": "xterm"}
     _mend_environment(environ)
     assert ("COLUMNS" in environ) == ("LINES" in environ) == (size == "1")
@@ -214,7 +214,7 @@ def test_an_odd_environment_changes_no_answer(environ: dict[str, str], tmp_path:
 
 @pytest.mark.fault(ODD)
 def test_help_survives_where_docstrings_do_not(tmp_path: Path, shown: str) -> None:
-    assert "The points of RUN as a table" in shown
+    assert "What does each measured setting do" in shown
     assert (0, shown, "") == run(*ANSWER, cwd=tmp_path, PYTHONOPTIMIZE="2")
 
 

@@ -22,7 +22,7 @@ from frontier import import_files
 from frontier.client.adapters import DIALECTS, message_of
 from frontier.client.evidence import parse_metrics
 from frontier.client.http import Exchange
-from frontier.client.parse import Reading, error_message, read_all, retry_after, to_record
+from frontier.client.parse import AnswerParser, error_message, parse_all, retry_after, to_record
 from frontier.client.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
 from frontier.errors import ConfigError, StoreError, UsageError
@@ -98,10 +98,10 @@ def test_any_cutting_of_any_bytes_gives_the_same_events(data: bytes, marks: list
 
 def reads_of(name: str, api: str, status: int, kind: str, reads: list[bytes]) -> None:
     exchange = Exchange(0.0, [0.1 * i for i in range(len(reads))], reads, status, {"content-type": kind}, end=9.0)
-    reading = Reading(exchange, DIALECTS[name], api)
-    while reading.take(3):
+    parser = AnswerParser(exchange, DIALECTS[name], api)
+    while parser.parse(3):
         pass
-    record = to_record(reading, index=1, stream=0, isl=1, osl=1, zero=0.0)
+    record = to_record(parser, 0.0)
     assert record.outcome in Outcome
     assert record.error is None or len(record.error) < 1000
     assert record.finish_reason is None or len(record.finish_reason) <= 60
@@ -164,7 +164,7 @@ def test_a_count_that_no_answer_can_have_is_not_known(count: object) -> None:
     exchange = Exchange(
         0.0, [0.1], [b"data: " + event + b"\n\ndata: [DONE]\n\n"], 200, {"content-type": "text/event-stream"}
     )
-    record = to_record(read_all(exchange, DIALECTS["openai"], "completions"), index=0, stream=0, isl=1, osl=1, zero=0.0)
+    record = to_record(parse_all(exchange, DIALECTS["openai"], "completions"), 0.0)
     assert (None, None, None) == (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
     assert decode_record(encode_record(record)) == record
 

@@ -9,10 +9,10 @@ import pytest
 import trustme
 
 from benchmarks.faults.server import FaultyServer
-from frontier.cli.reporting import page_report
 from frontier.client import loop, preflight
 from frontier.model import Outcome
 from frontier.report.markdown import report_markdown
+from frontier.report.report import report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import trial_runner
@@ -131,7 +131,7 @@ def test_a_setting_that_crashes_the_server_every_time_is_given_up_and_the_rest_g
     (why,) = load(tmp_path / "run").skipped.values()
     assert "the server was lost 2 times under c=4" in why
     assert any("put off" in note for note in injector.notes)
-    page = report_markdown(page_report(load(tmp_path / "run"), ()))
+    page = report_markdown(report_of(load(tmp_path / "run"), ()))
     assert "Not measured: default-64x8-c0004-grid-r1 (the server was lost 2 times under c=4" in page.replace("\\", "")
 
 

@@ -19,7 +19,6 @@ from frontier.client.prompts import read_prompts
 from frontier.client.target import read_key_file
 from frontier.errors import StoreError, UsageError
 from frontier.formats.importing import read_files
-from frontier.plot.figure_cache import MOST, _keep
 from frontier.run import load
 from frontier.store import files
 from frontier.store.files import NotPlainError, read_config, write_output
@@ -319,19 +318,6 @@ def test_an_output_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="not a file to write to"):
             write_output(path, b"x")
         assert not path.is_file()
-
-
-def test_the_picture_cache_removes_only_pictures_it_kept(tmp_path: Path) -> None:
-    """The user names its directory, and may name one that holds other things."""
-    cache = tmp_path / "pictures"
-    cache.mkdir(mode=0o700)
-    for i in range(MOST + 5):
-        (cache / f"holiday-{i}.png").write_text("mine")
-    for i in range(MOST + 5):
-        _keep(cache / f"{i:064x}.png", b"drawn")
-    names = [p.name for p in cache.iterdir()]
-    assert sum(name.startswith("holiday") for name in names) == MOST + 5
-    assert sum(not name.startswith("holiday") for name in names) == MOST
 
 
 def test_a_manifest_that_is_no_file_says_so_and_not_that_there_is_no_run(run: Path) -> None:

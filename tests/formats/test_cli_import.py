@@ -36,7 +36,7 @@ def test_files_become_a_run_that_is_shown_plotted_and_solved(here: Path, capsys:
     assert 4 == run(["solve", "runs/minimax", "--sla", "p99_ttft<=1s"])
     assert "--point-estimates" in capsys.readouterr().out
     assert 0 == run(["solve", "runs/minimax", "--sla", "p99_ttft<=1s", "--point-estimates"])
-    assert "run at concurrency 32" in capsys.readouterr().out
+    assert "Run at concurrency 32" in capsys.readouterr().out
     assert 3 == run(["solve", "runs/minimax", "--sla", "p99_ttft<=100ms", "--point-estimates"])
     assert 0 == run(["plot", "runs/minimax", "--sla", "p99_ttft<=1s", "-o", "p.svg"])
     picture = (here / "p.svg").read_text()

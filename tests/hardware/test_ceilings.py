@@ -21,8 +21,9 @@ from frontier.hardware.ceilings import (
     measure,
 )
 from frontier.hardware.gpus import HARDWARE
-from frontier.hardware.roofline import Carded
-from frontier.report.ceilings_table import ceilings_json, ceilings_table, ceilings_yaml
+from frontier.hardware.roofline import ModelRoofline
+from frontier.report.json_out import ceilings_json
+from frontier.report.tables import ceilings_table, ceilings_yaml
 
 
 class Clock:
@@ -130,14 +131,13 @@ def test_a_device_is_found_in_the_data_sheets_by_its_own_name(name, sheet) -> No
 
 def test_the_file_stands_in_a_config_and_the_roofline_uses_it() -> None:
     text = "endpoint: http://h:8000\nmodel: llama-3.1-8b\nshapes: [1024/256]\n" + ceilings_yaml(both())
-    light = load_config(text, "s.yaml").deployments[0].light()
-    assert isinstance(light, Carded)
-    gpu = light.roofline.gpu
+    roofline = load_config(text, "s.yaml").deployments[0].roofline()
+    assert isinstance(roofline, ModelRoofline)
+    gpu = roofline.gpu
     assert (4e12, 150e9, 700e12, 1300e12) == pytest.approx((gpu.bandwidth, gpu.capacity, gpu.bf16, gpu.fp8))
     assert gpu.link == pytest.approx(max(both().all_reduce.values()), rel=1e-3)
     assert (
-        light.roofline.decode(64, 1024).seconds
-        > Carded(type(light.roofline).of(light.roofline.model, HARDWARE["h200"])).roofline.decode(64, 1024).seconds
+        roofline.decode(64, 1024).seconds > ModelRoofline.of(roofline.model, HARDWARE["h200"]).decode(64, 1024).seconds
     )
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from benchmarks import curves, silicon
 from benchmarks import prediction as study
-from frontier.decide.forecast import Assumption, expect
+from frontier.decide.prediction import Assumption, predict
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
 from frontier.hardware.predict import Known, calibrate
-from frontier.hardware.roofline import Roofline
+from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Shape
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.step_cost import roofline_of
@@ -103,7 +103,7 @@ def test_the_sample_and_the_whole_file_are_read_alike(tmp_path):
     assert [1, 2, 4, 8, 16, 32] == [p.concurrency for p in series.points]
     assert (0.102, 0.002) == pytest.approx((series.points[0].ttft, series.points[0].tpot)), "measured twice: the median"
     assert (37, 239) == (len(SERIES), sum(len(s.points) for s in SERIES))
-    assert ("gpt-oss-120b", 2) == (series.light().model.name, series.light().tp)
+    assert ("gpt-oss-120b", 2) == (series.roofline().model.name, series.roofline().tp)
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_h
     spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100"})
     shape = Shape.of(256, 64)
     truth = closed_loop_arrays(spec, shape, 8, requests=32)
-    known, assumed = expect(Assumption(spec, known=True), shape, 8), expect(Assumption(spec), shape, 8)
+    known, assumed = predict(Assumption(spec, known=True), shape, 8), predict(Assumption(spec), shape, 8)
     assert ("simulated", "unmeasured") == (known.reach, assumed.reach)
     for said in (known, assumed):
         assert truth.output_throughput == said.throughput.value
@@ -127,8 +127,8 @@ def test_an_expectation_of_a_known_engine_is_its_own_run_and_of_an_assumed_one_h
     assert known.throughput.low == known.throughput.high
     assert assumed.throughput.low < assumed.throughput.value < assumed.throughput.high
     assert math.inf == assumed.ttft.high
-    assert expect(Assumption(spec), Shape.of(256, 1), 4).tpot.value == 0
-    assert expect(Assumption(dataclasses.replace(spec, max_num_seqs=4)), shape, 8).running == 4
+    assert predict(Assumption(spec), Shape.of(256, 1), 4).tpot.value == 0
+    assert predict(Assumption(dataclasses.replace(spec, max_num_seqs=4)), shape, 8).running == 4
 
 
 def simulated(spec, shape, concurrencies):
@@ -140,7 +140,7 @@ def test_a_simulated_engine_is_predicted_between_and_beyond():
     spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100", "noise": 0.02})
     shape = Shape.of(512, 128)
     truth = {p.concurrency: p for p in simulated(spec, shape, (4, 8, 16, 32, 64))}
-    model = calibrate([truth[c] for c in (4, 8, 32)], 512, 128, light=roofline_of(spec))
+    model = calibrate([truth[c] for c in (4, 8, 32)], 512, 128, roofline=roofline_of(spec))
     assert model.at(16).tpot.value == pytest.approx(truth[16].tpot, rel=0.03)
     assert model.at(64).tpot.value == pytest.approx(truth[64].tpot, rel=0.15)
     assert ("between", "beyond", "other shape") == (
@@ -162,9 +162,9 @@ def test_a_full_memory_is_seen_in_the_queue_and_explains_it():
 
 
 def test_a_roofline_foretells_where_the_memory_is_full():
-    engine = Roofline.of(card("llama-3.1-70b"), hardware("h200"), 1, "fp8", "fp8")
+    engine = ModelRoofline.of(card("llama-3.1-70b"), hardware("h200"), 1, "fp8", "fp8")
     known = [Known(c, 0.2, 0.02 + 2e-4 * c) for c in (4, 8, 16)]
-    model = calibrate(known, 1024, 8192, light=engine)
+    model = calibrate(known, 1024, 8192, roofline=engine)
     assert 30 < model.capacity < 60
     assert model.at(128).ttft.value > 10 * model.at(32).ttft.value
     assert model.at(128).throughput.value == pytest.approx(model.at(64).throughput.value, rel=0.05)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -10,13 +11,12 @@ from matplotlib.transforms import Bbox
 
 from frontier.decide.wording import Provenance
 from frontier.model import Flag, Limit, Point, Shape
-from frontier.plot.companions import FROM_POINTS
-from frontier.plot.data import Light, View
+from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.draw import defaults, draw
-from frontier.plot.multi_run import together
+from frontier.plot.figures import FROM_POINTS
+from frontier.plot.layout import PanelLayout, _touches
+from frontier.plot.multi_run import Group, together
 from frontier.plot.picture import small_multiples
-from frontier.plot.sheet import draw_sheet
-from frontier.plot.winner import Group
 from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-fp8"
@@ -39,36 +39,37 @@ def view(ladder: tuple[int, ...], deployment: str = LONG, shape: Shape = SHAPES[
     points = toy_points(ladder, deployment=deployment, shape=shape, peak=peak)
     points = flagged(points) if len(points) > 1 else points
     decision = toy_decision(points, (LIMIT, Limit("p99_tpot", 0.03)))
-    light = Light(3430.0, "HBM roofline at c=128, bf16 weights 16 GB, KV 131 kB/token; memory bandwidth binds")
+    light = Roofline(3430.0, "HBM roofline at c=128, bf16 weights 16 GB, KV 131 kB/token; memory bandwidth binds")
     return View(points, toy_frontier(points), decision, light=light, gpus=8)
 
 
-def several(number: int) -> Figure:
+def several(number: int) -> Picture:
     ladders = itertools.cycle([EIGHT, FORTY, (16,)])
-    return draw(small_multiples([view(next(ladders), shape=SHAPES[i]) for i in range(number)], footer=FOOT))
+    return small_multiples([view(next(ladders), shape=SHAPES[i]) for i in range(number)], footer=FOOT)
 
 
-def laid_over(*ladders: tuple[int, ...]) -> Figure:
+def laid_over(*ladders: tuple[int, ...]) -> Picture:
     names = ("bf16", LONG + "-a", LONG + "-b", "int4")
     groups = []
     for shape, ladder in zip(SHAPES, ladders, strict=False):
         views = [view(ladder, name, shape, 3300.0 - 400 * i) for i, name in enumerate(names)]
         groups.append(Group(names, tuple(views)))
-    return draw(together(groups, footer=FOOT))
+    return together(groups, footer=FOOT)
 
 
 CASES = {
-    "one point": lambda: draw(small_multiples([view((16,))], footer=FOOT)),
-    "eight": lambda: draw(small_multiples([view(EIGHT)], footer=FOOT), "dark"),
-    "forty": lambda: draw(small_multiples([view(FORTY)], footer=FOOT)),
+    "one point": lambda: small_multiples([view((16,))], footer=FOOT),
+    "eight": lambda: small_multiples([view(EIGHT)], footer=FOOT),
+    "forty": lambda: small_multiples([view(FORTY)], footer=FOOT),
+    "all to 128": lambda: small_multiples([view(tuple(range(1, 129)))], footer=FOOT),
     "two shapes": lambda: several(2),
     "five shapes": lambda: several(5),
     "overlay": lambda: laid_over(EIGHT),
     "crowded overlay of two shapes": lambda: laid_over(LADDER, FORTY),
-    **{
-        name: lambda make=make: draw_sheet(make(view(FORTY))) for name, make in FROM_POINTS.items() if name != "goodput"
-    },
+    **{name: lambda make=make: make(view(FORTY)) for name, make in FROM_POINTS.items() if name != "goodput"},
 }
+SLOW = ("five shapes", "crowded overlay of two shapes")
+EVERY = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES]
 
 
 def texts(figure: Figure) -> list[tuple[str, Bbox]]:
@@ -79,15 +80,11 @@ def texts(figure: Figure) -> list[tuple[str, Bbox]]:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(c, marks=pytest.mark.slow if c in ("five shapes", "crowded overlay of two shapes") else ())
-        for c in CASES
-    ],
+    ("case", "width"), [(case, None) for case in CASES if case not in SLOW] + [(n, 480) for n in ("forty", "overlay")]
 )
-def test_no_text_leaves_the_figure_or_lies_on_another(case: str) -> None:
+def test_no_text_leaves_the_figure_or_lies_on_another(case: str, width: int | None) -> None:
     with defaults():
-        figure = CASES[case]()
+        figure = draw(CASES[case](), "dark", laid_out=width)
         found = texts(figure)
     edge = figure.bbox.padded(0.5)
 
@@ -96,6 +93,25 @@ def test_no_text_leaves_the_figure_or_lies_on_another(case: str) -> None:
     pairs = [(a, b, Bbox.intersection(one, other)) for (a, one), (b, other) in itertools.combinations(found, 2)]
     # An extent has the room of letters that reach above and below the line: touching by less than that is no overlap.
     assert [] == [(a, b) for a, b, common in pairs if common and common.width > 1.5 and common.height > 2.5]
+
+
+@pytest.mark.parametrize("case", EVERY)
+def test_no_label_touches_a_line_or_a_mark_and_none_is_lost(case: str) -> None:
+    picture = CASES[case]()
+    with defaults():
+        for panel in picture.panels:
+            empty = PanelLayout(panel, 480, 300, 9.5)
+            layout = PanelLayout(panel, 480, 300, 9.5).run()
+            lines = np.array(empty.canvas.segments).T
+            for placed in layout.placed:
+                assert not _touches(lines, placed.box), placed.lines
+                x0, y0, x1, y1 = placed.box
+                marks = [b for b in empty.canvas.boxes if x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1]
+                assert not marks, placed.lines
+            words = [line for placed in layout.placed for line in placed.lines]
+            numbers = {mark.text for mark in panel.marks if mark.text and not mark.star and not mark.ring}
+            missing = numbers - set(words) - {mark.text for mark in layout.unnumbered}
+            assert not [text for text in missing if not any(f"c = {text}" in word for word in words)]
 
 
 def test_the_check_sees_a_text_on_another_and_one_outside() -> None:

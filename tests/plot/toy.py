@@ -1,8 +1,11 @@
 """Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
 
+import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from frontier.decide.explain import explain
+from frontier.decide.wording import Provenance
 from frontier.metrics import metric
 from frontier.model import (
     Decision,
@@ -15,6 +18,8 @@ from frontier.model import (
     Shape,
     Verdict,
 )
+from frontier.plot.data import Line, Panel, Picture, Roofline, View
+from frontier.plot.picture import small_multiples
 
 SHAPE = Shape.of(1024, 256)
 LIMIT = Limit("p99_ttft", 0.5)
@@ -117,4 +122,39 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "concurrency": chosen, "binding": about.binding, "metrics": point.metrics, "judgements": tuple(judgements),
         "candidate": None if passing else about.concurrency,
     }  # fmt: skip
-    return Decision(**(fields | changes))  # type: ignore[arg-type]
+    decision = Decision(**(fields | changes))  # type: ignore[arg-type]
+    explanation = explain(decision, {p.concurrency: p for p in points}, "output_throughput")
+    return dataclasses.replace(decision, explanation=explanation)
+
+
+def said(picture: Picture) -> str:
+    """Every word of a picture's data, those of its panels in the order in which they are placed."""
+    lines = [picture.title, *("  ".join(cells) for cells, _ in picture.rows), picture.legend]
+    for panel in picture.panels:
+        lines += [panel.title, panel.x.label, panel.y.label]
+        lines += [line for rule in panel.rules for line in rule.lines]
+        lines += [line for callout in panel.callouts for line in callout.lines]
+        lines += [*(line.name for line in panel.lines), " ".join(mark.text for mark in panel.marks if mark.text)]
+    return "\n".join([*filter(None, lines), *picture.notes, picture.foot]).replace("\u00a0", " ")
+
+
+def stairs(panel: Panel) -> list[Line]:
+    return [line for line in panel.lines if line.kind == "stair"]
+
+
+def roofline(panel: Panel) -> tuple[tuple[float, float], ...]:
+    """The corners of the panel's roofline; none where it is not drawn."""
+    return next((line.points for line in panel.lines if line.kind == "roofline"), ())
+
+
+def starred(panel: Panel) -> list[float]:
+    """The concurrencies of the operating points in a panel."""
+    return [mark.concurrency for mark in panel.marks if mark.star]
+
+
+def picture(
+    points: list[Point], frontier: Frontier, decision: Decision | None = None, *, limits: Sequence[Limit] = (),
+    footer: Provenance | None = None, light: Roofline | None = None, gpus: int | None = None, x: str | None = None,
+) -> Picture:  # fmt: skip
+    """The picture of one frontier."""
+    return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)

@@ -58,6 +58,12 @@ class Tab:
         await self.ask("Page.navigate", url=file.resolve().as_uri())
         await self.until(lambda: any(name == "Page.loadEventFired" for name, _ in self.events))
 
+    async def unfold(self) -> None:
+        """Open every folded part, by the DOM, as a page without scripts needs it."""
+        root = (await self.ask("DOM.getDocument"))["root"]["nodeId"]
+        for node in (await self.ask("DOM.querySelectorAll", nodeId=root, selector="details"))["nodeIds"]:
+            await self.ask("DOM.setAttributeValue", nodeId=node, name="open", value="")
+
     async def until(self, happened: Callable[[], bool], seconds: float = 60) -> None:
         for _ in range(int(seconds / 0.02)):
             if happened():

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from frontier.decide.compare import Comparison, Gain, compare
+from frontier.decide.compare import Comparison, Gain, Rules, Side, compare
+from frontier.decide.wording import comparison_sentence
 from frontier.model import Estimate
+from frontier.plot.data import Role, View
 from frontier.plot.multi_run import overlay
-from frontier.plot.picture import View
-from frontier.plot.picture_model import Role
-from frontier.report.comparison import comparison_sentence, comparison_table, comparisons_json
-from tests.plot.toy import LIMIT, SHAPE, toy_frontier, toy_points
+from frontier.report.comparison import comparison_table, comparisons_json
+from tests.plot.toy import LIMIT, SHAPE, said, stairs, toy_frontier, toy_points
 
 AXES = ("output_throughput", "p99_ttft")
 
@@ -35,7 +35,7 @@ def test_the_sentence_is_the_verdict_with_its_interval() -> None:
     wanted = "fp8 is better than bf16: 1.29× [1.26, 1.33] the area up to p99 TTFT 500 ms"
 
     assert wanted == comparison_sentence(found())
-    assert "B against A is not resolved: 1.01× (doubt not known)" in comparison_sentence(
+    assert "B against A is not resolved: 1.01× (no interval)" in comparison_sentence(
         found("not resolved", Estimate.without_interval(1.01, 9), ("default", "default"))
     )
 
@@ -44,10 +44,9 @@ def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
     a, b = views()
     (panel,) = overlay(a, b, found()).panels
 
-    assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in panel.stairs]
+    assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in stairs(panel)]
     assert {Role.FRONTIER, Role.OTHER} == {mark.role for mark in panel.marks}
     assert panel.y.high > max(p.metrics["output_throughput"].value for p in b.points)
-    assert {"bf16", "fp8"} <= {line for label in panel.labels for line in label.lines}
 
 
 def test_unlike_axes_are_refused() -> None:
@@ -68,7 +67,7 @@ def test_the_table_says_ratio_and_bracket() -> None:
 
 def test_a_real_comparison_goes_through() -> None:
     a, b = views()
-    real = compare(a.points, b.points, AXES, reference=0.5)
+    real = compare(Side(a.points), Side(b.points), Rules(AXES, reference=0.5))
     tree = json.loads(json.dumps(comparisons_json([real]), allow_nan=False))
 
     assert "frontier.compare/1" == tree["schema"]
@@ -118,8 +117,8 @@ def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -
 
 @pytest.mark.parametrize(
     ("gpus", "known", "unknown"),
-    [((8, None), "bf16 has 8 GPUs", "how many fp8 has is not known; say it with --set-b gpus=N."),
-     ((None, 1), "fp8 has 1 GPU", "how many bf16 has is not known; say it with --set-a gpus=N.")],
+    [((8, None), "bf16 has 8 GPUs", "that of fp8 is not known; give it with --set-b gpus=N."),
+     ((None, 1), "fp8 has 1 GPU", "that of bf16 is not known; give it with --set-a gpus=N.")],
 )  # fmt: skip
 def test_where_the_gpus_of_one_are_not_known_it_says_so(
     gpus: tuple[int | None, int | None], known: str, unknown: str
@@ -142,8 +141,7 @@ def drawn_of(gpus: tuple[int | None, int | None]) -> tuple[str, float, str]:
     a, b = (dataclasses.replace(view, gpus=of) for view, of in zip(views(), gpus, strict=True))
     drawn = overlay(a, b, dataclasses.replace(found(), gpus=gpus))
     (panel,) = drawn.panels
-    words = " ".join(line for label in drawn.labels for line in label.lines).replace("\u00a0", " ")
-    return panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), words
+    return panel.y.label, max(m.y for m in panel.marks if m.role is Role.FRONTIER), said(drawn)
 
 
 def test_the_picture_divides_by_what_the_verdict_divided_by() -> None:

@@ -9,7 +9,7 @@ import pytest
 from frontier.model import Shape
 from frontier.report.page import report_html
 from frontier.report.report import Report
-from tests.plot.test_sheets import SAMPLES
+from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points
 from tests.report.browser import Tab, chromium, in_browser
 from tests.report.test_report import LIMITS, usual
@@ -89,6 +89,9 @@ def test_a_reader_with_scripts(page: Path) -> None:
 def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> None:
     async def visit(tab: Tab) -> None:
         await tab.open(page, scripts=False)
+        folded = (await tab.ask("Accessibility.getFullAXTree"))["nodes"]
+        assert 3 <= sum(n.get("role", {}).get("value") == "DisclosureTriangle" for n in folded if not n["ignored"])
+        await tab.unfold()
         tree = (await tab.ask("Accessibility.getFullAXTree"))["nodes"]
         said = [(n.get("role", {}).get("value"), n.get("name", {}).get("value", "")) for n in tree if not n["ignored"]]
         names = {role: [name for r, name in said if r == role] for role, _ in said}

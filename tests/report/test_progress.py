@@ -10,8 +10,15 @@ from rich.console import Console
 
 from frontier.decide.wording import flag_words
 from frontier.model import Flag, Phase, Shape, Trial
-from frontier.report.progress import LiveProgress, PlainProgress, _whole_parts, make_progress
-from frontier.report.tables import Spot, best_so_far, text_plot
+from frontier.report.progress import (
+    LiveProgress,
+    PlainProgress,
+    Spot,
+    _whole_parts,
+    best_so_far,
+    make_progress,
+    text_plot,
+)
 from tests.plot.toy import SHAPE
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}

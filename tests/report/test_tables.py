@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from frontier.decide.operating_point import solve_all
+from frontier.decide.sla_result import Answer, answer
 from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
-from frontier.report.plans import plan_table
-from frontier.report.tables import decision_table, points_table
+from frontier.report.answer import answers_text, decision_table
+from frontier.report.tables import plan_table, points_table
+from tests.golden import assert_golden
 from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
@@ -88,37 +91,40 @@ def test_what_a_whole_run_would_have_reported_is_said_once() -> None:
     points = toy_points()
     text = points_table(points, [toy_frontier(points)], decisions=[toy_decision(points)], width=200)
 
-    assert 1 == text.count("over the whole run, ramp and drain included, c=64 has 2,628 tok/s and p99 TTFT 544 ms")
+    assert 1 == text.count("would report 2,628 tok/s and p99 TTFT 544 ms at c=64 instead of 2,825 tok/s and p99 TTFT")
 
 
-def test_a_decision_reads_as_verdict_figures_and_notes() -> None:
-    decision = toy_decision(toy_points(), LIMITS, notes=("Binding: repeated above.", "c=80 violates: p99 TTFT 673 ms."))
-    lines = decision_table([decision], gpus=1, width=80).splitlines()
+def solved(limits: tuple[Limit, ...]) -> Answer:
+    """The answer on toy points: c=8 excluded, c=64 with too few requests to bound its tail."""
+    points = [toy_point(c, n=1200) for c in LADDER if c != 8]
+    points.append(toy_point(8, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
+    few = {"p99_ttft": Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)}
+    points = [dataclasses.replace(p, metrics={**p.metrics, **few}) if p.concurrency == 64 else p for p in points]
+    return answer("default", limits, points, solve_all(points, limits))
 
-    assert lines[0].startswith("met   run at concurrency 64")
-    assert lines[0].endswith("1024/256")
-    assert "output throughput  2,825 tok/s/GPU  [2,792, 2,873]" in lines[1]
-    assert "p99 TTFT" in lines[2]
-    assert lines[2].endswith("[389, 459]      limit 500 ms")
-    assert lines[3].endswith("limit 30 ms, binding")
-    assert ["      c=80 violates: p99 TTFT 673 ms."] == lines[4:]
+
+def test_an_answer_that_meets_the_sla() -> None:
+    """Figures with the bound that decides, then the reasons, then what it means in production."""
+    assert_golden("answer.txt", answers_text([solved(LIMITS)], width=100))
+
+
+def test_an_answer_without_an_operating_point() -> None:
+    assert_golden("answer-none.txt", answers_text([solved((Limit("p99_ttft", 0.02),))], width=100))
 
 
 @pytest.mark.parametrize(
-    ("verdict", "word", "phrase"),
+    ("verdict", "phrase"),
     [
-        (Verdict.VIOLATES, "no", "nothing measured keeps p99 TTFT ≤ 500 ms   closest: c=1"),
-        (Verdict.UNPROVEN, "unproven", "nothing is proven to keep p99 TTFT ≤ 500 ms"),
-        (Verdict.MARGINAL, "marginal", "nothing is proven to keep p99 TTFT ≤ 500 ms"),
-        (Verdict.INVALID, "invalid", "no valid measurement"),
+        (Verdict.VIOLATES, "No setting meets p99 TTFT ≤ 500 ms; nearest: c=1"),
+        (Verdict.UNPROVEN, "No setting is proven to meet p99 TTFT ≤ 500 ms"),
+        (Verdict.MARGINAL, "No setting is proven to meet p99 TTFT ≤ 500 ms"),
+        (Verdict.INVALID, "No valid measurement"),
     ],
 )
-def test_every_other_verdict_says_what_it_is(verdict: Verdict, word: str, phrase: str) -> None:
+def test_every_other_verdict_says_what_it_is(verdict: Verdict, phrase: str) -> None:
     decision = dataclasses.replace(toy_decision(toy_points()), verdict=verdict, concurrency=None, candidate=1)
-    text = decision_table([decision], width=100)
 
-    assert text.startswith(word + " ")
-    assert phrase in text
+    assert decision_table([decision], width=100).startswith(phrase)
 
 
 def test_colour_is_off_unless_asked_for() -> None:
@@ -154,19 +160,19 @@ def a_plan() -> SimpleNamespace:
     return SimpleNamespace(trials=trials, longest=5760.0, refine=3, refine_longest=1080.0, expected_bytes=3.1e7)
 
 
-def test_a_claim_whose_interval_crosses_its_limit_names_the_bound_it_stands_on() -> None:
+def test_the_bound_that_decides_is_the_bound_that_is_shown() -> None:
     def said(low: float, high: float, lower: float, upper: float, limit: Limit = LIMIT) -> str:
         value = Estimate(0.41 if limit is LIMIT else 120.0, low, high, 1020, lower, upper)
         decision = toy_decision(toy_points(), (limit,))
         decision = dataclasses.replace(decision, metrics={**decision.metrics, limit.metric: value})
         return " ".join(decision_table([decision], width=120).split())
 
-    assert "limit 500 ms, proven ≤ 440 ms, binding" in said(0.4, math.inf, 0.4, 0.44)
-    assert "limit 500 ms, proven ≤ 490 ms, binding" in said(0.4, 0.51, 0.4, 0.49)
-    assert "limit 500 ms, binding" in said(0.4, 0.45, 0.4, 0.44)
-    assert "limit 500 ms, binding" in said(-math.inf, math.inf, -math.inf, math.inf)
+    assert "at most 440 ms (95%) limit 500 ms tightest: 12% left" in said(0.4, math.inf, 0.4, 0.44)
+    assert "at most 490 ms (95%) limit 500 ms tightest: 2% left" in said(0.4, 0.51, 0.4, 0.49)
+    assert "no bound * limit 500 ms" in said(0.4, math.inf, 0.4, math.inf)
+    assert "no interval limit 500 ms" in said(-math.inf, math.inf, -math.inf, math.inf)
     least = Limit("p50_interactivity", 40.0)
-    assert "limit 40 tok/s/user, proven ≥ 41" in said(39.0, 130.0, 41.0, 128.0, least)
+    assert "at least 41.0 tok/s/user (95%) limit 40 tok/s/user" in said(39.0, 130.0, 41.0, 128.0, least)
 
 
 def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
@@ -182,11 +188,11 @@ def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
 def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> None:
     points = toy_points((8, 16))
     dark = points_table(points, [toy_frontier(points)], width=200)
-    assert "of light" not in dark
+    assert "of roofline" not in dark
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "decode bandwidth", Estimate(0.5, 0.4, 0.6, 900))
     points[1] = dataclasses.replace(points[1], light=lit)
     shown = points_table(points, [toy_frontier(points)], width=200).splitlines()
     head, first, second = (" ".join(line.split()) for line in shown[1:4])
-    assert head.endswith("of light MBU light bound by")
+    assert head.endswith("of roofline MBU roofline bound by")
     assert first.endswith("– – –")
     assert second.endswith("42.0% 50.0% decode bandwidth")

@@ -158,9 +158,9 @@ def test_a_spec_is_read_written_and_checked():
     assert Speculation(4, 0.8, 0.02) == spec.speculation
     assert spec == EngineSpec.from_mapping(spec.to_mapping())
     for wrong, words in (
-        ({"tokens": 0}, "speculation.tokens: 0 is not a whole number of at least 1"),
-        ({"acceptance": 0.5}, "speculation.tokens: missing"),
-        ({"tokens": 2, "acceptance": 2}, "speculation.acceptance: 2 is not between 0 and 1"),
+        ({"tokens": 0}, "speculation.tokens: 0 is out of range"),
+        ({"acceptance": 0.5}, "speculation: the key tokens is missing"),
+        ({"tokens": 2, "acceptance": 2}, "speculation.acceptance: 2 is out of range"),
         ({"tokens": 40}, "max_batched_tokens: 2048 is below max_num_seqs x (1 + speculation.tokens)"),
     ):
         with pytest.raises(ValueError) as refused:

@@ -5,10 +5,21 @@ import math
 import numpy as np
 
 from frontier.model import ClientHealth, Phase, Shape, Trial
+from frontier.stats import intervals
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window_data import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, Sample
 
 SHAPE = Shape.of(512, 100)
+
+
+def bounds(x, p, confidence=0.95):
+    """The one-sided lower and upper bound of the percentile p, each at `confidence`; x in the order of sending."""
+    if not len(x):
+        return -math.inf, math.inf
+    effective, ordered = intervals.n_eff(x, p), np.sort(x)
+    low = intervals.lower_rank(p, len(x), effective, confidence)
+    high = intervals.upper_rank(p, len(x), effective, confidence)
+    return -math.inf if low is None else ordered[low - 1], math.inf if high is None else ordered[high - 1]
 
 
 def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployment="d"):

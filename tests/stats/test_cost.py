@@ -11,7 +11,7 @@ from tests.stats.made import SHAPE, Server, trial
 
 def test_a_dollar_an_hour_at_a_million_tokens_an_hour_is_a_dollar_per_million():
     throughput = Estimate(1e6 / 3600, 900e3 / 3600, 1.2e6 / 3600, 20, 950e3 / 3600, 1.1e6 / 3600)
-    e = cost_energy.per_million_tokens(throughput, 1.0)
+    e = cost_energy.cost(throughput, 1.0)
     assert 1.0 == pytest.approx(e.value)
     assert (1 / 1.2, 1 / 0.9) == pytest.approx((e.low, e.high))
     assert (1 / 1.1, 1 / 0.95) == pytest.approx((e.lower, e.upper))
@@ -19,33 +19,24 @@ def test_a_dollar_an_hour_at_a_million_tokens_an_hour_is_a_dollar_per_million():
 
 
 def test_a_bound_that_is_not_known_stays_not_known():
-    e = cost_energy.per_million_tokens(Estimate.without_interval(1000, 0), 3.6)
+    e = cost_energy.cost(Estimate.without_interval(1000, 0), 3.6)
     assert (1.0, -math.inf, math.inf) == (e.value, e.low, e.high)
-    nothing = cost_energy.per_million_tokens(Estimate(0.0, 0.0, 0.0, 20), 1.0)
+    nothing = cost_energy.cost(Estimate(0.0, 0.0, 0.0, 20), 1.0)
     assert math.inf == nothing.value
-    with pytest.raises(ValueError, match="dollars per hour"):
-        cost_energy.per_million_tokens(e, -1)
 
 
-def test_it_agrees_with_the_summary():
+def test_a_point_has_a_cost_where_a_price_is_known():
     sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=500))
-    direct = estimate.point(sample, price=2.5)
-    joined = cost_energy.with_cost(estimate.point(sample), 2.5)
-    for side in ("value", "low", "high", "lower", "upper"):
-        assert getattr(direct.metrics["cost"], side) == pytest.approx(getattr(joined.metrics["cost"], side))
-
-
-def test_without_price_or_throughput_a_point_has_no_cost():
-    bare = Point("d", SHAPE, 1, {}, 0)
-    assert bare is cost_energy.with_cost(bare, 1.0)
-    full = Point("d", SHAPE, 1, {"output_throughput": Estimate(1, 1, 1, 1)}, 0)
-    assert full is cost_energy.with_cost(full, None)
+    assert "cost" not in estimate.point(sample).metrics
+    metrics = estimate.point(sample, price=2.5).metrics
+    assert metrics["cost"] == cost_energy.cost(metrics["output_throughput"], 2.5)
 
 
 def test_deployments_are_compared_each_at_its_own_operating_point():
     def decided(name, throughput, price, ttft=0.1):
         metrics = {"p99_ttft": Estimate(ttft, ttft, ttft, 2000, ttft, ttft), "output_throughput": throughput}
-        point = cost_energy.with_cost(Point(name, SHAPE, 8, metrics, 2000), price)
+        metrics["cost"] = cost_energy.cost(throughput, price)
+        point = Point(name, SHAPE, 8, metrics, 2000)
         return operating_point.solve([point], [Limit("p99_ttft", 0.5)])
 
     fast = decided("fast", Estimate(2000, 1990, 2010, 20), 4.0)

@@ -76,11 +76,11 @@ def test_an_aggregate_without_an_interval_has_none_here_either():
     )
     joules = point.metrics["energy"]
     assert (0.7, -math.inf, math.inf) == (joules.value, joules.low, joules.high)
-    nothing = cost_energy.per_token(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated"))
-    assert math.inf == nothing.value
+    nothing = cost_energy.energy(Estimate(0.0, 0.0, 0.0, 5), Power(700.0, "stated"))
+    assert (math.inf, 0.0) == (nothing["energy"].value, nothing["tokens_per_joule"].value)
 
 
-def test_its_doubt_is_drawn_as_the_throughputs_is():
+def test_its_uncertainty_is_drawn_as_the_throughputs_is():
     drawn = {
         name: uncertainty.replicates({8: powered(650.0)}, (name, "p50_ttft"), draws=50).gain[:, 0]
         for name in ("output_throughput", "energy", "tokens_per_joule")
@@ -97,6 +97,6 @@ def test_units_and_directions():
 
 def test_where_the_power_comes_from_is_said():
     powers = [Power(612.4, "measured"), Power(690.0, "measured")]
-    assert "power measured by nvidia-smi in the windows, 612 to 690 W" == cost_energy.said(powers)
-    assert "power stated in the config, not measured, 700 W" == cost_energy.said([Power(700.0, "stated")] * 2)
-    assert "" == cost_energy.said([])
+    assert "power measured by nvidia-smi in the windows, 612 to 690 W" == cost_energy.power_text(powers)
+    assert "power stated in the config, not measured, 700 W" == cost_energy.power_text([Power(700.0, "stated")] * 2)
+    assert "" == cost_energy.power_text([])

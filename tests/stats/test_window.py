@@ -12,8 +12,7 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, truth
 from frontier.stats import window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import join, sample
-from frontier.stats.window_data import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, Sample, join, sample
 
 SHAPE = Shape.of(100, 8)
 

@@ -8,7 +8,7 @@ import pytest
 from frontier.model import ClientHealth, Lengths, Shape
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.sample_cache import pack, unpack
-from frontier.stats.window_data import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, Sample
 
 
 @pytest.fixture

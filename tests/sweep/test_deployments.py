@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from frontier.cli.confirm_foreign_config import consent_to_reach, consent_to_sweep
+from frontier.cli.common import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
 from frontier.errors import UsageError
 from frontier.model import Phase
@@ -99,8 +99,7 @@ def test_deployments_are_started_one_after_another_and_stopped(tmp_path: Path) -
 @pytest.mark.parametrize(
     "number",
     [
-        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP)),
-        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)),
         signal.SIGKILL,
     ],
 )
@@ -264,7 +263,7 @@ def test_commands_of_a_config_in_a_run_directory_are_not_run_unasked(tmp_path: P
     port = free_port()
     written(tmp_path, port, started("evil", "touch pwned; sleep 60"))
     (tmp_path / "sweep.yaml").rename(tmp_path / "run" / "config.yaml")
-    said = frontier("sweep", "run/config.yaml", cwd=tmp_path)
+    said = frontier("sweep", "run/config.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
     assert "run/config.yaml lies in a run directory, and would:\n  run  touch pwned; sleep 60\n" in said.err
     assert "copy it to a file of your own" in said.err

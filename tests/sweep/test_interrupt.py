@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress
 from frontier.config import load_config
 from frontier.plan import make_plan
 from frontier.run import load
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import HttpBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.commands import frontier, start
 from tests.sweeps import Told, open_run
 
@@ -51,7 +51,7 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
 
     class StopsIn(Told):
         def tick(self, tick: object) -> None:
-            assert isinstance(tick, Tick)
+            assert isinstance(tick, TrialProgress)
             if self.finished and tick.stage == stage:
                 stop.set()
 
@@ -196,6 +196,7 @@ def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("SIGINT, SIGTERM, SIGHUP")
 def test_ctrl_c_while_the_server_is_not_there_yet(tmp_path: Path) -> None:
     """A server that accepts and says nothing: the check before the first trial waits for it."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from frontier.config import load_config
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier, start
-from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
+from tests.sweeps import ENGINES, config_text, open_run, swept
 
 TEXT = config_text(ENGINES["smooth"])
 DEFAULTING = (
@@ -37,15 +38,23 @@ def aged(path: Path, seconds: float) -> None:
         os.utime(file, (then, then))
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def three_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An old run that was begun first and measured last, another one, and a failed start that is newer than both."""
+    runs = tmp_path_factory.mktemp("standing") / "runs"
     for name, age in (("other", 500.0), ("good", 300.0)):
-        sweep_in_virtual_time(tmp_path / "runs" / name, TEXT)
-        aged(tmp_path / "runs" / name, age)
+        swept(runs / name, TEXT)
+        aged(runs / name, age)
     begun = time.time() - 900
-    os.utime(tmp_path / "runs" / "good" / "manifest.json", (begun, begun))
-    emptied(tmp_path / "runs" / "failed")
+    os.utime(runs / "good" / "manifest.json", (begun, begun))
+    emptied(runs / "failed")
+    return runs
+
+
+@pytest.fixture
+def here(three_runs: Path, tmp_path: Path) -> Path:
+    """A directory with copies of these runs, as old as they are."""
+    shutil.copytree(three_runs, tmp_path / "runs")
     return tmp_path
 
 
@@ -101,7 +110,7 @@ def test_status_of_nothing_but_a_failed_start_tells_of_that(tmp_path: Path) -> N
 
 def test_the_same_command_goes_on_with_the_run_that_holds_trials(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(TEXT)
-    sweep_in_virtual_time(tmp_path / "runs" / "good", TEXT)
+    swept(tmp_path / "runs" / "good", TEXT)
     aged(tmp_path / "runs" / "good", 300)
     open_run(tmp_path / "runs" / "failed", load_config(TEXT, "sweep.yaml"), TEXT).close()
     said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path)
@@ -137,7 +146,7 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
     left: int, event: str | None, facts: dict[str, str], measured: str, why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs" / "good"
-    sweep_in_virtual_time(path, TEXT)
+    swept(path, TEXT)
     keep = sorted((path / "trials").iterdir(), key=lambda file: file.name[-8:])  # r1 of every setting first
     if left == 8:
         for file in keep[left:]:
@@ -163,7 +172,7 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
 
 
 def test_a_finished_run_and_an_import_say_nothing_of_it(tmp_path: Path) -> None:
-    sweep_in_virtual_time(tmp_path / "runs" / "good", TEXT)
+    swept(tmp_path / "runs" / "good", TEXT)
     assert all("unfinished:" not in text for text in looked_at(tmp_path).values())
     assert json.loads(frontier("show", "runs/good", "--json", cwd=tmp_path).out)["unfinished"] is None
     (tmp_path / "points.csv").write_text(frontier("export", "runs/good", "--csv", cwd=tmp_path).out)
@@ -174,7 +183,7 @@ def test_a_finished_run_and_an_import_say_nothing_of_it(tmp_path: Path) -> None:
 
 def test_a_run_that_is_being_swept_says_so_and_one_that_is_verified_does_not(tmp_path: Path) -> None:
     path = tmp_path / "good"
-    sweep_in_virtual_time(path, TEXT)
+    swept(path, TEXT)
     with RunDirectory.open_to_verify(path):
         assert "" == load(path).unfinished, "a check of a finished run holds its lock too"
     cut(path, 4, None)
@@ -186,7 +195,7 @@ def test_a_run_that_is_being_swept_says_so_and_one_that_is_verified_does_not(tmp
 
 
 def test_a_budget_that_had_no_room_is_told_and_what_it_left_out(tmp_path: Path) -> None:
-    _, _, end = sweep_in_virtual_time(tmp_path / "run", TEXT + "budget: {requests: 5000}\n")
+    _, end = swept(tmp_path / "run", TEXT + "budget: {requests: 5000}\n")
     found = load(tmp_path / "run").standing
     assert found is not None
     assert ("budget", "budget", "finished", True) == (end, found.end, found.state, found.unfinished)
@@ -196,7 +205,7 @@ def test_a_budget_that_had_no_room_is_told_and_what_it_left_out(tmp_path: Path) 
 def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
     text += "budget: {requests: 900, cost: $100}\nprice: $1/h\n"
-    sweep_in_virtual_time(tmp_path / "run", text)
+    swept(tmp_path / "run", text)
     config = load_config(text, "sweep.yaml")
     told = larger_budget(config, tmp_path / "run", "frontier sweep a.yaml --set budget.requests=900 --set seed=1")
     first, command = told.splitlines()
@@ -205,7 +214,7 @@ def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(
     assert ["frontier", "sweep", "a.yaml", "--set", "seed=1", "--set"] == words[:-1]
     enough = int(words[-1].removeprefix("budget.requests="))
     again = text.replace("requests: 900,", f"requests: {enough},")
-    assert "finished" == sweep_in_virtual_time(tmp_path / "run", again)[2]
+    assert "finished" == swept(tmp_path / "run", again)[1]
     assert "" == load(tmp_path / "run").unfinished
     until = load_config(text.replace("{requests: 900, cost: $100}", "{until: '07:00'}"), "sweep.yaml")
     assert larger_budget(until, tmp_path / "run", "frontier sweep a.yaml").endswith(

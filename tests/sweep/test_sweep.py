@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from frontier.cli.reporting import page_report
 from frontier.config import DeploymentConfig, load_config
 from frontier.errors import MeasurementError
 from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
 from frontier.plan import make_plan
-from frontier.report.report import page_of
+from frontier.report.report import page_of, report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import Conductor
 from frontier.sweep.backend import Facts, VirtualBackend
+from frontier.sweep.conductor import Conductor
 from tests.sweeps import (
     ENGINES,
     Clock,
@@ -25,6 +24,7 @@ from tests.sweeps import (
     config_text,
     open_run,
     sweep_in_virtual_time,
+    swept,
     true_operating_point,
 )
 
@@ -33,7 +33,7 @@ GRID = (1, 2, 4, 8, 16, 32, 64)
 
 @pytest.mark.parametrize("family", ENGINES)
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
-    text = config_text(ENGINES[family], requests=1000)
+    text = config_text(ENGINES[family], requests=600)
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)
@@ -107,7 +107,7 @@ def test_with_nothing_left_to_measure_no_server_is_asked(text: str, expected: st
 
 def test_with_something_left_to_measure_a_server_that_is_down_is_said(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    swept(tmp_path / "run", text)
     (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
     config = load_config(text, "sweep.yaml")
     with open_run(tmp_path / "run", config, text) as run:
@@ -119,7 +119,7 @@ def test_with_something_left_to_measure_a_server_that_is_down_is_said(tmp_path: 
 def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
     whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    swept(tmp_path / "run", text)
     lost = [tmp_path / "run" / "trials" / f"default-256x32-c{c:04d}-grid-r2.jsonl" for c in (4, 16)]
     for file in lost:
         file.unlink()
@@ -143,7 +143,7 @@ def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp
 
 def test_settings_far_beyond_the_sla_are_skipped_and_said_to_be(tmp_path: Path) -> None:
     text = config_text("{step_base: 5ms, per_decode: 20us, per_prefill_token: 100us, max_num_seqs: 8}", requests=300)
-    _, told, _ = sweep_in_virtual_time(tmp_path / "run", text.replace("50ms", "40ms"))
+    told, _ = swept(tmp_path / "run", text.replace("50ms", "40ms"))
     assert any(note.startswith("skipped") for note in told.notes)
 
 
@@ -171,16 +171,16 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     assert 21 == len(told.finished) + len(dropped["trials"])
     assert any(note.endswith("; the budget had no room: requests 5,000") for note in told.notes)
     assert set(dropped["trials"]) == set(run.skipped)
-    (said,) = [line for line in page_of(page_report(run, run.limits())).health if line.startswith("Not measured")]
+    (said,) = [line for line in page_of(report_of(run, run.limits())).health if line.startswith("Not measured")]
     assert "the budget had no room: requests 5,000" in said
 
 
 def test_what_earlier_sessions_spent_counts(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
-    sweep_in_virtual_time(tmp_path / "run", text)
-    _, told, end = sweep_in_virtual_time(tmp_path / "run", text)
+    swept(tmp_path / "run", text)
+    told, end = swept(tmp_path / "run", text)
     assert ("budget", []) == (end, told.finished)
-    _, told, end = sweep_in_virtual_time(tmp_path / "run", text.replace("5000", "6000"))
+    told, end = swept(tmp_path / "run", text.replace("5000", "6000"))
     assert end == "budget"
     assert 1 <= len(told.finished) <= 3
 

@@ -10,8 +10,8 @@ from frontier.config import Config, load_config
 from frontier.plan import make_plan
 from frontier.run import Run, load
 from frontier.simulator.virtual import truth
-from frontier.sweep import Conductor, SweepEnd
 from frontier.sweep.backend import HttpBackend
+from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.sweeps import Told, open_run, true_operating_point
 
 GRID = (2, 8, 16, 32)

@@ -107,6 +107,6 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        said = frontier("sweep", "sweep.yaml", "--prometheus", port, cwd=tmp_path)
+        said = frontier("sweep", "sweep.yaml", "--prometheus", port, cwd=tmp_path, here=True)
     assert said.code == 2
     assert f"cannot serve metrics on 127.0.0.1:{port}" in said.err

@@ -11,16 +11,16 @@ import pytest
 
 import frontier
 from frontier.cli.main import run as cli
-from frontier.client.loop import Progress as Tick
+from frontier.client.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.errors import ExitCode, MeasurementError, UsageError
 from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
-from frontier.report.verified import verified_json, verified_text
+from frontier.report.answer import verified_json, verified_text
 from frontier.run import Run
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
-from frontier.sweep.backend import Facts, Sink
+from frontier.sweep.backend import Facts, OnRecord
 from tests.commands import frontier as command
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
@@ -48,7 +48,13 @@ class Queue:
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
-        self, trial: Trial, rate: float, *, sink: Sink, on_tick: Callable[[Tick], None], stop: asyncio.Event
+        self,
+        trial: Trial,
+        rate: float,
+        *,
+        on_record: OnRecord,
+        on_tick: Callable[[TrialProgress], None],
+        stop: asyncio.Event,
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)
@@ -60,7 +66,7 @@ class Queue:
             service = self.service * rng.uniform(0.9, 1.1)
             heapq.heappush(free, start + service)
             first, end = start + 0.2 * service, start + service
-            sink(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
+            on_record(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
                         completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
             records += 1
         ended = "interrupted" if self.stop_at == len(self.rates) else "requests"
@@ -96,7 +102,7 @@ def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> No
     before = {p.concurrency: p.n for p in run.points()}
     backend = Queue(places=10_000, service=0.2)
     (done,) = check(run, backend)
-    assert (Verdict.MEETS, ExitCode.YES) == (done.verdict, verify.exit_code([done]))
+    assert (Verdict.MEETS, ExitCode.YES) == (done.judgement.verdict, verify.exit_code([done]))
     assert backend.closed
     assert done.point.metrics["p90_ttft"].value == pytest.approx(0.042, rel=0.1)
     assert done.in_flight == pytest.approx(done.check.rate * 0.2, rel=0.2)
@@ -113,7 +119,7 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
     places = 8
     backend = Queue(places=places, service=1.5 * places / wanted.rate)
     (done,) = check(run, backend)
-    assert (Verdict.VIOLATES, ExitCode.NO) == (done.verdict, verify.exit_code([done]))
+    assert (Verdict.VIOLATES, ExitCode.NO) == (done.judgement.verdict, verify.exit_code([done]))
     assert any("more arrives than the server keeps up with" in note for note in done.notes)
     text = verified_text([done])
     assert text.startswith("no    with Poisson arrivals at ")
@@ -123,7 +129,7 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
 def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> None:
     run = frontier.load(swept)
     (done,) = check(run, Queue(places=10_000, service=0.2), requests=60)
-    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.verdict, verify.exit_code([done]))
+    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.judgement.verdict, verify.exit_code([done]))
     assert "requests would decide:  frontier verify --requests N" in verified_text([done])
 
 
@@ -150,7 +156,7 @@ def test_a_second_check_is_kept_beside_the_first(swept: Path) -> None:
 
 def test_another_server_is_refused(swept: Path) -> None:
     backend = Queue(places=10, service=0.1, identity="vllm 9")
-    with pytest.raises(MeasurementError, match=r"on virtual was swept, .* on vllm 9 answers now"):
+    with pytest.raises(MeasurementError, match=r"on virtual when the run was begun, .* on vllm 9 now"):
         check(frontier.load(swept), backend)
     assert backend.closed
 

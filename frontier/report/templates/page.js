@@ -39,6 +39,6 @@ for (const row of document.querySelectorAll("tr[data-mark]")) {
   row.addEventListener("blur", () => light(false));
   for (const mark of marks) {
     mark.style.cursor = "pointer";
-    mark.addEventListener("click", () => { row.scrollIntoView({ block: "center" }); row.focus(); });
+    mark.addEventListener("click", () => { row.closest("details").open = true; row.scrollIntoView({ block: "center" }); row.focus(); });
   }
 }

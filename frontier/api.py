@@ -1,0 +1,55 @@
+"""Making a run from a program or a notebook: `run_sweep` and `import_files`."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from frontier.client.event_loop import run as run_loop
+from frontier.config import load_config
+from frontier.errors import MeasurementError
+from frontier.formats.importing import read_files, store
+from frontier.plan import Progress, make_plan
+from frontier.report.notebook import NotebookRun, load
+from frontier.store.files import read_config
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep import backend
+from frontier.sweep.conductor import Conductor, SweepEnd
+
+
+def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, str] | None = None) -> NotebookRun:
+    """Run the sweep of a config into a run directory, or resume it, and read the result back.
+
+    `environ` holds the variables the config names for keys (default: none). ConfigError, StoreError or
+    MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
+    """
+    text = read_config(Path(config_file))
+    config = load_config(text, str(config_file))
+    with RunDirectory.open_for_sweep(
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
+    ) as directory:
+
+        async def conduct() -> SweepEnd:
+            server = backend.HttpBackend(config, environ or {}, time.time_ns())
+            return await Conductor(config, make_plan(config), directory, server, Progress(), asyncio.Event()).conduct()
+
+        if run_loop(conduct()) == "server_lost":
+            raise MeasurementError("the server was lost and did not come back", "call it again to go on")
+    return load(run)
+
+
+def import_files(
+    files: Sequence[str | Path],
+    run: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # the option's name
+    deployment: str | None = None,
+    shape: str | None = None,
+) -> NotebookRun:
+    """Results of other tools as a run: the content of `files` tells their format, unless `format` names it.
+
+    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not give them.
+    UsageError when a file cannot be used, StoreError when `run` holds something else.
+    """
+    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
+    return load(run)

@@ -1,0 +1,464 @@
+"""The `Config` of a sweep: frozen, validated, in SI units. What load is sent, and what counts.
+
+A `Config` is made by `frontier.config.load_config` and by nothing else, so every `Config` is sound.
+"""
+
+import datetime as dt
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
+
+from frontier.client.target import read_address
+from frontier.config.deployment import Command, DeploymentConfig, SentFile
+from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
+from frontier.config.uses import PLAIN, POST, Effect, effects
+from frontier.errors import Complaint
+from frontier.fields import (
+    MONTH,
+    ONE_OR_MANY,
+    Name,
+    Problem,
+    Problems,
+    Strict,
+    Truth,
+    duration,
+    duration_in,
+    duration_text,
+    is_number,
+    number,
+    read,
+    share,
+    shown,
+    whole,
+    whole_in,
+    without_nulls,
+)
+from frontier.metrics import ENERGY, metric
+from frontier.model import MAX_TOKENS, Lengths, Limit, Shape, ShapeError
+from frontier.text import looks_like_a_key, looks_random
+
+WARMUP_AUTO = 2.0
+"""Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least this long."""
+MAX_TRIALS = 20_000
+MAX_CONCURRENCY = 65_536
+MAX_SETTINGS = 1_000
+TURNS = 5
+"""A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
+
+
+# ---- budget and on_finish
+
+
+def _dollars(value: Any) -> float:
+    """Dollars of '$20'."""
+    match = re.fullmatch(r"\$\s*(\d{1,12}(?:\.\d*)?|\.\d+)", value) if isinstance(value, str) else None
+    if match is None or float(match[1]) <= 0:
+        raise Problem(f"{{key}}: {shown(value)} is not an amount", "write dollars above zero, as $20")
+    return float(match[1])
+
+
+def _moment(value: Any) -> str:
+    """'07:00', or '2026-11-22 07:00', of this machine's clock."""
+    hint = 'write "07:00", or with its day "2026-11-22 07:00"'
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is a time of day; this is {shown(value)}", hint)
+    match = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", value.strip())
+    if match is None:
+        raise Problem(f"{{key}}: {shown(value)} is not a time of day", hint)
+    try:
+        dt.date.fromisoformat(match[1] or "2000-01-01")
+        dt.time(int(match[2]), int(match[3]))
+    except ValueError:
+        raise Problem(f"{{key}}: {shown(value)} is no time of any day", hint) from None
+    return value.strip()
+
+
+class BudgetConfig(Strict):
+    """What the sweep as a whole may spend: seconds, requests sent, output tokens received, dollars.
+
+    `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22 07:00'.
+    """
+
+    time: Annotated[float, duration_in(1.0, MONTH)] | None = None
+    requests: Annotated[int, whole_in(1, 10**9)] | None = None
+    tokens: Annotated[int, whole_in(1, 10**12)] | None = None
+    cost: Annotated[float, PlainValidator(_dollars)] | None = None
+    until: Annotated[str, PlainValidator(_moment), PLAIN] | None = None
+
+    @property
+    def limited(self) -> bool:
+        """There is any limit."""
+        return any(value is not None for value in self.model_dump().values())
+
+
+def _webhook(value: Any) -> str:
+    """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
+    hint = "put the address into a variable:  on_finish: ${FINISH_URL}"
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is an address; this is {shown(value)}", hint)
+    text = value.strip()
+    if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
+        return text
+    try:
+        parts = read_address(text, credentials=True)
+    except ValueError as error:
+        raise Problem(f"{{key}} {error}", hint) from None
+    if "@" in parts.netloc or parts.query or looks_like_a_key(text) or looks_random(parts.path):
+        raise Problem("{key} holds what looks like a secret", hint)
+    return text
+
+
+class FinishConfig(Strict):
+    """Who is told when the sweep has ended: a command, or a webhook at `url`; `within` seconds."""
+
+    command: Command | None = None
+    url: Annotated[str, PlainValidator(_webhook), POST] | None = None
+    within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise Problem("on_finish is a command or the url of a webhook", "write one of them")
+        return self
+
+    def variables(self) -> set[str]:
+        """The environment variable that holds the address, if one does."""
+        return {self.url[2:-1]} if self.url is not None and self.url.startswith("${") else set()
+
+    def hidden(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The address, where it comes from the environment: most are secrets."""
+        return tuple(value for name in self.variables() if (value := environ.get(name, "").strip()))
+
+    def address(self, environ: Mapping[str, str]) -> str | None:
+        """The webhook's address; None when its variable is not set."""
+        return next(iter(self.hidden(environ)), None) if self.variables() else self.url
+
+
+def _finish(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return {"url" if value.strip().startswith(("http://", "https://", "${")) else "command": value}
+
+
+# ---- the settings of the sweep: shapes and concurrencies
+
+
+def _lengths(value: Any) -> Lengths:
+    """Token counts: 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
+    hint = "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"
+    if isinstance(value, str) or value is None:
+        raise Problem(f"{{key}}: {shown(value)} is not a length", hint)
+    if not isinstance(value, dict):
+        return Lengths.fixed(whole(value, 1, MAX_TOKENS))
+    if len(value) != 1 or next(iter(value)) not in ("uniform", "normal"):
+        raise Problem("{key} is neither uniform nor normal", hint)
+    kind, pair = next(iter(value.items()))
+    if not isinstance(pair, list) or len(pair) != 2 or not all(is_number(x) for x in pair):
+        raise Problem(f"{kind} takes two numbers", hint, kind)
+    if kind == "uniform":
+        low, high = (whole(x, 1, MAX_TOKENS) for x in pair)
+        if low > high:
+            raise Problem(f"uniform: {low} is above {high}", f"write uniform: [{high}, {low}]", kind)
+        return Lengths.uniform(low, high) if low < high else Lengths.fixed(low)
+    mean, sd = number(pair[0], 1, MAX_TOKENS), number(pair[1], 0, MAX_TOKENS)
+    return Lengths.normal(mean, sd) if sd > 0 else Lengths.fixed(round(mean))
+
+
+def _prefix(value: Any) -> float:
+    part = share(value)
+    if part >= 1.0:
+        raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
+    return part
+
+
+class _ShapeConfig(Strict):
+    """A shape as a mapping: {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
+
+    isl: Annotated[Lengths, PlainValidator(_lengths)]
+    osl: Annotated[Lengths, PlainValidator(_lengths)]
+    name: Name | None = None
+    prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
+
+
+def _shape(value: Any) -> Shape:
+    """A shape of '1024/256', or of a mapping."""
+    if isinstance(value, str):
+        try:
+            return Shape.parse(value)
+        except ShapeError as error:
+            or_mapping = ", or {isl: 1024, osl: 256}" if error.hint.endswith("1024/256") else ""
+            raise Problem(error.what, error.hint + or_mapping) from None
+    if not isinstance(value, dict):
+        hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
+        raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
+    keys: _ShapeConfig = read(_ShapeConfig, without_nulls(value))
+    return Shape(keys.isl, keys.osl, keys.name, keys.prefix)
+
+
+def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
+    """A problem at each label that was there before."""
+    first = {label: i for i, label in reversed(list(enumerate(labels)))}
+    return [Problem(what.format(label), hint, i) for i, label in enumerate(labels) if first[label] < i]
+
+
+def _shapes(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    if not shapes or len(shapes) > 100:
+        raise Problem("{key} is an empty list" if not shapes else "{key} has more than 100 shapes", "write [1024/256]")
+    same = [described(replace(shape, name=None)) for shape in shapes]
+    problems = _repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again")
+    hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
+    Problems(problems or _repeated([shape.label for shape in shapes], "two shapes are called {}", hint)).check()
+    return shapes
+
+
+def _concurrency(value: Any) -> tuple[int, ...]:
+    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are refused."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
+        if match is None:
+            raise Problem(f"{{key}}: {shown(value)} is not a range", "write [1, 2, 4, 8], or 1..128 for every doubling")
+        value = {"from": int(match[1]), "to": int(match[2])}
+    if isinstance(value, dict):
+        return _doublings(value)
+    if not isinstance(value, list):
+        return (whole(value, 1, MAX_CONCURRENCY),)
+    if not value or len(value) > MAX_SETTINGS:
+        raise Problem("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
+    problems = Problems()
+    levels = [problems.read(lambda item: whole(item, 1, MAX_CONCURRENCY), item, i) for i, item in enumerate(value)]
+    known = [f"{level}" if level else f"not read {i}" for i, level in enumerate(levels)]
+    problems += _repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
+    problems.check()
+    return tuple(sorted(level for level in levels if level is not None))
+
+
+def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
+    if set(value) != {"from", "to"}:
+        raise Problem("{key}: a range has the keys from and to", "write {from: 1, to: 128}, or 1..128")
+    low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)
+    if low > high:
+        raise Problem(f"{{key}}: {low} is above {high}", f"write {high}..{low}")
+    steps = [low]
+    while steps[-1] * 2 < high:
+        steps.append(steps[-1] * 2)
+    return tuple(dict.fromkeys((*steps, high)))
+
+
+# ---- the config
+
+
+def _objectives(value: Any) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
+    problems = Problems()
+    for i, item in enumerate(value):
+        problems.read(known_metric, item, i)
+    if not problems and value[0] == value[1]:
+        problems.append(Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1))
+    problems.check()
+    return value[0], value[1]
+
+
+def _warmup(value: Any) -> float:
+    return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
+
+
+def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
+    if not value:
+        raise Problem("{key} is an empty list", "list one with a name and an endpoint")
+    Problems(_repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
+    return value
+
+
+class Config(Strict):
+    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its warm-up."""
+
+    name: Annotated[Name, PLAIN] | None = None
+    shapes: Annotated[
+        tuple[Annotated[Shape, PlainValidator(_shape)], ...],
+        ONE_OR_MANY,
+        AfterValidator(_shapes),
+        PLAIN,
+    ]
+    concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
+    tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
+    given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
+        None, alias="objectives"
+    )
+    requests: Annotated[int, whole_in(1, 1_000_000)] = 300
+    repeats: Annotated[int, whole_in(1, 100)] = 3
+    warmup: Annotated[float, PlainValidator(_warmup)] = WARMUP_AUTO
+    max_time: Annotated[float, duration_in(1.0, 86_400.0)] = 300.0
+    min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
+    budget: BudgetConfig = BudgetConfig()
+    refine: Annotated[int, whole_in(0, 100)] = 3
+    on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
+    prompts: SentFile = "random"
+    ignore_eos: Truth = True
+    seed: Annotated[int, whole_in(0, 2**53)] = 1
+    marginal_gain: Truth = True
+    deployments: Annotated[tuple[DeploymentConfig, ...], AfterValidator(_deployments)]
+    _warnings: tuple[Complaint, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self)]).check()
+        return self
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The SLA: the first tier's limits, none when the config has no SLA."""
+        return self.tiers[0][1] if self.tiers else ()
+
+    @property
+    def objectives(self) -> tuple[str, str]:
+        """The frontier's axes: as given, else output throughput against the SLA's first latency metric."""
+        if self.given_objectives is not None:
+            return self.given_objectives
+        latencies = [limit.metric for limit in self.limits if metric(limit.metric).quantity is not None]
+        return "output_throughput", latencies[0] if latencies else "p99_ttft"
+
+    @property
+    def warnings(self) -> tuple[Complaint, ...]:
+        """Complaints about what is allowed and probably not meant."""
+        return self._warnings
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """All that it makes a command run, read and send, beside the load itself."""
+        reached = [d for d in self.deployments if not d.is_simulator]
+        everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
+        own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
+        return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
+
+    def window_requests(self, concurrency: int) -> int:
+        """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""
+        return max(self.requests, TURNS * concurrency)
+
+    def deployment(self, name: str) -> DeploymentConfig:
+        """The deployment of that name. KeyError when there is none."""
+        for deployment in self.deployments:
+            if deployment.name == name:
+                return deployment
+        raise KeyError(name)
+
+    def load(self) -> dict[str, Any]:
+        """JSON-able: what decides a trial's numbers beside its deployment and its setting."""
+        return self.model_dump(include={"warmup", "max_time", "min_time", "prompts", "ignore_eos", "seed"})
+
+    def canonical(self) -> dict[str, Any]:
+        """JSON-able: everything that determines the measurements. SLA, objectives, price, budget, repeats and refine
+        do not: changing them never needs a new sweep.
+        """
+        return {
+            "shapes": [described(shape) for shape in self.shapes],
+            "concurrency": list(self.concurrency),
+            "requests": self.requests,
+            **self.load(),
+            "deployments": {d.name: d.canonical() for d in self.deployments},
+        }
+
+    def identity(self) -> str:
+        """64 hex digits that are equal when two configs measure the same."""
+        return digest(self.canonical())
+
+
+def digest(value: Any) -> str:
+    """SHA-256, in hex, of a JSON-able value; the same on every machine and Python."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def described(shape: Shape) -> str:
+    """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
+    text = f"{shape.isl}/{shape.osl}"
+    text = f"{shape.name}: {text}" if shape.name else text
+    return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
+
+
+# ---- what fits together only when several keys are seen at once
+
+
+def _wrong_times(config: Config) -> Iterator[Problem]:
+    most = f"more than half of max_time ({duration_text(config.max_time)})"
+    if config.min_time > config.max_time / 2:
+        what = f"min_time is {duration_text(config.min_time)}, {most}"
+        yield Problem(what, "raise max_time; warm-up counts toward it too", "min_time")
+    if config.warmup > config.max_time / 2 and "warmup" in config.model_fields_set:
+        what = f"warmup is {duration_text(config.warmup)}, {most}"
+        yield Problem(what, "raise max_time; warm-up counts toward it", "warmup")
+
+
+def _wrong_metrics(config: Config) -> Iterator[Problem]:
+    """Metrics that nothing would give a value to."""
+    price = (
+        None
+        if all(d.price is not None for d in config.deployments)
+        else "write  price: $12/h  for the whole deployment"
+    )
+    limited = {limit.metric for _, limits in config.tiers for limit in limits}
+    if config.budget.cost is not None and price:
+        yield Problem("a budget in dollars needs a price", price, "budget", "cost")
+    if "cost" in limited and price:
+        yield Problem("a limit on cost needs a price", price, "sla")
+    if limited & set(ENERGY):
+        what = "a sweep cannot decide by energy: its power is known only when it is over"
+        yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
+    for i, name in enumerate(config.given_objectives or ()):
+        if name == "cost" and price:
+            yield Problem("the objective cost needs a price", price, "objectives", i)
+        if name in NEEDS_LIMITS and not config.limits:
+            what = f"{name} counts requests within the limits, and there are none"
+            yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
+
+
+def _wrong_size(config: Config) -> Iterator[Problem]:
+    count = len(config.deployments) * len(config.shapes) * len(config.concurrency) * config.repeats
+    if count > MAX_TRIALS:
+        yield Problem(f"{count:,} trials; the maximum is {MAX_TRIALS:,}", "sweep fewer settings", "shapes")
+
+
+def _wrong_names(config: Config) -> Iterator[Problem]:
+    """Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a' with 'b-c' would share one."""
+    seen: dict[str, tuple[str, str]] = {}
+    for pair in ((d.name, shape.label) for d in config.deployments for shape in config.shapes):
+        first = seen.setdefault("-".join(pair).replace("/", "x").lower(), pair)
+        if first is not pair:
+            what = f"{first[0]} with {first[1]} and {pair[0]} with {pair[1]} would share a file name"
+            yield Problem(what, "rename one of the deployments or shapes", "deployments")
+            return
+
+
+def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty when nothing does."""
+    parts: list[str] = []
+    _differ("", there, here, parts)
+    return "; ".join(parts)
+
+
+def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in dict.fromkeys((*there, *here)):
+            # The word 'deployments' adds nothing, and neither does the name of the only one.
+            lone = name == "deployments" and len({*there, *here}) == 1
+            inner = [part for part in (name, key) if part not in ("", "deployments")]
+            _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
+    elif there != here:
+        parts.append(f"{name} {_value_text(there)} there, {_value_text(here)} here")
+
+
+def _value_text(value: Any) -> str:
+    if value is None:
+        return "not given"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(_value_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return "given"
+    return f"{value:g}" if isinstance(value, float) else str(value)

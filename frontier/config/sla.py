@@ -1,0 +1,217 @@
+"""The SLA field of a config and the text of `--sla`: 'p99_ttft<=500ms, goodput>=5' to limits."""
+
+import math
+import re
+from functools import partial
+from typing import Any
+
+from frontier.errors import UsageError
+from frontier.fields import Problem, Problems, is_number, name, seconds_of, share, shown
+from frontier.metrics import Metric, Unit, metric
+from frontier.model import Limit
+from frontier.units import parse_duration
+
+Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
+"""Named sets of limits, the default first."""
+
+DEFAULT_TIER = "default"
+_SIGNS = {"<=": "lower", "<": "lower", "≤": "lower", ">=": "higher", ">": "higher", "≥": "higher"}
+NEEDS_LIMITS = ("goodput", "attainment")
+
+
+def known_metric(text: Any) -> Metric:
+    """The metric of that name; a `Problem` with did-you-mean otherwise."""
+    if not isinstance(text, str) or len(text) > 60:
+        raise Problem(f"{shown(text)} is not a metric", "write a name such as p99_ttft or output_throughput")
+    try:
+        return metric(text)
+    except ValueError as error:
+        raise Problem.of(error) from None
+
+
+def read_tiers(value: Any) -> Tiers:
+    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command line's text."""
+    if isinstance(value, str):
+        return ((DEFAULT_TIER, _limits_of_text(value)),)
+    if not isinstance(value, dict) or not value:
+        raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
+    problems = Problems()
+    named = [key for key, item in value.items() if isinstance(item, dict)]
+    tiers = []
+    if not named:
+        tiers = [(DEFAULT_TIER, _limits(value, problems))]
+    elif len(named) < len(value):
+        stray = next(key for key in value if key not in named)
+        raise Problem(f"{shown(stray)} stands beside named tiers", "put it into each tier, or name no tiers", stray)
+    for key in named:
+        try:
+            known_metric(key)
+        except Problem:
+            tiers.append((problems.read(name, key, key) or key, _limits(value[key], problems, key)))
+        else:
+            problems.append(Problem(f"{key}: a limit is one value or [comfort, promise]", "write 500ms", key))
+    problems.check()
+    return tuple(tiers)
+
+
+def _limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limit, ...]:
+    """The limits of one tier, which is at `path`; what is wrong with them is added to the problems."""
+    if not value:
+        problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))
+    limits, before = [], len(problems)
+    for key, item in value.items():
+        if (limited := problems.read(known_metric, key, *path, key, at_key=True)) is not None:
+            limit = problems.read(partial(_limit, limited), item, *path, key)
+            limits += [] if limit is None else [limit]
+    if len(problems) == before:
+        problems += [problem.below(*path) for problem in _without_latencies(limits)]
+    return tuple(limits)
+
+
+def _without_latencies(limits: list[Limit]) -> list[Problem]:
+    """Goodput counts requests within the latency limits: without one it would count every request."""
+    if any(limit.of.quantity is not None for limit in limits):
+        return []
+    return [
+        Problem(f"{limit.metric} counts requests within the latency limits, and there are none", "add  p99_ttft: 500ms")
+        for limit in limits
+        if limit.metric in NEEDS_LIMITS
+    ]
+
+
+def _limit(limited: Metric, value: Any) -> Limit:
+    """A limit, or a range [comfort, promise]."""
+    if not isinstance(value, list):
+        return Limit(limited.name, _bound(limited, value))
+    if len(value) != 2:
+        raise Problem("{key}: a range is two limits, comfort and promise", "write [200ms, 500ms]")
+    comfort, promise = _bound(limited, value[0]), _bound(limited, value[1])
+    if comfort == promise:
+        return Limit(limited.name, promise)
+    if limited.improves(promise, comfort):
+        what = "{key}: the comfort mark comes first and is the stricter of the two"
+        raise Problem(what, f"write [{str(value[1])[:40]}, {str(value[0])[:40]}]")
+    return Limit(limited.name, promise, comfort)
+
+
+def _bound(limited: Metric, value: Any) -> float:
+    """One bound in the metric's unit."""
+    sign = re.match(r"\s*(<=|>=|[<>≤≥])\s*", value) if isinstance(value, str) else None
+    if sign is not None:
+        _check_direction(limited, sign[1], value[sign.end() :])
+        value = value[sign.end() :]
+    if limited.unit is Unit.SECONDS:
+        return _latency(value)
+    if limited.unit is Unit.SHARE:
+        return share(value)
+    bound = float(value) if is_number(value) else math.nan
+    if isinstance(value, str):
+        bound = (
+            _number(value.strip().removeprefix("$").removesuffix("/Mtok").removesuffix(limited.unit.value)) or math.nan
+        )
+    if not 0 < bound < 1e15:
+        example = "$2" if limited.unit is Unit.DOLLARS_PER_MILLION_TOKENS else "30"
+        raise Problem(
+            f"{{key}}: {shown(value)} is not a limit", f"write a number of {limited.unit.value}, as {example}"
+        )
+    return bound
+
+
+_SURELY_MS = 20.0
+"""A latency limit without a unit, this large or larger, means milliseconds; a smaller one may mean either."""
+
+
+def _latency(value: Any) -> float:
+    """Seconds of a latency limit, above zero and at most a day."""
+    if is_number(value):
+        if not value > 0:
+            raise Problem(f"{{key}}: {value:g} is not a limit", "write a time above zero, as 500ms or 0.5s")
+        if value < 1:
+            raise Problem("{key} needs a unit", f"write {value:g}s or {value * 1000:g}ms")
+        if value < _SURELY_MS:
+            raise Problem("{key} needs a unit", f"write {value:g}s, or {value:g}ms if milliseconds are meant")
+        raise Problem("{key} needs a unit", f"write {value:g}ms or {value / 1000:g}s")
+    seconds = seconds_of(value, "a time", "500ms or 0.5s")
+    if not 0 < seconds <= 86_400:
+        raise Problem(f"{{key}}: {shown(value)} is not a limit", "write a time above zero and at most a day")
+    return seconds
+
+
+def _check_direction(limited: Metric, sign: str, rest: str) -> None:
+    if _SIGNS[sign] != limited.better:
+        value = rest[:40].strip()
+        what = f"{limited.name} {sign} {value} asks for the wrong side: of {limited.label} {limited.better} is better"
+        raise Problem(what, f"write {limited.name}{_right_sign(limited)}{value}")
+
+
+def _right_sign(limited: Metric) -> str:
+    return ">=" if limited.higher_is_better else "<="
+
+
+def _number(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,15}(\.\d*)?|\.\d+", text.strip()) else None
+
+
+# ---- the text of --sla
+
+_PART = re.compile(r"\s*([^\s<>=≤≥:]{1,60})\s*(<=|>=|=|:|[<>≤≥])\s*(\S(?:.{0,60}\S)?)\s*")
+_NEXT_LIMIT = re.compile(r"(?:\s*[;&]+\s*|\s+and\s+|\s+)(?=[A-Za-z][\w.]*\s*[<>=≤≥:])")
+
+
+def _limits_of_text(text: str) -> tuple[Limit, ...]:
+    limits: dict[str, Limit] = {}
+    for part in text.split(","):
+        limit = _limit_of_text(part)
+        if limit.metric in limits:
+            hint = f"a range is written {limit.metric}{_right_sign(limit.of)}200ms..500ms"
+            raise Problem(f"{limit.metric} is limited twice", hint)
+        limits[limit.metric] = limit
+    for problem in _without_latencies(list(limits.values())):
+        raise problem
+    return tuple(limits.values())
+
+
+def _limit_of_text(part: str) -> Limit:
+    """The limit of 'p99_ttft<=500ms' or 'p99_ttft<=200ms..500ms'."""
+    match, written = _PART.fullmatch(part), shown(part.strip())
+    if match is None:
+        raise Problem(f"{written} is not a limit", "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
+    if re.search(r"[<>=≤≥:]", match[3]) and "," in (apart := _NEXT_LIMIT.sub(", ", part.strip())):
+        raise Problem(f"{written} is more than one limit", f"put commas between them:  {apart}")
+    limited, sign, rest = known_metric(match[1]), match[2], match[3]
+    if sign in "=:":
+        what = f"{written} does not say which side is allowed"
+        raise Problem(what, f"write {limited.name}{_right_sign(limited)}{rest}")
+    _check_direction(limited, sign, rest)
+    bounds = [_typed(limited, bound) for bound in rest.split("..")]
+    try:
+        return _limit(limited, bounds[0] if len(bounds) == 1 else bounds)
+    except Problem as problem:
+        hint = re.sub(r"\[(\S+), (\S+)\]", rf"{limited.name}{_right_sign(limited)}\1..\2", problem.hint or "")
+        raise Problem(problem.what, hint).named(limited.name) from None
+
+
+def _typed(limited: Metric, bound: str) -> Any:
+    """A bound as YAML would have it: a number where it is one, so that a missing unit is recognised."""
+    if limited.unit is Unit.SHARE:
+        return bound
+    try:
+        parse_duration(bound)
+    except ValueError:
+        value = _number(bound)
+        return bound if value is None else value
+    return bound
+
+
+def parse_sla(text: str) -> tuple[Limit, ...]:
+    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms'; a range is 'p99_ttft<=200ms..500ms' (comfort, promise).
+
+    Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or the wrong side.
+
+    >>> parse_sla("p99_ttft<=500ms, error_rate<1%")[0].promise
+    0.5
+    """
+    try:
+        return _limits_of_text(text)
+    except Problem as problem:
+        raise UsageError(problem.what, problem.hint) from None

@@ -1,0 +1,318 @@
+"""Parsing events: templates give exactly what full parsing gives, and each dialect is understood."""
+
+import json
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frontier.client.adapters import DIALECTS, NOTHING, REASONING, TOOL, VISIBLE, Prompt, StreamState, message_of
+from frontier.client.http import Exchange
+from frontier.client.parse import AnswerParser, to_record
+from frontier.client.sse import event_template
+from frontier.model import Outcome, Record
+
+
+def exchange(reads: list[bytes], kind: str = "text/event-stream") -> Exchange:
+    done = Exchange(0.0)
+    done.status, done.headers = 200, {"content-type": kind}
+    done.reads, done.stamps = reads, [1.0 + i for i in range(len(reads))]
+    done.end = 2.0 + len(reads)
+    return done
+
+
+def read(
+    reads: list[bytes], dialect: str = "vllm", api: str = "chat", kind: str = "text/event-stream",
+    templates: bool = True, step: int = 1000,
+) -> Record:  # fmt: skip
+    with mock.patch("frontier.client.parse._MOST_TEMPLATES", 16 if templates else 0):
+        parser = AnswerParser(exchange(reads, kind), DIALECTS[dialect], api)
+    while parser.parse(step):
+        pass
+    return to_record(parser, 0.0)
+
+
+def sse(event: Any, separators: tuple[str, str] | None = None) -> bytes:
+    return b"data: " + json.dumps(event, separators=separators, ensure_ascii=False).encode() + b"\n\n"
+
+
+def parse_event(dialect: str, api: str, event: Any, kind: bytes = b"") -> tuple[int, StreamState]:
+    state = StreamState()
+    data = event if isinstance(event, bytes) else json.dumps(event).encode()
+    return DIALECTS[dialect].parse_event[api](state, kind, data), state
+
+
+TEXTS = st.sampled_from([" the", "a", "", '"', "\\", "\n", "é漢", "\u2028", " x" * 50, '"content":"', "}]}\n\ndata: "])
+DELTAS = st.one_of(
+    TEXTS.map(lambda t: {"content": t}),
+    TEXTS.map(lambda t: {"content": None, "reasoning_content": t}),
+    TEXTS.map(lambda t: {"role": "assistant", "content": t}),
+    TEXTS.map(lambda t: {"tool_calls": [{"function": {"arguments": t}}]}),
+)
+EVENTS = st.one_of(
+    st.builds(lambda d: {"id": "x", "choices": [{"index": 0, "delta": d, "finish_reason": None}]}, DELTAS),
+    st.builds(lambda t: {"id": "x", "choices": [{"index": 0, "delta": {"content": t}}], "usage": None}, TEXTS),
+    st.builds(lambda t, n: {"choices": [{"text": t}], "usage": {"completion_tokens": n}}, TEXTS, st.integers(0, 9)),
+    st.just({"choices": [{"delta": {}, "finish_reason": "stop"}]}),
+    st.just({"choices": [{"delta": {"content": " last"}, "finish_reason": "length"}]}),
+    st.just({"error": "content"}),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(EVENTS, st.integers(1, 12)), max_size=10),
+    st.sampled_from([None, (",", ":")]),
+    st.sampled_from(["chat", "completions"]),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_templates_never_change_what_is_read(
+    events: list[tuple[Any, int]], separators: tuple[str, str] | None, api: str, joins: list[int]
+) -> None:
+    reads = [sse(event, separators) for event, times in events for _ in range(times)]
+    for join in joins:
+        if join + 1 < len(reads):
+            whole = reads[join] + reads.pop(join + 1)
+            reads[join] = whole[: len(whole) // 3]
+            reads.insert(join + 1, whole[len(whole) // 3 :])
+    reads = [r for r in reads if r]
+    assert read(reads, api=api, templates=False) == read(reads, api=api, step=7)
+
+
+def test_a_template_is_in_use_on_an_ordinary_stream() -> None:
+    event = {"id": "x", "choices": [{"index": 0, "delta": {"content": " the"}, "finish_reason": None}]}
+    before, after = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
+    assert sse(event) == before + b" the" + after
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": [{"delta": {"content": " the"}}], "usage": {"completion_tokens": 3}},
+        {"choices": [{"delta": {"content": " the"}, "finish_reason": "stop"}]},
+        {"choices": [{"delta": {"content": ""}}]},
+        {"content": "decoy", "choices": [{"delta": {"content": "a\\nb"}}], "error": {"content": "x"}},
+    ],
+)
+def test_no_template_is_made_from_an_event_that_says_more_than_its_text(event: Any) -> None:
+    assert event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) is None
+
+
+def test_a_decoy_field_does_not_mislead_the_template() -> None:
+    event = {"content": "decoy", "choices": [{"delta": {"content": " the"}}]}
+    before, _ = event_template(sse(event), b"data: ", b"\n\n", DIALECTS["vllm"].parse_event["chat"]) or (b"", b"")
+    assert before.endswith(b'"delta": {"content": "')
+
+
+@pytest.mark.parametrize(
+    ("api", "choice", "channel"),
+    [
+        ("chat", {"delta": {"role": "assistant", "content": ""}}, NOTHING),
+        ("chat", {"delta": {"role": "assistant", "content": None}}, NOTHING),
+        ("chat", {"delta": {"content": " x"}}, VISIBLE),
+        ("chat", {"delta": {"content": None, "reasoning_content": "hm"}}, REASONING),
+        ("chat", {"delta": {"content": None, "reasoning": "hm"}}, REASONING),
+        ("chat", {"delta": {"content": "", "reasoning_content": None}}, NOTHING),
+        ("chat", {"delta": {"tool_calls": [{"function": {"name": "f", "arguments": ""}}]}}, TOOL),
+        ("chat", {"delta": {"tool_calls": [{"function": {"name": None, "arguments": ""}}]}}, NOTHING),
+        ("chat", {"delta": {}, "finish_reason": "stop"}, NOTHING),
+        ("chat", {"delta": None, "finish_reason": "stop"}, NOTHING),
+        ("chat", {"delta": {"content": ""}, "token_ids": [5]}, VISIBLE),
+        ("completions", {"text": " x"}, VISIBLE),
+        ("completions", {"text": None}, NOTHING),
+    ],
+)
+def test_an_openai_choice_is_a_token_only_when_it_brings_one(api: str, choice: Any, channel: int) -> None:
+    assert channel == parse_event("sglang", api, {"choices": [choice]})[0]
+
+
+def test_an_empty_text_is_a_token_on_vllm_only() -> None:
+    event = {"choices": [{"text": "", "finish_reason": None}]}
+    assert VISIBLE == parse_event("vllm", "completions", event)[0]
+    assert NOTHING == parse_event("sglang", "completions", event)[0]
+
+
+def test_usage_and_finish_may_share_the_last_token_event() -> None:
+    event = {"choices": [{"text": "x", "finish_reason": "length"}], "usage": {"completion_tokens": 3}}
+    channel, state = parse_event("vllm", "completions", event)
+    assert (VISIBLE, "length", {"completion_tokens": 3}) == (channel, state.finish_reason, state.usage)
+
+
+def test_tgi_counts_one_token_per_event_and_ends_without_done() -> None:
+    token = {"index": 1, "token": {"id": 5, "text": " x", "special": False}, "generated_text": None, "details": None}
+    details = {"finish_reason": "length", "generated_tokens": 3, "input_length": 9}
+    last = token | {"generated_text": " x x x", "details": details}
+    record = read([sse(token), sse(token), sse(last)], "tgi", "completions")
+    assert (Outcome.OK, 3, 3, 9) == (record.outcome, record.events, record.completion_tokens, record.prompt_tokens)
+    bare = read([sse(token), sse(token), sse(last | {"details": None})], "tgi", "completions")
+    assert (Outcome.OK, 3, None) == (bare.outcome, bare.completion_tokens, bare.prompt_tokens)
+
+
+def test_a_tgi_error_in_the_stream_is_a_failure() -> None:
+    record = read([sse({"error": "Input validation error", "error_type": "validation"})], "tgi", "completions")
+    assert (Outcome.STREAM_ERROR, "Input validation error") == (record.outcome, record.error)
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_ollama_lines_are_read_with_the_counts_of_the_last(api: str) -> None:
+    def line(text: str, **more: Any) -> bytes:
+        said = {"response": text} if api == "completions" else {"message": {"role": "assistant", "content": text}}
+        return json.dumps({"model": "m", "created_at": "now", **said, "done": False} | more).encode() + b"\n"
+
+    last = line("", done=True, done_reason="length", prompt_eval_count=9, eval_count=3)
+    record = read(
+        [line(" x") + line(" y"), line(" z")[:20], line(" z")[20:], last], "ollama", api, "application/x-ndjson"
+    )
+    assert (Outcome.OK, "length", 3, 9, 3) == (
+        record.outcome, record.finish_reason, record.events, record.prompt_tokens, record.completion_tokens,
+    )  # fmt: skip
+    failed = read([line(" x"), b'{"error": "model runner stopped"}\n'], "ollama", api, "application/x-ndjson")
+    assert (Outcome.STREAM_ERROR, "model runner stopped") == (failed.outcome, failed.error)
+
+
+def test_cached_tokens_are_kept_when_told() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+    record = read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage})])
+    assert (9, 1, 4) == (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": "9"}, {"prompt_tokens": -1}, {"prompt_tokens": True}, [1]])
+def test_a_nonsensical_usage_counts_nothing(usage: Any) -> None:
+    assert read([sse({"choices": [{"delta": {"content": "x"}}], "usage": usage})]).prompt_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("count", "read_as"), [(16.0, 16), (16, 16), (0, None), (16.5, None), (1e300, None), (10**12, None)]
+)
+def test_a_count_may_be_an_integral_float_and_no_more_than_an_answer_can_hold(count: Any, read_as: int | None) -> None:
+    usage = sse({"choices": [], "usage": {"prompt_tokens": count, "completion_tokens": count}})
+    record = read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]}), usage])
+    assert (read_as, read_as) == (record.prompt_tokens, record.completion_tokens)
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (["a", "b"], None),
+        ([" ", "b"], 1),
+        (["\u200b", "\n", "\u3164", "b"], 3),
+        (["\ufeff", "é"], 1),
+        ([" ", "\t"], 1),
+        ([" "] * 20 + ["b"] * 20, 20),  # past the point where templates are made
+    ],
+)
+@pytest.mark.parametrize("channel", ["content", "reasoning_content"])
+def test_the_first_visible_character_is_timed_on_any_channel(texts: list[str], shown: int | None, channel: str) -> None:
+    said = [sse({"choices": [{"delta": {channel: text}, "finish_reason": None}]}) for text in texts]
+    record = read([*said, sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})])
+    stamps = [1.0 + i for i in range(len(texts))]
+    assert (stamps[0], stamps[-1]) == (record.first, record.last)
+    assert (None if shown is None else stamps[shown]) == record.first_text
+    visible = next((i for i, text in enumerate(texts) if text.strip(" \t\n\u200b\ufeff\u3164")), None)
+    assert (stamps[visible] if visible is not None and channel == "content" else None) == record.visible
+
+
+@pytest.mark.parametrize(
+    "reason", ["insufficient_system_resource", "content_filter", "timeout", "what is this", 7, ["x"]]
+)
+def test_a_finish_reason_not_known_to_be_good_is_a_failure_whatever_follows(reason: Any) -> None:
+    token = sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})
+    record = read([token, sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})])
+    assert (Outcome.STREAM_ERROR, str(reason)) == (record.outcome, record.finish_reason)
+
+
+@pytest.mark.parametrize("reason", ["stop", "length", "STOP", "tool_calls", "eos_token", "max_tokens"])
+def test_good_finish_reasons_are_good(reason: str) -> None:
+    assert Outcome.OK is read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})]).outcome
+
+
+def test_an_empty_finish_reason_with_every_event_is_no_end() -> None:
+    tokens = [sse({"choices": [{"delta": {"content": "x"}, "finish_reason": ""}]})] * 3
+    assert Outcome.TRUNCATED is read(tokens).outcome
+    assert Outcome.OK is read([*tokens, b"data: [DONE]\n\n"]).outcome
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+def test_a_stream_the_server_gave_up_is_a_failure(reason: str) -> None:
+    record = read([sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})])
+    assert Outcome.STREAM_ERROR is record.outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("plain", "plain"),
+        ({"message": "m", "code": 1}, "m"),
+        ({"detail": [{"msg": "a"}, {"msg": "b"}]}, "a; b"),
+        ({"error": {"message": "inner"}}, "inner"),
+        ({"code": 1}, '{"code":1}'),
+    ],
+)
+def test_the_words_of_an_error_are_found_in_any_shape(error: Any, message: str) -> None:
+    assert message == message_of(error)
+
+
+def payload(dialect: str, api: str, shares: bool = False, **options: Any) -> dict[str, Any]:
+    prompt = Prompt("hi", 0, 9, shares=shares)
+    body: dict[str, Any] = json.loads(DIALECTS[dialect].body(api, "m", prompt, **options))
+    return body
+
+
+def test_extension_fields_go_only_where_the_engine_lists_them() -> None:
+    for dialect in ("vllm", "sglang", "trtllm"):
+        assert {"ignore_eos": True, "min_tokens": 9}.items() <= payload(dialect, "chat").items()
+        assert "ignore_eos" not in payload(dialect, "chat", force_length=False)
+    for dialect in ("openai", "openai_reasoning", "tgi", "ollama"):
+        assert not {"ignore_eos", "min_tokens"} & set(payload(dialect, "chat"))
+    assert {"ignore_eos": True, "cache_prompt": False}.items() <= payload("llamacpp", "completions").items()
+    # A cache that would only hide how the server does without one, and one that the prompts are meant to meet.
+    assert payload("llamacpp", "chat", force_length=False)["cache_prompt"] is False
+    assert "cache_prompt" not in payload("llamacpp", "chat", shares=True)
+    assert (9, False) == (
+        payload("openai_reasoning", "chat")["max_completion_tokens"],
+        "max_tokens" in payload("openai_reasoning", "chat"),
+    )
+    assert 9 == payload("ollama", "chat")["options"]["num_predict"]
+    assert 9 == payload("tgi", "completions")["parameters"]["max_new_tokens"]
+
+
+def test_extra_body_has_the_last_word() -> None:
+    assert 0.7 == payload("vllm", "chat", extra={"temperature": 0.7})["temperature"]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**70) | st.floats(allow_nan=False) | st.sampled_from(["", "x", "é\n"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from(
+            ["choices", "delta", "content", "text", "usage", "error", "tool_calls", "function", "arguments", "name",
+             "finish_reason", "token", "details", "message", "response", "done", "prompt_tokens", "completion_tokens",
+             "prompt_tokens_details", "completion_tokens_details", "cached_tokens", "timings", "cache_n", "object"]
+        ), inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(ODD.map(sse) | st.binary(max_size=30) | st.sampled_from([b"data: [DONE]\n\n", b"event: x\n"]), max_size=6),
+    st.sampled_from(sorted(DIALECTS)),
+    st.sampled_from(["chat", "completions"]),
+)  # fmt: skip
+def test_whatever_a_server_sends_ends_in_one_outcome_and_sane_counts(
+    reads: list[bytes], dialect: str, api: str
+) -> None:
+    if DIALECTS[dialect].framing == "ndjson":
+        reads = [r.removeprefix(b"data: ") for r in reads]
+    kind = "application/x-ndjson" if dialect == "ollama" else "text/event-stream"
+    record = read([r for r in reads if r], dialect, api, kind, step=2)
+    assert record.outcome in Outcome
+    assert (record.error is None) is (record.outcome is Outcome.OK)
+    assert record.error is None or (record.error.isprintable() and len(record.error) <= 300)
+    assert (record.first is None) is (record.events == 0)
+    assert record.outcome is not Outcome.OK or record.events > 0
+    counts = (record.prompt_tokens, record.completion_tokens, record.cached_tokens)
+    assert all(c is None or (type(c) is int and c >= 0) for c in counts)

@@ -1,0 +1,88 @@
+"""What only several decisions together can say: the common concurrency, the cheapest deployment, the exit code."""
+
+import dataclasses
+
+import pytest
+
+from frontier.decide import operating_point, sla_result
+from frontier.errors import ExitCode
+from frontier.model import Estimate, Flag, Limit, Point, Shape
+from frontier.stats import cost_energy
+from tests.stats.made import SHAPE
+
+TTFT = Limit("p99_ttft", 0.5)
+LONG = Shape.of(8192, 512)
+
+
+def sure(value, spread=0.0):
+    low, high = value * (1 - spread), value * (1 + spread)
+    return Estimate(value, low, high, 3000, low, high)
+
+
+def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, spread=0.0, flags=()):
+    metrics = {
+        "p99_ttft": sure(ttft),
+        "output_throughput": sure(throughput or 100.0 * c, spread),
+        "request_throughput": sure(c / 2.0),
+    }
+    if price is not None:
+        metrics["cost"] = cost_energy.cost(metrics["output_throughput"], price)
+    return Point(deployment, shape, c, metrics, 3000, flags)
+
+
+def asked(points, limits=(TTFT,)):
+    return sla_result.answer("gold", limits, points, operating_point.solve_all(points, limits))
+
+
+def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():
+    found = asked([point(8, 0.1), point(32, 0.2), point(8, 0.3, shape=LONG), point(32, 0.9, shape=LONG)])
+    assert {"d": 8} == found.common
+    assert "One concurrency for all shapes: 8 (each alone: 512/100 32, 8192/512 8)." in found.notes
+    assert ExitCode.YES == sla_result.exit_code([found])
+
+
+def test_where_none_is_common_it_is_said_and_one_shape_alone_needs_none():
+    found = asked([point(8, 0.1), point(8, 0.9, shape=LONG)])
+    assert {"d": None} == found.common
+    assert "No concurrency measured is proven in every shape (each alone: 512/100 8, 8192/512 none)." in found.notes
+    assert ExitCode.NO == sla_result.exit_code([found])
+    alone = asked([point(8, 0.1)])
+    assert ({}, ()) == (alone.common, alone.notes)
+
+
+@pytest.mark.parametrize(("spread", "sure_of_it"), [(0.01, True), (0.6, False)])
+def test_the_cheapest_deployment_is_named_each_at_its_own_operating_point(spread, sure_of_it):
+    points = [
+        *(point(c, 0.1, deployment="big", price=8.0, spread=spread) for c in (1, 8)),
+        *(point(c, t, deployment="small", price=1.0, spread=spread) for c, t in ((1, 0.1), (4, 0.2), (8, 0.9))),
+    ]
+    found = asked(points)
+    (cheapest,) = found.cheapest
+    assert ("small", 4, sure_of_it) == (cheapest.decision.deployment, cheapest.decision.concurrency, cheapest.sure)
+    assert any("small at c=4, $0.694/Mtok" in note for note in found.notes)
+    assert sure_of_it == (not any("another may be" in note for note in found.notes))
+    assert () == asked(points[:2]).cheapest
+
+
+def test_the_cheapest_setting_inside_the_sla_is_on_the_decision():
+    (decision,) = asked([point(c, 0.1, price=2.0, throughput=t) for c, t in ((1, 100), (4, 380), (8, 370))]).decisions
+    assert (4, 4) == (decision.cheapest, decision.throughput_optimum)
+    (free,) = asked([point(1, 0.1)]).decisions
+    assert free.cheapest is None
+
+
+def test_an_operating_point_comes_with_a_rate_to_plan_on():
+    found = asked([point(c, 0.1 if c < 64 else 0.9) for c in (1, 8, 16, 32, 64)])
+    ((at, rate),) = found.arrivals.items()
+    assert (("d", SHAPE), 32, 15) == (at, rate.cap, rate.streams)
+    assert 7.5 == pytest.approx(rate.rate)  # what 15 streams do, less than 80 % of what 32 do
+    assert {} == asked([point(8, 0.9)]).arrivals
+
+
+def test_the_worst_of_all_tiers_is_the_exit_code():
+    meets, violates = asked([point(8, 0.1)]), asked([point(8, 0.9)])
+    invalid = asked([point(8, 0.1, flags=(Flag("lockstep", "8", "2", ""),))])
+    unproven = dataclasses.replace(point(8, 0.1), metrics={"p99_ttft": Estimate(0.1, 0.1, 0.2, 299, 0.1, 0.2)})
+    assert ExitCode.NO == sla_result.exit_code([meets, violates])
+    assert ExitCode.NOT_PROVEN == sla_result.exit_code([meets, asked([unproven])])
+    assert ExitCode.FAILED == sla_result.exit_code([meets, violates, invalid])

@@ -1,0 +1,411 @@
+"""The companion figures: what is in them, as data, against the points and samples; and that they are drawn as said."""
+
+import dataclasses
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from frontier.metrics import metric
+from frontier.model import (
+    ClientHealth,
+    Estimate,
+    Flag,
+    Limit,
+    Measurement,
+    Outcome,
+    Phase,
+    Point,
+    Record,
+    Shape,
+    Trial,
+    Window,
+)
+from frontier.plot.data import Line, Panel, Picture, Role, View
+from frontier.plot.draw import render
+from frontier.plot.figures import (
+    FROM_POINTS,
+    FROM_SAMPLES,
+    MOST,
+    goodput_figure,
+    inflation_figure,
+    jitter_figure,
+    latency_figure,
+    lengths_figure,
+    settings_shown,
+    tails_figure,
+    throughput_figure,
+    timeline_figure,
+)
+from frontier.stats.histogram import LogHistogram
+from frontier.stats.window import BLOCKS, Sample
+from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points
+
+LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
+
+
+def view(points: list[Point], *limits: Limit) -> View:
+    return View(points, toy_frontier(points), toy_decision(points, limits or LIMITS))
+
+
+def with_goodput(points: list[Point]) -> list[Point]:
+    return [
+        dataclasses.replace(p, metrics={**p.metrics, "goodput": estimate(p.metrics["request_throughput"].value * 0.9)})
+        for p in points
+    ]
+
+
+def line(figure: Picture | None, chart: int, name: str) -> Line:
+    assert figure is not None
+    return next(li for li in figure.panels[chart].lines if li.name == name)
+
+
+@cache
+def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> Sample:
+    """One window of requests with lengths that vary and latencies that grow with them."""
+    rng = np.random.default_rng(c)
+    isl = rng.integers(round(1000 * (1 - spread)), round(1000 * (1 + spread)) + 1, n).astype(float)
+    ttft = isl * 5e-5 * (1 + c / 16) * rng.lognormal(0, 0.1, n)
+    ok = np.ones(n, dtype=bool)
+    ok[:failures] = False
+    bad = ~ok
+    osl = np.full(n, 100.0)
+    tpot = 0.01 * (1 + c / 64) * rng.lognormal(0, 0.05, n)
+    e2e = ttft + 99 * tpot
+    for values in (ttft, tpot, e2e):
+        values[bad] = np.inf
+    gaps = rng.lognormal(math.log(0.01), 0.3, 5000)
+    zeros = np.zeros(BLOCKS)
+    return Sample(
+        "default", SHAPE, c, np.array([0.0]), np.array([100.0]), np.linspace(0, 99, n), np.zeros(n, dtype=np.int64),
+        ttft, tpot, e2e, ok, isl, osl, np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), isl, osl,
+        np.zeros(n), np.full(n, 100), np.ones(n, dtype=np.int64),
+        np.full(n, 500),
+        np.full(BLOCKS, 5.0), zeros, zeros, zeros, tuple(LogHistogram.of(part) for part in np.split(gaps, BLOCKS)),
+        np.array([float(c)]), (ClientHealth(loop_lag_p99=0.0004, cpu_share=0.2),), ("vllm 0.33",),
+        ({"num_requests_running": float(c), "num_preemptions_total": 2.0},), ("requests",), 0, {"ok": n - failures}, {},
+    )  # fmt: skip
+
+
+SAMPLES = {c: sample(c) for c in (1, 8, 64)}
+
+
+def test_the_latency_figure_holds_every_known_percentile_and_its_limits() -> None:
+    points = toy_points((1, 8, 64))
+    figure = latency_figure(view(points))
+
+    assert figure is not None
+    assert ["time to first token", "time per output token", "end-to-end latency"] == [c.title for c in figure.panels]
+    found = line(figure, 0, "p99")
+    assert [(p.concurrency, p.metrics["p99_ttft"].value * 1e3) for p in points] == list(found.points)
+    assert [(p.metrics["p99_ttft"].low * 1e3, p.metrics["p99_ttft"].high * 1e3) for p in points] == [
+        (bar.low, bar.high) for bar in found.bars if bar
+    ]
+    assert [500.0] == [m.at for m in figure.panels[0].rules if m.role is Role.SLA]
+    assert [64.0] == [m.at for m in figure.panels[0].rules if m.role is Role.OPERATING]
+
+
+def test_flagged_points_are_left_out_of_the_lines_and_infinite_values_stay_in_them() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = toy_point(1, flags=(Flag("errors", "4%", "1%", ""),))
+    broken = {**points[2].metrics, "p99_ttft": Estimate(math.inf, 0.1, math.inf, 300)}
+    points[2] = dataclasses.replace(points[2], metrics=broken)
+    figure = latency_figure(view(points))
+
+    assert [8.0, 64.0] == [x for x, _ in line(figure, 0, "p99").points]
+    assert math.isinf(line(figure, 0, "p99").points[1][1])
+    assert [8.0, 64.0] == [x for x, _ in line(figure, 0, "p50").points]
+    assert figure is not None
+    assert "△ at the top edge: infinite, as too many requests failed: p99 TTFT at c=64." in figure.notes
+    assert figure.panels[0].y.high < 1e5, "the scale is of the finite values"
+
+
+def with_metric(point: Point, **values: float | None) -> Point:
+    """The point with these values; None: not known."""
+    kept = {k: v for k, v in point.metrics.items() if k not in values}
+    made = {k: Estimate(v, v, v, 300) for k, v in values.items() if v is not None}
+    return dataclasses.replace(point, metrics=kept | made)
+
+
+def gids(data: bytes, colour: str) -> int:
+    """How many marks of an SVG are open, with an edge of this colour."""
+    return data.decode().count(f"fill: #ffffff; stroke: {colour.lower()}")
+
+
+def test_goodput_keeps_its_zeros() -> None:
+    points = with_goodput(toy_points((1, 8, 64, 96, 128)))
+    points[3:] = [with_metric(p, goodput=0.0) for p in points[3:]]
+    figure = goodput_figure(view(points))
+
+    good = line(figure, 0, "within every limit")
+    assert [1.0, 8.0, 64.0, 96.0, 128.0] == [x for x, _ in good.points]
+    assert [0.0, 0.0] == [y for _, y in good.points[3:]]
+    assert figure is not None
+    assert figure.notes[0].startswith("Most goodput: ")
+    assert "at c=64" in figure.notes[0]
+
+
+def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
+    points = [with_metric(p, goodput=0.0) for p in toy_points((1, 8))]
+    figure = goodput_figure(view(points))
+    assert [0.0, 0.0] == [y for _, y in line(figure, 0, "within every limit").points]
+    assert figure is not None
+    assert figure.notes[0].startswith("No request kept every limit")
+    assert render(figure, "svg")
+
+
+def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edge() -> None:
+    points = toy_points((1, 8, 32, 64))
+    sound = view(points)
+    points = list(points)
+    points[1] = with_metric(points[1], p99_ttft=None)
+    points[2] = with_metric(points[2], p50_tpot=0.0)
+    points[3] = with_metric(points[3], p99_ttft=math.inf, p99_e2e=math.inf)
+    figure = latency_figure(dataclasses.replace(sound, points=points))
+    assert figure is not None
+    text = "\n".join(figure.notes)
+    assert "infinite, as too many requests failed: p99 TTFT at c=64; p99 E2E at c=64." in text
+    assert "▽ at the lower edge: 0, which a logarithmic axis does not hold: p50 TPOT at c=32." in text
+    assert "Not known, and the line passes over it: p99 TTFT at c=8." in text
+    assert [1, 1] == [figure.panels[i].y.off(v) for i in (0, 2) for v in (math.inf,)]
+    assert -1 == figure.panels[1].y.off(0.0)
+    whole = latency_figure(view(toy_points((1, 8, 32, 64))))
+    assert whole is not None
+    ink = "#d55e00"  # p99
+    assert 2 == gids(render(figure, "svg"), ink) - gids(render(whole, "svg"), ink)
+
+
+def test_of_all_infinite_latencies_no_chart_is_invented() -> None:
+    lost = {f"{s}_ttft": math.inf for s in ("p50", "p90", "p99")}
+    figure = latency_figure(view([with_metric(p, **lost) for p in toy_points((1, 8))]))
+    assert figure is not None
+    assert ["time per output token", "end-to-end latency"] == [c.title for c in figure.panels]
+    assert any("p99 TTFT at c=1, c=8" in note for note in figure.notes)
+
+
+def test_inflation_from_a_failed_setting_says_so_and_to_one_is_at_the_edge() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = with_metric(points[0], p99_ttft=math.inf)
+    points[2] = with_metric(points[2], p99_tpot=math.inf)
+    figure = inflation_figure(view(points))
+    assert figure is not None
+    assert "No multiple: at c=1 p99 TTFT is infinite." in figure.notes
+    assert math.isinf(line(figure, 1, "p99").points[-1][1])
+    assert any("p99 TPOT at c=64" in note for note in figure.notes)
+    assert render(figure, "svg")
+
+
+def test_a_throughput_of_zero_is_drawn() -> None:
+    points = toy_points((1, 8, 64))
+    points[0] = with_metric(points[0], output_throughput=0.0)
+    figure = throughput_figure(view(points))
+    assert (1.0, 0.0) == line(figure, 0, "measured").points[0]
+    assert figure is not None
+    assert "100% = at c=8" in figure.panels[1].title
+
+
+def test_settings_without_a_curve_are_named_and_colours_stay_with_their_settings() -> None:
+    lost = np.full(400, np.inf)
+    dead = dataclasses.replace(sample(8), ttft=lost, tpot=lost, e2e=lost)
+    samples = SAMPLES | {8: dead}
+    figure = tails_figure(view(toy_points((1, 8, 64))), samples)
+    assert figure is not None
+    assert "No curve, as no request has one: TTFT at c=8, TPOT at c=8, E2E at c=8." in figure.notes
+    inks = dict(figure.keys)
+    assert len(inks) == len(figure.keys)
+    assert all(inks[li.name] == li.role for chart in figure.panels for li in chart.lines)
+
+
+def test_a_time_of_zero_is_at_the_edge_of_its_distribution() -> None:
+    """One chunk with the whole answer: TPOT is 0."""
+    whole = dataclasses.replace(sample(8), tpot=np.where(np.arange(400) % 2, sample(8).tpot, 0.0))
+    figure = tails_figure(view(toy_points((1, 8, 64))), SAMPLES | {8: whole})
+    assert figure is not None
+    assert figure.panels[1].x.low > 0
+    assert figure.panels[1].x.low == min(x for x, _ in line(figure, 1, "c=8").points)
+
+
+def test_settings_left_out_for_room_are_counted() -> None:
+    ladder = (1, 2, 4, 8, 16, 32, 64)
+    figure = tails_figure(view(toy_points(ladder)), {c: sample(c) for c in ladder})
+    assert figure is not None
+    assert "5 of 7 settings are shown." in figure.notes
+
+
+def test_a_limit_far_from_the_values_is_named_and_does_not_squeeze_the_chart() -> None:
+    figure = latency_figure(view(toy_points((1, 8, 64)), Limit("p99_ttft", 90.0)))
+
+    assert figure is not None
+    assert "p99 TTFT ≤ 90 s (outside the chart)" in figure.panels[0].title
+    assert figure.panels[0].y.high < 5000
+
+
+def test_the_fit_goes_through_the_throughput_and_efficiency_starts_at_one() -> None:
+    points = toy_points()
+    figure = throughput_figure(view(points))
+    fit = dict(line(figure, 0, "fit").points)
+    kept = line(figure, 1, "measured").points
+
+    assert figure is not None
+    top = max(p.metrics["output_throughput"].value for p in points)
+    assert max(fit.values()) == pytest.approx(top, rel=0.1)
+    assert (1.0, 100.0) == kept[0]
+    speed = {p.concurrency: p.metrics["output_throughput"].value for p in points}
+    assert kept[-1][1] == pytest.approx(100 * speed[128] / 128 / speed[1])
+    assert any("it describes, it decides nothing" in note for note in figure.notes)
+
+
+def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -> None:
+    points = with_goodput(toy_points((1, 8, 64)))
+    figure = goodput_figure(view(points))
+
+    assert figure is not None
+    every, good = (line(figure, 0, name).points for name in ("all requests", "within every limit"))
+    assert all(g[1] < e[1] for g, e in zip(good, every, strict=True))
+    assert goodput_figure(view(toy_points((1, 8)))) is None
+
+
+def test_inflation_is_a_multiple_of_the_lowest_setting() -> None:
+    points = toy_points((1, 8, 64))
+    figure = inflation_figure(view(points))
+    found = line(figure, 0, "p99").points
+
+    assert (1.0, 1.0) == found[0]
+    assert found[2][1] == pytest.approx(points[2].metrics["p99_ttft"].value / points[0].metrics["p99_ttft"].value)
+    assert inflation_figure(view(toy_points((8,)))) is None
+
+
+def test_tails_are_the_shares_of_the_requests_themselves() -> None:
+    figure = tails_figure(view(toy_points((1, 8, 64))), SAMPLES)
+    assert figure is not None
+    body, tail = line(figure, 0, "c=8").points, line(figure, 3, "c=8").points
+    values = np.sort(SAMPLES[8].ttft) * 1e3
+
+    for x, share in body[:: len(body) // 7]:
+        assert share == pytest.approx(100 * (values <= x * (1 + 1e-12)).mean())
+    assert body[-1] == (pytest.approx(values[-1]), 100.0)
+    for x, share in tail[:-1]:
+        assert share == pytest.approx(100 * (values > x * (1 + 1e-12)).mean())
+
+
+def test_failed_requests_keep_a_curve_below_the_top_and_are_explained() -> None:
+    figure = tails_figure(view(toy_points((1, 8, 64))), SAMPLES | {64: sample(64, failures=40)})
+
+    assert line(figure, 0, "c=64").points[-1][1] == pytest.approx(90.0)
+    assert figure is not None
+    assert any("failed request never ends" in note for note in figure.notes)
+
+
+def test_of_many_settings_the_ends_and_the_operating_point_are_shown() -> None:
+    points = toy_points()
+    samples = {p.concurrency: sample(8) for p in points}
+    shown = settings_shown(view(points), samples)
+
+    assert MOST == len(shown)
+    assert {1, 128, toy_decision(points, LIMITS).concurrency} <= set(shown)
+
+
+def test_jitter_is_the_ratio_of_the_gaps_percentiles() -> None:
+    figure = jitter_figure(view(toy_points((1, 8, 64))), SAMPLES)
+    ratio = dict(line(figure, 1, "p99 / p50").points)[8.0]
+
+    gaps = LogHistogram.merged(SAMPLES[8].block_itl)
+    assert ratio == pytest.approx(gaps.quantile(0.99) / gaps.quantile(0.5))
+    assert ratio == pytest.approx(math.exp(0.3 * 2.326), rel=0.1)
+
+
+def test_lengths_are_drawn_only_where_they_vary() -> None:
+    figure = lengths_figure(view(toy_points((1, 8, 64))), SAMPLES)
+    medians = line(figure, 0, "median, c=64").points
+
+    assert medians[-1][1] / medians[0][1] == pytest.approx(medians[-1][0] / medians[0][0], rel=0.15)
+    assert lengths_figure(view(toy_points((1, 8))), {c: sample(c, spread=0.01) for c in (1, 8)}) is None
+
+
+def trial(c: int) -> Trial:
+    return Trial("default", SHAPE, c, 1, Phase.GRID, 300, 1, 1.0, 0.0, 60.0, "f")
+
+
+def record(i: int, stream: int, sent: float, outcome: Outcome = Outcome.OK) -> Record:
+    first = sent + 0.2 if outcome is Outcome.OK else None
+    return Record(i, stream, sent, outcome, sent + 1.0, 10, 20, first=first, last=first and sent + 1.0)
+
+
+def test_a_timeline_has_a_row_per_stream_and_says_what_failed() -> None:
+    records = [record(i, i % 4, i // 4 * 1.0) for i in range(40)]
+    records[7] = record(7, 3, 1.0, Outcome.TIMEOUT)
+    figure = timeline_figure(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), records)
+
+    assert figure is not None
+    (chart,) = figure.panels
+    assert {1, 2, 3, 4} == {s.row for s in chart.spans}
+    assert (39, 39, 1, 1) == tuple(
+        sum(s.kind == kind for s in chart.spans) for kind in ("wait", "answer", "failed", "shade")
+    )
+    assert [0.2] * 39 == pytest.approx([s.end - s.start for s in chart.spans if s.kind == "wait"])
+    assert "1 failed request" in figure.notes[0]
+    assert timeline_figure(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), []) is None
+
+
+def all_figures(ladder: tuple[int, ...], shape: Shape = SHAPE) -> list[Picture]:
+    points = with_goodput(toy_points(ladder, shape=shape))
+    samples = {c: dataclasses.replace(sample(c, 120), shape=shape) for c in ladder}
+    found = [make(view(points)) for make in FROM_POINTS.values()]
+    found += [make(view(points), samples) for make in FROM_SAMPLES.values()]
+    records = [record(i, i % 8, i // 8 * 1.0) for i in range(80)]
+    found.append(timeline_figure(Measurement(trial(8), 0.0, Window(2.0, 8.0), "requests"), records))
+    return [figure for figure in found if figure is not None]
+
+
+@pytest.mark.parametrize(
+    "ladder", [(8,), (1, 2, 4, 8, 16, 32, 64, 128), tuple(sorted({*range(1, 20), *range(20, 146, 6)}))]
+)
+def test_every_figure_is_drawn_with_one_eight_and_forty_settings(ladder: tuple[int, ...]) -> None:
+    for figure in all_figures(ladder):
+        for chart in figure.panels:
+            check(chart)
+        svg = render(figure, "svg")
+        assert svg == render(figure, "svg")
+        texts = "".join(ET.fromstring(svg).itertext())
+        assert figure.title.split()[-1] in texts
+        assert len(svg) < 400_000
+
+
+def check(chart: Panel) -> None:
+    """What is drawn lies on its axes, and an axis has ticks to read it by."""
+    for found in chart.lines:
+        assert all(chart.x.low <= x <= chart.x.high for x, _ in found.points), (chart.title, found.name)
+        assert all(chart.y.low <= y <= chart.y.high for _, y in found.points), (chart.title, found.name)
+
+
+def test_dark_png_pdf_and_hostile_names() -> None:
+    shape = Shape(SHAPE.isl, SHAPE.osl, name="$x^{2$ <script>alert(1)</script> " + "long " * 20)
+    for figure in all_figures((8,), shape):
+        assert b"<script" not in render(figure, "svg", theme="dark")
+        assert render(figure, "png", width=600, theme="dark").startswith(b"\x89PNG")
+        assert render(figure, "pdf").startswith(b"%PDF")
+    with pytest.raises(ValueError, match="png, svg, pdf"):
+        render(figure, "gif")
+
+
+def test_every_quantity_the_figures_speak_of_is_a_metric() -> None:
+    for quantity in ("ttft", "tpot", "itl", "e2e"):
+        assert metric(f"p99_{quantity}").quantity == quantity
+
+
+def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
+    flagged = Flag("errors", "4.2%", "1%", "lower the concurrency")
+    points = with_goodput([toy_point(c, flags=(flagged,) if c in (64, 96) else ()) for c in (1, 8, 32, 64, 96)])
+    for make in FROM_POINTS.values():
+        figure = make(view(points))
+        assert figure is not None
+        assert "Flagged, and so not in these charts: c=64, c=96." in figure.notes
+        assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, _ in li.points)
+
+
+@pytest.mark.parametrize("make", FROM_POINTS.values(), ids=FROM_POINTS)
+def test_one_setting_makes_no_chart_against_concurrency(make: Callable[[View], Picture | None]) -> None:
+    assert make(view(with_goodput([toy_point(16)]))) is None

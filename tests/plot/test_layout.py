@@ -1,0 +1,82 @@
+"""Widths of text, wrapping, and places that are free."""
+
+import math
+
+import pytest
+
+from frontier.plot.data import Axis, Callout, Line, Mark, Panel, Role
+from frontier.plot.draw import defaults
+from frontier.plot.layout import Canvas, PanelLayout, fit, text_width, wrap
+
+X, Y = Axis("x", 0, 100), Axis("y", 0, 100)
+
+
+def laid_out(*marks: Mark, lines: tuple[Line, ...] = (), callouts: tuple[Callout, ...] = ()) -> PanelLayout:
+    with defaults():
+        return PanelLayout(Panel("", X, Y, lines, marks, callouts=callouts), 600, 400, 11).run()
+
+
+def test_wrapped_lines_fit_and_are_about_equal() -> None:
+    text = "Nothing measured keeps p99 TTFT below 20 ms: closest is concurrency 1 at 47 ms, so look elsewhere"
+    with defaults():
+        lines = wrap(text, 16, 800, bold=True)
+        widths = [text_width(line, 16, bold=True) for line in lines]
+
+    assert text == " ".join(lines)
+    assert 2 == len(lines)
+    assert max(widths) <= 800
+    assert min(widths) > 0.6 * max(widths)
+
+
+@pytest.mark.parametrize("text", ["word " * 100, "x" * 500, "word " + "x" * 500 + " word"])
+def test_what_does_not_fit_is_cut_with_an_ellipsis(text: str) -> None:
+    with defaults():
+        lines = wrap(text, 10, 200, lines=2)
+        assert all(text_width(line, 10) <= 200 for line in lines)
+        assert text_width(fit(text, 10, 200, middle=True), 10) <= 200
+
+    assert any(line.endswith("…") for line in lines)
+
+
+def test_a_box_is_free_where_it_touches_neither_a_line_nor_a_box_nor_the_edge() -> None:
+    canvas = Canvas(100, 100)
+    canvas.draw([(0, 0), (100, 100)])
+    canvas.boxes.append((60, 10, 80, 30))
+
+    assert canvas.free((10, 60, 30, 80))
+    assert not canvas.free((40, 40, 50, 60)), "the diagonal goes through it"
+    assert canvas.free((10, 30, 25, 70)), "its extent meets the diagonal's, not the line"
+    assert not canvas.free((70, 20, 90, 25))
+    assert not canvas.free((90, 90, 110, 95))
+
+
+def test_a_number_goes_to_another_side_when_one_is_taken_and_to_the_notes_when_all_are() -> None:
+    one = Mark(1, 50, 50, Role.FRONTIER, text="1")
+    (alone,) = laid_out(one).placed
+    wall = Line("", ((40, 55), (60, 55)), kind="fit")
+    (moved,) = laid_out(one, lines=(wall,)).placed
+    hatch = tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(0, 101, 2))
+
+    assert alone.box[1] > 200, "above its mark"
+    assert moved.box[3] < 55 * 4
+    assert [one] == laid_out(one, lines=hatch).unnumbered
+
+
+def test_a_callout_keeps_clear_of_lines_and_its_leader_ends_at_its_place() -> None:
+    line = Line("", ((0, 50), (100, 50)), kind="fit")
+    callout = Callout(("operating point", "and its numbers"), Role.OPERATING, at=(50, 50))
+    (placed,) = laid_out(lines=(line,), callouts=(callout,)).placed
+
+    assert placed.box[1] > 200 or placed.box[3] < 200
+    assert placed.leader is not None
+    assert 11.0 == pytest.approx(math.dist(placed.leader[:2], (300, 200)))
+
+
+def test_where_there_is_room_for_one_line_a_callout_is_short_and_never_lost() -> None:
+    lines = tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(0, 101, 9))
+    callout = Callout(("c = 64: +5% throughput", "for 1.9× p99 TTFT: not taken"), Role.QUIET, "not taken", at=(50, 50))
+    (placed,) = laid_out(lines=lines, callouts=(callout,)).placed
+    none = laid_out(lines=tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(101)), callouts=(callout,))
+
+    assert ("not taken",) == placed.lines
+    assert ["c = 64: +5% throughput · for 1.9× p99 TTFT: not taken"] == none.unplaced

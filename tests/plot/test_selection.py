@@ -1,0 +1,51 @@
+"""What is drawn of a run: on which axes, and into which files."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from frontier.config import Config, load_config
+from frontier.model import Limit, Series, Shape
+from frontier.plot.selection import default_axes, file_names
+from tests.plot.toy import LIMIT, toy_decision, toy_points
+
+CONFIG = "endpoint: http://127.0.0.1:8000\nmodel: m\nshapes: [64/8]\nsla: {p99_ttft: 500ms, p99_tpot: 26ms}\n"
+
+
+def config(more: str = "") -> Config:
+    return load_config(CONFIG + more, "sweep.yaml")
+
+
+def test_without_named_axes_the_metric_that_binds_is_drawn_across() -> None:
+    tight = toy_decision(toy_points(), (LIMIT, Limit("p99_tpot", 0.026)))
+    loose = toy_decision(toy_points(), (LIMIT, Limit("p99_tpot", 1.0)))
+    errors = dataclasses.replace(tight, binding="error_rate")
+
+    assert ("output_throughput", "p99_tpot") == default_axes(config(), [tight])
+    assert ("output_throughput", "p99_ttft") == default_axes(config(), [loose, tight, loose])
+    assert ("output_throughput", "p99_ttft") == default_axes(config(), [errors]), "an error rate is no axis"
+    assert ("output_throughput", "p99_ttft") == default_axes(config(), [])
+    named = config("objectives: [output_throughput, p50_e2e]\n")
+    assert ("output_throughput", "p50_e2e") == default_axes(named, [tight])
+
+
+@pytest.mark.parametrize(
+    ("series", "names"),
+    [
+        ([("d", (64, 8))], ["fig.png"]),
+        ([("d", (1024, 256)), ("d", (64, 8))], ["fig-1024x256.png", "fig-64x8.png"]),
+        ([("bf16", (64, 8)), ("fp8", (64, 8))], ["fig-bf16.png", "fig-fp8.png"]),
+        ([("bf16", (64, 8)), ("fp8", (128, 8))], ["fig-bf16-64x8.png", "fig-fp8-128x8.png"]),
+        ([("d", (64, 8)), ("d", (64, 8))], ["fig-64x8.png", "fig-64x8-2.png"]),
+    ],
+)
+def test_several_figures_are_named_by_what_differs(series: list[tuple[str, tuple[int, int]]], names: list[str]) -> None:
+    assert names == [f.name for f in file_names(Path("fig.png"), [Series(d, Shape.of(*s)) for d, s in series])]
+
+
+def test_a_hostile_deployment_leaves_the_directory_alone() -> None:
+    shape = Shape.of(64, 8)
+    for file in file_names(Path("out/fig.png"), [Series("../../etc/x", shape), Series("b\0c", shape)]):
+        assert Path("out") == file.parent
+        assert file.name.isprintable()
