@@ -1,4 +1,4 @@
-"""No server that flatters itself gets a "met" whose limit its users see broken; an honest one does."""
+"""Servers that report better numbers than they deliver never get "meets" under a limit they break; honest ones do."""
 
 import asyncio
 import gc
@@ -84,7 +84,7 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
         assert liar.caught_by in {flag.name for flag in found.flags}
 
 
-def test_the_page_counts_them() -> None:
+def test_the_page_states_how_many_there_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     table = page.partition("## Servers that report better numbers than they deliver")[2].partition("\n## ")[0]
     assert f"has {len(LIARS)} servers" in table

@@ -61,7 +61,7 @@ def finished(run: Path) -> list[int]:
 
 @pytest.mark.fault("file size limit")
 @pytest.mark.slow
-def test_a_file_size_limit_ends_the_sweep_with_the_way_on_and_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_finished_trials(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
@@ -88,7 +88,7 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net"]
 def in_a_namespace(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a shell script where it may mount file systems and set network limits of its own."""
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
-        pytest.skip("this system lets nobody make namespaces")
+        pytest.skip("this system does not allow namespaces")
     command = [*NAMESPACE, "sh", "-c", textwrap.dedent(script)]
     environ = {**os.environ, "PY": sys.executable, "NO_COLOR": "1"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, env=environ)
@@ -124,7 +124,7 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
         tmp_path,
     )
     if said.returncode == 99:
-        pytest.skip("this system lets nobody mount a tmpfs")
+        pytest.skip("this system does not allow mounting a tmpfs")
     assert "first 5" in said.stdout, said.stdout + said.stderr + (tmp_path / "first.err").read_text()
     first = (tmp_path / "first.err").read_text()
     assert "no space is left on the disk of disk/run" in first
@@ -136,7 +136,7 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
 
 
 @pytest.mark.fault("file size limit")
-def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path: Path) -> None:
+def test_records_beyond_the_file_size_limit_are_an_error_and_leave_no_partial_file(tmp_path: Path) -> None:
     """While the trial runs, not only at its end: the buffer is written out when it is full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
@@ -165,7 +165,7 @@ def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path
         pytest.param(errno.EIO, "cannot write", marks=pytest.mark.slow),
     ],
 )
-def test_what_the_disk_says_is_said_plainly(
+def test_an_error_of_the_disk_is_reported_with_its_cause(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """fsync is made to fail: a quota, a dying disk and a remount cannot be had for a test."""
@@ -191,7 +191,7 @@ def test_what_the_disk_says_is_said_plainly(
 
 @pytest.mark.fault("run directory moved or removed")
 @pytest.mark.slow
-def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_moved_to(tmp_path: Path) -> None:
+def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_place(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
@@ -264,7 +264,7 @@ def test_the_number_of_local_ports_is_the_systems() -> None:
     assert watchdog.local_ports() == high - low + 1
 
 
-@pytest.mark.fault("local ports taken away in the night")
+@pytest.mark.fault("local ports taken away during the sweep")
 @pytest.mark.slow
 def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[4, 32]"))
@@ -284,7 +284,7 @@ from frontier.client.target import Target
         tmp_path,
     )
     if said.returncode == 99:
-        pytest.skip("this system lets nobody set the range of ports")
+        pytest.skip("this system does not allow setting the range of ports")
     err = (tmp_path / "err").read_text()
     assert "Traceback" not in err, err
     run = RunDirectory.read(tmp_path / "run")
@@ -341,13 +341,13 @@ def measured(health: ClientHealth) -> tuple[str, ...]:
 
 
 @pytest.mark.fault("suspend")
-def test_a_trial_the_machine_slept_through_is_flagged() -> None:
+def test_a_trial_in_which_the_machine_was_suspended_is_flagged() -> None:
     assert measured(ClientHealth(suspended=0.0)) == ()
     assert measured(ClientHealth(suspended=3600.0)) == ("this machine was suspended for 3,600 s",)
 
 
 @pytest.mark.fault("suspend")
-def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_time_is_read_from_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's two clocks, one made to run ahead: a test cannot send the machine to sleep."""
     watch = watchdog.HealthMonitor(time.perf_counter)
     real = time.clock_gettime
@@ -358,7 +358,7 @@ def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.fault("this process stopped for a while (SIGSTOP, Ctrl-Z)")
-def test_a_trial_this_process_stood_still_in_is_flagged() -> None:
+def test_a_trial_in_which_this_process_was_stopped_is_flagged() -> None:
     assert measured(ClientHealth(stood_still=0.4)) == ()
     assert measured(ClientHealth(stood_still=3.0)) == ("this process stood still for 3.00 s",)
     watch = watchdog.HealthMonitor(time.perf_counter)
@@ -425,7 +425,7 @@ def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
 
 
 @pytest.mark.fault("too little memory free")
-def test_too_little_free_memory_is_said_before_anything_is_written(
+def test_too_little_free_memory_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frontier.store.memory.available", lambda: 50 << 20)

@@ -1,4 +1,4 @@
-"""Bytes nobody meant for us: event streams, configs, records, run directories. They are read or refused, never a crash.
+"""Fuzzing of event streams, configs, records and run directories: bytes are read or refused, never a crash.
 
 Bounded by default; `-m slow` looks much longer.
 """
@@ -122,7 +122,7 @@ def test_whatever_a_server_streams_is_one_record(
 
 @pytest.mark.parametrize("depth", [10, 200, 500, 1000, 100_000])
 @pytest.mark.parametrize("status", [200, 500])
-def test_answers_nested_without_end_are_refused_and_no_recursion_of_ours(depth: int, status: int) -> None:
+def test_deeply_nested_answers_are_refused_without_recursion(depth: int, status: int) -> None:
     for head, tail in ((b'{"error":', b"}"), (b"[", b"]"), (b'{"choices":[', b"]}")):
         body = head * depth + b"1" + tail * depth
         for name, dialect in DIALECTS.items():

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: what was finished stays, nothing is torn, and the answer is the one nobody interrupted."""
+"""SIGKILL at any moment: finished trials stay, no file is partial, the answer is that of an uninterrupted sweep."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""docs/reliability.md says how often each fault was tried: as often as the tests make it."""
+"""The fault matrix of docs/reliability.md: its counts are those of the tests."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.faults.count_faults import count_faults, faults_made
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
-def test_every_row_of_the_matrix_is_tried_as_often_as_it_says_and_where() -> None:
+def test_every_row_of_the_matrix_names_its_count_and_its_test_files() -> None:
     times, files = count_faults()
     rows = re.findall(
         r"^\| ([^|]+) \| ([\d,]+) \| [^|]+ \| [^|]+ \| `([^|]+)` \|$", PAGE.read_text(), flags=re.MULTILINE

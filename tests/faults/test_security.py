@@ -1,4 +1,4 @@
-"""Keys stay where they belong, and a hostile server's words harm nobody: every byte that is produced is searched."""
+"""Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes and markup."""
 
 import html
 import itertools
@@ -112,7 +112,7 @@ def test_a_secret_is_found_in_any_encoding_wherever_a_cut_falls(encoding: str, k
     assert secrets.redact(f"see {worn}").startswith("see ")
 
 
-def test_a_line_without_end_is_cut_where_no_secret_lies() -> None:
+def test_a_long_line_is_not_cut_inside_a_secret() -> None:
     rng, secrets = random.Random(7), Secrets.of([LONG_KEY, "twelve-chars"])
     for _ in range(40):
         text = "." * rng.randrange(300) + "".join(
@@ -231,7 +231,7 @@ class Mimic(Parrot):
 
 
 @pytest.mark.fault("a key said back")
-def test_no_part_of_a_long_key_is_kept_or_said_in_any_encoding(tmp_path: Path) -> None:
+def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Path) -> None:
     environ = {"MY_KEY": LONG_KEY, "MY_HEADER": SHORT_KEY}
     mimic = Mimic()
     more = 'model: sim\napi_key_env: MY_KEY\napi: completions\ndialect: vllm\nheaders: {X-Who: "${MY_HEADER}"}'
@@ -339,7 +339,7 @@ def test_a_key_named_twice_is_refused() -> None:
         pytest.param("http://planted-KEY-5f1e0c77@h/v1", marks=pytest.mark.slow),
     ],
 )
-def test_credentials_in_an_address_are_said_nowhere(address: str, tmp_path: Path) -> None:
+def test_credentials_in_an_address_are_printed_nowhere(address: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=address, more=""))
     commands = (("sweep", "sweep.yaml"), ("probe", address), ("init", address))
     said = [frontier(*command, cwd=tmp_path, here=True) for command in commands]
