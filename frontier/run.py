@@ -24,7 +24,7 @@ from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
 from frontier.decide.confirmation import by_concurrency
 from frontier.decide.frontier_summary import Insight, insight
-from frontier.decide.sla_result import Answer, answer
+from frontier.decide.operating_point import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError

@@ -105,3 +105,11 @@ def test_every_command_and_config_key_has_a_line_in_the_documents() -> None:
     text = "\n".join(d.read_text() for d in DOCUMENTS)
     missing = [name for names in SECTIONS.values() for name in names if f"frontier {name}" not in text]
     assert missing == []
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"[a-z_]+(?=`|[ .])", page)) | set(re.findall(r"`([a-z_]+)", page))
+    package = [path for path in (ROOT / "frontier").rglob("*.py") if not path.stem.startswith("_")]
+    assert package
+    assert sorted(str(path.relative_to(ROOT)) for path in package if path.stem not in named) == []

@@ -90,7 +90,7 @@ def _require_time(request: "SweepRequest", plan: "Plan") -> None:
 def _require_room(path: Path, plan: "Plan") -> None:
     """UsageError when disk or memory are too small for what the plan may write and hold."""
     from frontier.store.files import free_bytes
-    from frontier.store.memory import require_free
+    from frontier.sweep.ledger import require_free
     from frontier.units import format_bytes
 
     if plan.expected_bytes > (free := free_bytes(path)):

@@ -1,7 +1,6 @@
 """The config of a sweep: YAML text to a sound `Config`, or every complaint about it with its place and a hint."""
 
-from frontier.config.deployment import DeploymentConfig, TimeoutsConfig, TlsConfig
-from frontier.config.hardware import HardwareConfig
+from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
 from frontier.config.load import config_text, load_config, load_with_text
 from frontier.config.overrides import Setting
 from frontier.config.schema import BudgetConfig, Config, FinishConfig, describe_difference, digest

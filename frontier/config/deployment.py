@@ -1,14 +1,14 @@
-"""The deployment of a config: its endpoint, how it is reached, and what its numbers are divided by."""
+"""A deployment in the config: its endpoint, how it is reached, its hardware, and what its numbers are divided by."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from frontier.client.adapters import DIALECTS
 from frontier.client.target import Target, Timeouts, read_address, usable_key
-from frontier.config.hardware import HardwareConfig, named_hardware
 from frontier.config.uses import ASK, PLAIN, PROXY, READ, RUN, SEND_FILE, SEND_NAMED, SEND_VARIABLE, VARIABLE
 from frontier.errors import UsageError
 from frontier.fields import (
@@ -16,6 +16,8 @@ from frontier.fields import (
     Name,
     Problem,
     Problems,
+    Size,
+    SmallSize,
     Strict,
     Text,
     Truth,
@@ -26,12 +28,89 @@ from frontier.fields import (
     read,
     shown,
     whole,
+    whole_in,
     words,
 )
-from frontier.hardware.roofline import Roofline
-from frontier.simulator.spec import READ_SPEC, EngineSpec
-from frontier.simulator.step_cost import roofline_of
+from frontier.hardware.gpus import GpuFields, hardware
+from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
+from frontier.simulator.spec import READ_SPEC, EngineSpec, Speculation, roofline_of
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """A power: of the whole deployment, or of each of its GPUs."""
+
+    value: float
+    per_gpu: bool
+
+    def whole(self, gpus: int) -> float:
+        """Watts of the whole deployment."""
+        return self.value * gpus if self.per_gpu else self.value
+
+
+_POWER = re.compile(r"(\d{1,9}(?:\.\d*)?|\.\d+)\s*(k)?W\s*(/\s*gpu)?")
+
+
+def _power(value: Any) -> Watts:
+    """Watts of '5600W', '5.6kW' or '700W/gpu'."""
+    match = _POWER.fullmatch(value) if isinstance(value, str) else None
+    if match is None or float(match[1]) <= 0:
+        what = "{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a power"
+        raise Problem(what, "write 5600W for the whole deployment, or 700W/gpu")
+    return Watts(float(match[1]) * (1e3 if match[2] else 1.0), match[3] is not None)
+
+
+def named_hardware(value: Any) -> Any:
+    """`hardware: h200` is short for `hardware: {name: h200}`, and then the name must be known."""
+    return {"name": hardware(value).name} if isinstance(value, str) else value
+
+
+class HardwareConfig(GpuFields):
+    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the roofline.
+
+    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the deployment's model
+    where its name is known) is a model card: the roofline is then a whole one, at `precision` (default: the model's
+    own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token` the
+    bytes of KV per token; where `weights` is given, these are used rather than the card. `speculation` says how the
+    server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
+    `power` is a flat figure for what it draws under load, for the energy per token where nothing measured it.
+    """
+
+    name: Annotated[Text, PLAIN] | None = None
+    gpus: Annotated[int, whole_in(1, 100_000)] | None = None
+    model: Annotated[ModelCard, PlainValidator(card), PLAIN] | None = None
+    precision: Annotated[str, one_of(*WEIGHT_BYTES), PLAIN] | None = None
+    kv_precision: Annotated[str, one_of(*KV_BYTES), PLAIN] | None = None
+    max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
+    weights: Size | None = None
+    kv_per_token: SmallSize | None = None
+    speculation: Annotated[Speculation, PlainValidator(lambda value: read(Speculation, value)), PLAIN] | None = None
+    power: Annotated[Watts, PlainValidator(_power), PLAIN] | None = None
+
+    def roofline(self, model: str | None, gpus: int | None) -> Roofline | None:
+        """The roofline of `model` on `gpus` of these; None when too little is given."""
+        gpu = self.gpu()
+        drafts = self.speculation.tokens if self.speculation is not None else 0
+        if self.weights is not None:
+            bandwidth = self.memory_bandwidth or (gpu.bandwidth if gpu else None)
+            memory = self.memory or (gpu.capacity if gpu else None)
+            if bandwidth is None:
+                return None
+            return GivenRoofline(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
+        sizes = self.model or _known(model)
+        if gpu is None or sizes is None:
+            return None
+        return ModelRoofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts, self.max_num_seqs)
+
+
+def _known(model: str | None) -> ModelCard | None:
+    try:
+        return card(model) if model else None
+    except ValueError:
+        return None
+
 
 SIMULATOR = "simulator"
 

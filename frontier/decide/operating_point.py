@@ -1,19 +1,24 @@
 """Operating point (the SLA solver): which concurrency to run, or the statement that no measured setting will do.
 
 Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`verdict`).
+`answer` joins the operating points of a run's series: what shapes have in common, the best and the cheapest deployment.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from frontier import errors
+from frontier.decide import capacity
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.decide.wording import notes
 from frontier.errors import ExitCode
-from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Verdict, by_series
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
+from frontier.stats import cost_energy
+from frontier.units import format_number
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
 """What "throughput" means to the solver: the first of these that every feasible setting has."""
@@ -276,3 +281,148 @@ def exit_code(decisions: Sequence[Decision]) -> ExitCode:
     A marginal setting the user asked to accept (it names a concurrency) counts as met.
     """
     return errors.exit_code(Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions)
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """The deployment of least cost per token for one shape, each at its own operating point. `sure`: its cost interval
+    lies below all others.
+    """
+
+    decision: Decision
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The deployment whose operating point gives the most output throughput for one shape, as far as it is proven.
+
+    `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating point. `open` are
+    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    """
+
+    decision: Decision
+    rate: float
+    per_gpu: bool
+    sure: bool
+    others: tuple[str, ...]
+    open: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """The result as a sentence."""
+        d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
+        point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
+        if self.open:
+            rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
+            if not self.others:
+                return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
+            return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
+        if not self.others:
+            return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
+        apart = "more than" if self.sure else "within the interval of"
+        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one SLA (a tier of a config, or one that was asked).
+
+    `common` holds, per deployment that was measured in several shapes, the one concurrency that meets the SLA in all of
+    them, None where none does. `best` has an entry per shape that several deployments were measured in and one meets
+    it; `cheapest` one per shape in which several priced deployments do. `arrivals` is the estimated capacity of each
+    operating point for Poisson arrivals: to plan with, not proven.
+    """
+
+    tier: str
+    limits: tuple[Limit, ...]
+    decisions: tuple[Decision, ...]
+    common: Mapping[str, int | None] = field(default_factory=dict)
+    cheapest: tuple[Cheapest, ...] = ()
+    arrivals: Mapping[Series, capacity.ArrivalRate] = field(default_factory=dict)
+    best: tuple[Best, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is common to several shapes or deployments."""
+        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes())
+
+    def _common_notes(self) -> list[str]:
+        notes = []
+        for deployment, c in self.common.items():
+            mine = [d for d in self.decisions if d.deployment == deployment]
+            where = f" on {deployment}" if len(self.common) > 1 else ""
+            alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
+            if c is not None:
+                notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
+            else:
+                notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+        return notes
+
+    def _cheapest_notes(self) -> list[str]:
+        notes = []
+        for cheapest in self.cheapest:
+            d = cheapest.decision
+            price = f"${d.metrics['cost'].value:.3g}/Mtok"
+            sure = "" if cheapest.sure else ", though within the intervals another may be"
+            notes.append(f"Cheapest for {d.shape.label}: {d.deployment} at c={d.concurrency}, {price}{sure}.")
+        return notes
+
+
+def answer(
+    tier: str, limits: Sequence[Limit], points: Sequence[Point], decisions: Sequence[Decision],
+    gpus: Mapping[str, int | None] | None = None,
+) -> Answer:  # fmt: skip
+    """The decisions of `operating_point.solve_all` with what they say together; `points` are those decided on.
+
+    Where the number of GPUs of every deployment is known, deployments are compared per GPU.
+    """
+    shapes = Counter(d.deployment for d in decisions)
+    groups = by_series(points)
+    arrivals = {
+        d.series: rate
+        for d in decisions
+        if d.concurrency is not None
+        and (rate := capacity.arrival_rate(groups.get(d.series, ()), d.concurrency)) is not None
+    }
+    rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
+    rivals = [group for group in rivals if len(group) > 1]
+    return Answer(
+        tier, tuple(limits), tuple(decisions),
+        common([d for d in decisions if shapes[d.deployment] > 1]),
+        tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
+        tuple(best for group in rivals if (best := _best(group, gpus or {})) is not None),
+    )  # fmt: skip
+
+
+def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best | None:
+    """The deployment of most proven throughput among those that measured one shape."""
+    known = [gpus.get(d.deployment) for d in decisions]
+    share = {d.deployment: 1.0 / n if n and None not in known else 1.0 for d, n in zip(decisions, known, strict=True)}
+    rates = {
+        d.deployment: d.metrics["output_throughput"].scaled(share[d.deployment])
+        for d in decisions if d.concurrency is not None and "output_throughput" in d.metrics
+    }  # fmt: skip
+    met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
+    if not met:
+        return None
+    best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
+    undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
+    sure = all(best.low > rates[name].high for name in others)
+    return Best(met[0], best.value, None not in known, sure, others, undecided)
+
+
+def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
+    """The cheapest deployment among several that have a price and an operating point for one shape."""
+    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
+    best, sure = cost_energy.cheapest(priced)
+    return Cheapest(best, sure) if best is not None and len(priced) > 1 else None
+
+
+def exit_code_of_answers(answers: Sequence[Answer]) -> ExitCode:
+    """The exit code of the worst decision of all tiers."""
+    return exit_code([d for tier in answers for d in tier.decisions])

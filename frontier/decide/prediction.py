@@ -21,9 +21,8 @@ from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Forecast, Known, Prediction, calibrate
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, unnamed
-from frontier.simulator.spec import EngineSpec, Speculation
-from frontier.simulator.step_cost import kv_blocks
-from frontier.simulator.step_cost import roofline_of as spec_roofline
+from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
+from frontier.simulator.spec import roofline_of as spec_roofline
 from frontier.simulator.virtual import closed_loop_arrays, expected_e2e
 from frontier.text import suggestion
 from frontier.units import whole_number

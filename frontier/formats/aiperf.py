@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.figures import IDENTITY, agreed, identity_flags, statements, statistics
 from frontier.formats.results import (
+    IDENTITY,
     ImportedFile,
     Result,
+    agreed,
+    identity_flags,
     in_flight,
     mean_lengths,
     microseconds,
     open_loop_notes,
+    statements,
+    statistics,
     successes,
 )
 from frontier.model import Flag, Outcome, Record

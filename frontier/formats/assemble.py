@@ -13,9 +13,16 @@ from dataclasses import dataclass
 
 from frontier.errors import UsageError
 from frontier.formats.documents import foreign_text
-from frontier.formats.figures import IDENTITY, NOT_ITS_NAME, completed, interactivity, with_failures
 from frontier.formats.grouping import Deployment, deployments_of, replaced_lengths, shapes_of
-from frontier.formats.results import ImportedFile, Result
+from frontier.formats.results import (
+    IDENTITY,
+    NOT_ITS_NAME,
+    ImportedFile,
+    Result,
+    completed,
+    interactivity,
+    with_failures,
+)
 from frontier.formats.traces import differences, settled, trials
 from frontier.metrics import Unit, metric
 from frontier.model import Estimate, Flag, Measurement, Point, Record, Shape

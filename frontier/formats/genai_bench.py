@@ -3,8 +3,7 @@
 import re
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.figures import agreed, identity_flags, statements, statistics
-from frontier.formats.results import ImportedFile, Result
+from frontier.formats.results import ImportedFile, Result, agreed, identity_flags, statements, statistics
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
 _RATES = (

@@ -7,8 +7,16 @@ import dataclasses
 from collections.abc import Mapping
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.figures import agreed, identity_flags, statistics
-from frontier.formats.results import ImportedFile, Result, in_flight, open_loop_notes, rate_flags
+from frontier.formats.results import (
+    ImportedFile,
+    Result,
+    agreed,
+    identity_flags,
+    in_flight,
+    open_loop_notes,
+    rate_flags,
+    statistics,
+)
 from frontier.model import Outcome, Record
 
 _LATENCIES = {

@@ -1,8 +1,16 @@
 """inference-perf: stage_N_lifecycle_metrics.json, one operating point each; usually an open loop at a rate."""
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.figures import agreed, identity_flags, statistics
-from frontier.formats.results import ImportedFile, Result, in_flight, open_loop_notes, rate_flags
+from frontier.formats.results import (
+    ImportedFile,
+    Result,
+    agreed,
+    identity_flags,
+    in_flight,
+    open_loop_notes,
+    rate_flags,
+    statistics,
+)
 
 _LATENCIES = {
     "ttft": "time_to_first_token",

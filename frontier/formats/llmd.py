@@ -12,8 +12,16 @@ from typing import Any
 import yaml
 
 from frontier.formats.documents import Document, Node
-from frontier.formats.figures import agreed, identity_flags, statistics
-from frontier.formats.results import ImportedFile, Result, in_flight, open_loop_notes, rate_flags
+from frontier.formats.results import (
+    ImportedFile,
+    Result,
+    agreed,
+    identity_flags,
+    in_flight,
+    open_loop_notes,
+    rate_flags,
+    statistics,
+)
 from frontier.model import Lengths, Point, file_label
 
 VERSION = "0.2"

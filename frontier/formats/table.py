@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from frontier.formats.documents import Document, Node, foreign_text
 from frontier.formats.export import unguarded
-from frontier.formats.figures import Stated, agreed, identity_flags, statements
-from frontier.formats.results import ImportedFile, Result
+from frontier.formats.results import ImportedFile, Result, Stated, agreed, identity_flags, statements
 from frontier.metrics import Unit, metric
 from frontier.model import Flag
 

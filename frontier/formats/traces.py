@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.formats.documents import INCOMPLETE
-from frontier.formats.figures import IDENTITY, LONGEST
-from frontier.formats.results import Result, mean_lengths, successes
+from frontier.formats.results import IDENTITY, LONGEST, Result, mean_lengths, successes
 from frontier.metrics import metric
 from frontier.model import MAX_TOKENS, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 

@@ -9,15 +9,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from frontier.formats.documents import INCOMPLETE, Document, Node, foreign_text
-from frontier.formats.figures import agreed, identity_flags, statements, statistics
 from frontier.formats.results import (
     ImportedFile,
     Result,
+    agreed,
+    identity_flags,
     in_flight,
     mean_lengths,
     microseconds,
     open_loop_notes,
     rate_flags,
+    statements,
+    statistics,
     successes,
 )
 from frontier.model import Outcome, Record

@@ -1,7 +1,7 @@
-"""What is drawn of a run: which deployments and shapes, on which axes; its detail figures."""
+"""What is drawn of a run: which deployments and shapes, on which axes; its roofline lines and detail figures."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,9 +9,10 @@ from pathlib import Path
 from frontier.config import Config
 from frontier.decide.wording import count, told_apart
 from frontier.errors import UsageError
+from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
-from frontier.model import Decision, Point, Series, Shape, file_label
-from frontier.plot.data import Picture, View
+from frontier.model import Decision, Frontier, Point, Series, Shape, file_label
+from frontier.plot.data import Picture, Roofline, View
 from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
 from frontier.plot.labels import view_name
 from frontier.plot.multi_run import ROLES, Group
@@ -19,6 +20,37 @@ from frontier.run import NEEDS, Run
 from frontier.stats.window import Sample
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest
+from frontier.units import format_share
+
+
+def rooflines(
+    config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
+) -> Mapping[tuple[str, Shape], Roofline]:
+    """The roofline of each series whose hardware is described, on its frontier's own axes; none where other rates than
+    output tokens are drawn.
+    """
+    described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
+    lines: dict[tuple[str, Shape], Roofline] = {}
+    for f in frontiers:
+        light = described.get(f.deployment)
+        if light is None or f.objectives[0] != "output_throughput":
+            continue
+        highest = max((*f.members, *f.dominated, *f.excluded), default=1)
+        across = metric(f.objectives[1])
+        line = curve(light, f.shape, across.quantity, highest) if across.quantity else ()
+        if across.inverted:
+            line = tuple((1 / x, y) for x, y in line)
+        try:
+            bound = light.limits(f.shape, highest)
+        except ValueError:
+            continue
+        reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
+                   if p.light and p.valid and p.series == f.series]  # fmt: skip
+        _, c, share = max(reached, default=(0, 0, 0))
+        best = f"{format_share(share)} of the roofline reached at c={c}; " if reached else ""
+        lines[f.series] = Roofline(bound.throughput, f"{best}{light.assumption}; {bound.binds} binds", line)
+    return lines
+
 
 FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
 """The detail figures by name; `frontier plot --figure` draws them."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures
-from frontier.decide.sla_result import Answer
+from frontier.decide.operating_point import Answer
 from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,

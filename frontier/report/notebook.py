@@ -84,7 +84,7 @@ class NotebookRun(Run):
         """
         from frontier.plot.data import View
         from frontier.plot.picture import small_multiples
-        from frontier.plot.roofline_lines import rooflines
+        from frontier.plot.selection import rooflines
 
         wanted = self.limits() if limits is None else tuple(limits)
         points = self.points(wanted, names=objectives or self.config.objectives)

@@ -27,8 +27,7 @@ from frontier.decide.wording import (
 from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, Verdict, by_series
 from frontier.plot.data import Roofline, View
 from frontier.plot.labels import headline as title_of
-from frontier.plot.roofline_lines import rooflines
-from frontier.plot.selection import check_axes, default_axes, samples_of
+from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
 from frontier.report.evidence import Grid, evidence_grids, neighbours_grid
 from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.step_cost import kv_blocks, max_len, price_of
+from frontier.simulator.spec import EngineSpec, kv_blocks, max_len, price_of
 
 
 class Disturbance:

@@ -20,9 +20,8 @@ import numpy.typing as npt
 from frontier.metrics import Unit, metric
 from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
-from frontier.simulator.spec import EngineSpec
+from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.speculative import make_scheduler
-from frontier.simulator.step_cost import price_of
 
 Floats = npt.NDArray[np.float64]
 _CHARS_PER_TOKEN = 5

@@ -1,18 +1,60 @@
-"""The account of a sweep: what all its sessions have spent, what trials take, and whether there is room for the next.
+"""The budget tracker of a sweep: what all its sessions have spent, what trials take, whether there is room for the next.
 
 Totals go with the lines of the journal and are read back from the last of them, so a killed sweep forgets at most what
-its trial in flight had spent.
+its trial in flight had spent. Free memory is checked before a sweep, because C libraries crash where they get none.
 """
 
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from frontier.budget import MARGIN, Amount, BudgetFit, Caps, TrialTimes, Turn, fit_budget
 from frontier.config import BudgetConfig, DeploymentConfig
+from frontier.errors import MemoryShortError
 from frontier.model import Record, Trial
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def require_free(needed: float) -> None:
+    """MemoryShortError when this machine, or the container this process runs in, has fewer bytes free than `needed`."""
+    free = available()
+    if free is not None and free < needed:
+        raise MemoryShortError(
+            f"this sweep needs about {_mb(needed)} of memory and {_mb(free)} are free here",
+            "end something else, or measure from another machine",
+        )
+
+
+def available() -> int | None:
+    """Free bytes of the machine and of the container, without swapping; None where neither is known."""
+    return min((free for free in (_of_the_machine(), _of_the_container()) if free is not None), default=None)
+
+
+def _of_the_machine() -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _of_the_container() -> int | None:
+    """Of the control group (version 2) at the root of this process's file system; the kernel can free file caches."""
+    with suppress(OSError, ValueError, KeyError):
+        limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
+        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        used = int((_CGROUP / "memory.current").read_text()) - int(stat["inactive_file"])
+        return max(0, limit - used)
+    return None
+
+
+def _mb(count: float) -> str:
+    return f"{count / (1 << 20):,.0f} MB"
 
 
 class Ledger:

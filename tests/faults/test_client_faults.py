@@ -428,7 +428,7 @@ def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
 def test_too_little_free_memory_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.store.memory.available", lambda: 50 << 20)
+    monkeypatch.setattr("frontier.sweep.ledger.available", lambda: 50 << 20)
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     said = run_frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
     assert said.code == 5

@@ -12,8 +12,7 @@ from frontier.hardware.models import card
 from frontier.hardware.predict import Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Shape
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.step_cost import roofline_of
+from frontier.simulator.spec import EngineSpec, roofline_of
 from frontier.simulator.virtual import closed_loop_arrays
 
 SERIES = silicon.read(silicon.SAMPLE)

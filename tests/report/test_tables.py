@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.decide.operating_point import solve_all
-from frontier.decide.sla_result import Answer, answer
+from frontier.decide.operating_point import Answer, answer, solve_all
 from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.report.answer import answers_text, decision_table
 from frontier.report.tables import plan_table, points_table

@@ -7,9 +7,8 @@ import math
 from dataclasses import dataclass, field
 
 from frontier.simulator.engine import Disturbance
-from frontier.simulator.spec import EngineSpec
+from frontier.simulator.spec import EngineSpec, kv_blocks, max_len, price_of
 from frontier.simulator.speculative import Acceptance
-from frontier.simulator.step_cost import kv_blocks, max_len, price_of
 
 
 @dataclass

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from frontier.simulator.engine import Scheduler
-from frontier.simulator.spec import EngineSpec, Faults, Stalls
-from frontier.simulator.step_cost import kv_blocks, max_len, price_of, roofline_of
+from frontier.simulator.spec import EngineSpec, Faults, Stalls, kv_blocks, max_len, price_of, roofline_of
 
 READ = EngineSpec.from_mapping
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.simulator.engine import Scheduler, Step
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.step_cost import kv_blocks
+from frontier.simulator.spec import EngineSpec, kv_blocks
 from tests.simulator.plain_scheduler import PlainScheduler
 
 TIGHT = {"kv_tokens": 640, "block_size": 4, "max_num_seqs": 8, "max_batched_tokens": 24, "watermark": 0.02}

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.model import Outcome, Phase, Shape, Trial
-from frontier.simulator.spec import EngineSpec, Speculation
+from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks, price_of
 from frontier.simulator.speculative import Acceptance, SpeculativeScheduler
-from frontier.simulator.step_cost import kv_blocks, price_of
 from frontier.simulator.virtual import closed_loop, closed_loop_arrays, expected_e2e, truth, virtual_trial
 from tests.simulator.plain_scheduler import PlainScheduler
 from tests.simulator.test_scheduler import requests_drawn, specs

@@ -7,7 +7,7 @@ import pytest
 from frontier.config import load_config
 from frontier.errors import MemoryShortError
 from frontier.plan import make_plan
-from frontier.store import memory
+from frontier.sweep import ledger
 
 CONFIG = "endpoint: http://127.0.0.1:9/v1\nshapes: [{isl}/{osl}]\nconcurrency: [1, {c}]\nrequests: {n}\nrepeats: 1\n"
 
@@ -31,20 +31,20 @@ def cgroup(path: Path, limit: str, current: int = 900, cache: int = 300) -> Path
 
 
 def test_the_containers_limit_counts_without_the_caches_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP", cgroup(tmp_path, "1000"))
-    assert memory.available() == 1000 - (900 - 300)
+    monkeypatch.setattr(ledger, "_CGROUP", cgroup(tmp_path, "1000"))
+    assert ledger.available() == 1000 - (900 - 300)
     cgroup(tmp_path, "500")
-    assert memory.available() == 0
+    assert ledger.available() == 0
     cgroup(tmp_path, "max")
-    of_the_machine = memory.available()
+    of_the_machine = ledger.available()
     assert of_the_machine is not None
     assert of_the_machine > 1_000_000
 
 
 def test_too_little_free_memory_is_said_with_both_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP", cgroup(tmp_path, str(100 << 20)))
-    memory.require_free(90 << 20)
+    monkeypatch.setattr(ledger, "_CGROUP", cgroup(tmp_path, str(100 << 20)))
+    ledger.require_free(90 << 20)
     with pytest.raises(MemoryShortError, match="needs about 250 MB of memory and 100 MB are free here"):
-        memory.require_free(250 << 20)
-    monkeypatch.setattr(memory, "available", lambda: None)
-    memory.require_free(1e18)  # where nothing tells, nothing is refused
+        ledger.require_free(250 << 20)
+    monkeypatch.setattr(ledger, "available", lambda: None)
+    ledger.require_free(1e18)  # where nothing tells, nothing is refused
