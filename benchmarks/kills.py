@@ -226,7 +226,8 @@ def one_sweep(path: Path, kill: Callable[[int], Mapping[str, Any] | None], whole
 def study(kills: int, seed: int, here: Path) -> Tally:
     """So many kills at random moments, at most three in one sweep."""
     rng, tally = random.Random(seed), Tally()
-    session(here / "warm-up")
+    with Path(os.devnull).open("wb") as unread:  # here, so that each forked session has all modules loaded
+        sweep(here / "warm-up", unread.fileno())
     began = time.monotonic()
     session(here / "whole")
     long, whole = time.monotonic() - began, outcome(here / "whole")

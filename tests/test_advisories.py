@@ -21,7 +21,7 @@ def test_an_advisory_fails_and_names_the_release_without_it() -> None:
     )
 
 
-def test_what_could_not_be_audited_is_said_with_its_reason() -> None:
+def test_what_could_not_be_audited_is_reported_with_its_reason() -> None:
     skipped = "SKIPPED for 2 packages: Dependency not found on PyPI and could not be audited"
     assert told({"dependencies": [CLEAN, *UNKNOWN]}) == (f"{skipped}\n1 packages audited, 0 known advisories", 0)
     assert told({"dependencies": UNKNOWN}) == (f"{skipped}\nnothing was audited", 0)

@@ -1,4 +1,4 @@
-"""The documents are true: every command shown runs, every link leads somewhere, every config shown loads."""
+"""Commands, links and configs in the documents: every command runs, every link has a target, every config loads."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
     shutil.copytree(ROOT / "configs", here / "configs")
     shutil.copytree(ROOT / "tests" / "data" / "exchange", here / "results")
     (here / "runs").mkdir()
-    text = config_text(ENGINES["smooth"], requests=1000)
+    text = config_text(ENGINES["smooth"])
     sweep_in_virtual_time(here / "runs" / "night", text)
     for name in ("before", "after"):
         shutil.copytree(here / "runs" / "night", here / "runs" / name)
@@ -54,14 +54,22 @@ def globbed(here: Path, pattern: str) -> list[str]:
     return [str(path.relative_to(here)) for path in here.glob(pattern)]
 
 
-@pytest.mark.parametrize(("document", "command"), commands())
-def test_a_command_that_is_shown_runs(document: str, command: str, workplace: tuple[Path, str]) -> None:
+SLOW = "frontier ceilings "
+"""Measures this machine's memory for seconds."""
+
+
+@pytest.mark.parametrize(
+    ("document", "command"),
+    [pytest.param(*shown, marks=[pytest.mark.slow] if shown[1].startswith(SLOW) else []) for shown in commands()],
+)
+def test_a_documented_command_runs(document: str, command: str, workplace: tuple[Path, str]) -> None:
     here, url = workplace
     line, _, target = command.partition(" > ")
     words = shlex.split(line.replace("http://localhost:8000/v1", url))[1:]
     arguments = [name for word in words for name in (sorted(globbed(here, word)) if "*" in word else [word])]
     said = frontier(*arguments, cwd=here)
-    assert said.code in (0, 3, 4), f"{document}: {command}\n{said.err}"
+    code = 4 if words[0] == "compare" else 0  # the two runs compared are copies of one: no difference is proven
+    assert said.code == code, f"{document}: {command}\n{said.err}"
     assert "Traceback" not in said.err
     if target:
         (here / target.strip()).write_text(said.out)
@@ -75,7 +83,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
-def test_configs_that_are_shown_load(document: Path) -> None:
+def test_documented_configs_load(document: Path) -> None:
     for text in blocks(document, "yaml"):
         if "endpoint:" in text:
             load_config(text, document.name)

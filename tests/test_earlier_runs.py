@@ -1,4 +1,4 @@
-"""Runs that an earlier version made say after every change what they said then."""
+"""Runs of an earlier version: their points, decisions and comparisons stay the same."""
 
 import json
 import math

@@ -53,7 +53,7 @@ def test_a_share_outside_0_to_1_is_refused(text: str) -> None:
         (math.inf, "∞"), (None, "–"), (math.nan, "–"), (1.0, "1.00 s"), (0.9996, "1.00 s"), (1234.0, "1,234 s"),
     ],
 )  # fmt: skip
-def test_seconds_are_said_as_a_person_would(seconds: float | None, text: str) -> None:
+def test_seconds_are_written_in_a_fitting_unit(seconds: float | None, text: str) -> None:
     assert units.format_seconds(seconds) == text
 
 
@@ -63,7 +63,7 @@ def test_numbers_keep_three_digits(number: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (552, "9 min 12 s"), (27600, "7 h 40 min")])
-def test_elapsed_time_is_said_in_two_units(seconds: float, text: str) -> None:
+def test_elapsed_time_is_written_in_two_units(seconds: float, text: str) -> None:
     assert units.format_elapsed(seconds) == text
 
 

@@ -1,4 +1,4 @@
-"""Servers that make themselves look better than they are, each of which knows what its users really met.
+"""Servers that report better numbers than they deliver, each of which knows what its users really saw.
 
 A liar answers request i by a plan: what it sends when, and the truth of it. It registers under its name with
 `tests.client.hostile`, so `http://host/NAME/v1/...` speaks to it.
@@ -157,11 +157,11 @@ def _hollow() -> Iterator[Liar]:
         ahead = ((0.001, text(blank)),)
         yield Liar(f"hollow_{name}", lambda _, ahead=ahead: honest(ttft=0.06, ahead=ahead, usage=TOKENS + 1), limit,
                    "hollow_first", asked=TOKENS + 1)  # fmt: skip
-    dressed = {
+    other_fields = {
         "thought": {"content": None, "reasoning_content": " "}, "role": {"role": "assistant", "content": " "},
         "tool": {"content": None, "tool_calls": [{"function": {"name": None, "arguments": " "}}]},
     }  # fmt: skip
-    for name, delta in dressed.items():
+    for name, delta in other_fields.items():
         event = {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         law = lambda _, event=event: honest(ttft=0.06, ahead=((0.001, event),), usage=TOKENS + 1)  # noqa: E731
         yield Liar(f"hollow_{name}", law, limit, "hollow_first", asked=TOKENS + 1)

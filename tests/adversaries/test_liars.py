@@ -1,4 +1,4 @@
-"""No server that flatters itself gets a "met" whose limit its users see broken; an honest one does."""
+"""Servers that report better numbers than they deliver never get "meets" under a limit they break; honest ones do."""
 
 import asyncio
 import gc
@@ -20,7 +20,13 @@ from frontier.stats.window import sample
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars
 from tests.client.hostile import Hostile
 
-ROOM = {liar.name: liar for liar in liars()}
+LIARS = {liar.name: liar for liar in liars()}
+EVERY_TIME = {
+    "slow_count_none", "slow_count_float", "slow_count_one", "slow_count_hidden", "slow_counts_more",
+    "one_more_than_sent", "a_tenth_more", "finish_content_filter", "hollow_space", "hollow_zero_width",
+    "hollow_thought", "hollow_at_pace", "prompts_cut", "prompts_not_counted",
+}  # fmt: skip
+"""One server for each way to be found out, measured at once; the others differ from them in a value and are slow."""
 CONTROL = Liar("honest", lambda _: honest(), ("p90_tpot", 3 * TPOT), None)
 SECONDS, CALLERS, AT_ONCE = 2.0, 6, 14
 BUSY = {"client_bound", "non_stationary", "lockstep", "under_concurrency", "over_concurrency"}
@@ -46,27 +52,31 @@ async def met(server: Hostile, liar: Liar) -> Point:
 
 
 @pytest.fixture(scope="module")
-def points() -> Iterator[dict[str, Point]]:
+def points(request: pytest.FixtureRequest) -> Iterator[dict[str, Point]]:
+    """The points of all the servers that this run of the tests asks for, measured AT_ONCE at a time."""
     thresholds = gc.get_threshold()
-    everyone = list(ROOM.values())
+    cases = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
+    selected = [LIARS[case.params["name"]] for case in cases if case is not None]
 
-    async def tour() -> dict[str, Point]:
-        seen: dict[str, Point] = {}
-        for at in range(0, len(everyone), AT_ONCE):
-            some = everyone[at : at + AT_ONCE]
-            seen |= dict(
-                zip((x.name for x in some), await asyncio.gather(*(met(server, x) for x in some)), strict=True)
+    async def measure_all() -> dict[str, Point]:
+        measured: dict[str, Point] = {}
+        for first in range(0, len(selected), AT_ONCE):
+            batch = selected[first : first + AT_ONCE]
+            measured |= zip(
+                (x.name for x in batch), await asyncio.gather(*(met(server, x) for x in batch)), strict=True
             )
-        return seen
+        return measured
 
     with Hostile() as server:
-        yield run(tour())
+        yield run(measure_all())
     gc.set_threshold(*thresholds)
 
 
-@pytest.mark.parametrize("name", ROOM)
+@pytest.mark.parametrize(
+    "name", [name if name in EVERY_TIME else pytest.param(name, marks=pytest.mark.slow) for name in LIARS]
+)
 def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
-    liar, found = ROOM[name], points[name]
+    liar, found = LIARS[name], points[name]
     assert liar.truth > liar.limit[1], "it is no liar: its users see the limit kept"
     judged = judge(found, (Limit(*liar.limit),))
     assert judged.verdict is not Verdict.MEETS
@@ -74,14 +84,14 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
         assert liar.caught_by in {flag.name for flag in found.flags}
 
 
-def test_the_page_counts_them() -> None:
+def test_the_page_states_how_many_there_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
     table = page.partition("## Servers that report better numbers than they deliver")[2].partition("\n## ")[0]
-    assert f"has {len(ROOM)} servers" in table
-    assert len(ROOM) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
+    assert f"has {len(LIARS)} servers" in table
+    assert len(LIARS) == sum(map(int, re.findall(r"\| (\d+) \|", table)))
 
 
-def test_an_honest_server_is() -> None:
+def test_an_honest_server_is_believed() -> None:
     """Alone, and up to three times: the machine may be busy with something else."""
     limits = (Limit(*CONTROL.limit),)
     with Hostile() as server:

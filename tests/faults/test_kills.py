@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: what was finished stays, nothing is torn, and the answer is the one nobody interrupted."""
+"""SIGKILL at any moment: finished trials stay, no file is partial, the answer is that of an uninterrupted sweep."""
 
 import os
 import random
@@ -26,7 +26,8 @@ def study(*arguments: str) -> str:
 
 @pytest.mark.fault("SIGKILL at a random moment", times=3)
 def test_kills_at_random_moments_lose_no_finished_trial() -> None:
-    assert "0 finished trials lost, 0 files torn" in study("--kills", "3", "--seed", "7")
+    """With this seed in one sweep, so that little is run beside what the kills ask for."""
+    assert "0 finished trials lost, 0 files torn" in study("--kills", "3", "--seed", "919")
 
 
 @pytest.mark.fault("SIGKILL at a random moment", times=40)
@@ -75,7 +76,7 @@ def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_
             finished = run.finished()
             assert len(finished) >= done
             done = len(finished)
-            assert all(list(run.records(key)) for key in finished)
+            assert [] == [key for key in finished if not list(run.records(key))]
     assert len(list((tmp_path / "runs").iterdir())) == 1
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
     assert said.code in (0, 4, 5), said.err  # on a busy machine its points may be flagged
@@ -91,7 +92,7 @@ def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tm
     assert first.stderr is not None
     while "trials" not in (line := first.stderr.readline()):
         assert line
-    said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
+    said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 2
     assert f"is in use by process {first.pid} on {os.uname().nodename}" in said.err
     assert "frontier status runs/" in said.err

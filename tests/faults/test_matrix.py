@@ -1,17 +1,17 @@
-"""docs/reliability.md says how often each fault was tried: as often as the tests make it."""
+"""The fault matrix of docs/reliability.md: its counts are those of the tests."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.faults.tried import faults, tried
+from tests.faults.count_faults import count_faults, faults_made
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 
-def test_every_row_of_the_matrix_is_tried_as_often_as_it_says_and_where() -> None:
-    times, files = tried()
+def test_every_row_of_the_matrix_names_its_count_and_its_test_files() -> None:
+    times, files = count_faults()
     rows = re.findall(
         r"^\| ([^|]+) \| ([\d,]+) \| [^|]+ \| [^|]+ \| `([^|]+)` \|$", PAGE.read_text(), flags=re.MULTILINE
     )
@@ -25,4 +25,4 @@ def test_times_are_counted_case_by_case() -> None:
     @pytest.mark.parametrize("y", [1, 2, 3])
     def test_it(x: int, y: int) -> None: ...
 
-    assert [12, 15] == [sum(times for row, times in faults(test_it) if row == name) for name in "ab"]  # type: ignore[arg-type]
+    assert [12, 15] == [sum(times for row, times in faults_made(test_it) if row == name) for name in "ab"]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Numbers at the edges of floats in a run's files and in those of other tools: read, or refused with the file named."""
+"""Numbers at the edges of floats in a run's files and in files of other tools: read, or refused with the file named."""
 
 import itertools
 import json
@@ -56,7 +56,7 @@ PARTS = ("manifest.json", "journal.jsonl")
 
 @pytest.mark.parametrize(
     "many",
-    [pytest.param(30, marks=pytest.mark.fault(HOSTILE, times=30)),
+    [pytest.param(20, marks=pytest.mark.fault(HOSTILE, times=20)),
      pytest.param(
          300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]
      )],
@@ -88,7 +88,7 @@ def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int,
 
 @pytest.mark.fault("a run that an earlier version's metrics spoiled")
 @pytest.mark.parametrize("value", [1e300, 1.7976931348623157e308, -1e308, None])
-def test_a_run_that_metrics_near_the_largest_float_had_spoiled_is_read_again(
+def test_a_run_with_metrics_of_an_infinite_mean_from_an_earlier_version_is_read(
     value: float | None, tmp_path: Path
 ) -> None:
     """An infinite mean was written as null. That version wrote no hashes."""
@@ -134,7 +134,7 @@ def telling(values: tuple[str, ...]) -> servers.Handler:
     ],
     ids=lambda values: values[0][:6],
 )  # fmt: skip
-def test_a_sweep_takes_no_harm_from_a_server_s_metrics(values: tuple[str, ...], tmp_path: Path) -> None:
+def test_extreme_numbers_in_a_servers_metrics_do_not_harm_a_sweep(values: tuple[str, ...], tmp_path: Path) -> None:
     routes = servers.completing(servers.streaming(usage=True)) | {"GET /metrics": telling(values)}
     with servers.serving(routes) as url:
         text = f"endpoint: {url}\nshapes: [16/4]\nconcurrency: [1]\nrequests: 5\nrepeats: 1\nrefine: 0\n"
@@ -151,7 +151,7 @@ def test_a_sweep_takes_no_harm_from_a_server_s_metrics(values: tuple[str, ...], 
     st.dictionaries(st.sampled_from(["p99_ttft", "output_throughput", "p50_tpot"]), edges | st.just("inf"), max_size=3),
     edges, edges,
 )  # fmt: skip
-def test_an_imported_point_has_numbers_that_can_be_or_is_refused(values: dict[str, Any], n: float, c: float) -> None:
+def test_an_imported_point_has_possible_numbers_or_is_refused(values: dict[str, Any], n: float, c: float) -> None:
     shape = {
         "isl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},
         "osl": {"kind": "fixed", "mean": 8, "low": 8, "high": 8},

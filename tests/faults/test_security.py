@@ -1,4 +1,4 @@
-"""Keys stay where they belong, and a hostile server's words harm nobody: every byte that is produced is searched."""
+"""Secrets and hostile text: every byte that a sweep writes or prints is searched for keys, escapes and markup."""
 
 import html
 import itertools
@@ -25,7 +25,7 @@ from frontier.errors import ConfigError, UsageError
 from frontier.text import MOST, Secrets
 from tests import servers
 from tests.commands import Said, frontier, start
-from tests.faults.dresses import DRESSES, LONG, SHORT, betrays
+from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
 
 KEY = "planted-KEY-5f1e0c77"
 HEADER = "planted-HEADER-91b2"
@@ -47,7 +47,7 @@ timeouts: {{first_byte: 2s, total: 5s}}
 
 
 class Parrot:
-    """Says everything it was sent back, wherever a server may put words, in terminal, markup and formula dress."""
+    """Says everything it was sent back, wherever a server may put words, as terminal escapes, markup and formulas."""
 
     def __init__(self, fail: int | None = None, text: str = "w ") -> None:
         self.fail, self.text = fail, text
@@ -99,30 +99,30 @@ def everything(tmp_path: Path, said: list[Said]) -> bytes:
 
 
 @pytest.mark.fault("a key said back")
-@pytest.mark.parametrize("key", [LONG, SHORT, KEY], ids=["long", "short", "usual"])
-@pytest.mark.parametrize("dress", DRESSES)
-def test_a_secret_is_found_in_any_dress_wherever_a_cut_falls(dress: str, key: str) -> None:
+@pytest.mark.parametrize("key", [LONG_KEY, SHORT_KEY, KEY], ids=["long", "short", "usual"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_secret_is_found_in_any_encoding_wherever_a_cut_falls(encoding: str, key: str) -> None:
     secrets = Secrets.of([key])
-    worn = DRESSES[dress](key)
-    assert betrays(worn, key) or dress in ("prefix", "middle"), "the search of this test finds what is not masked"
+    encoded = ENCODINGS[encoding](key)
+    assert leaked(encoded, key), "the search of this test finds what is not masked"
     for before, longest in ((0, 300), (53, 60), (292, 300), (MOST - 130, 300), (MOST - 5, 300)):
-        said = secrets.said("." * before + worn + " behind it", longest)
+        said = secrets.said("." * before + encoded + " behind it", longest)
         assert len(said) <= longest
-        assert betrays(said, key) is None
-    assert secrets.redact(f"see {worn}").startswith("see ")
+        assert leaked(said, key) is None
+    assert secrets.redact(f"see {encoded}").startswith("see ")
 
 
-def test_a_line_without_end_is_cut_where_no_secret_lies() -> None:
-    rng, secrets = random.Random(7), Secrets.of([LONG, "twelve-chars"])
+def test_a_long_line_is_not_cut_inside_a_secret() -> None:
+    rng, secrets = random.Random(7), Secrets.of([LONG_KEY, "twelve-chars"])
     for _ in range(40):
         text = "." * rng.randrange(300) + "".join(
-            rng.choice([LONG, "twelve-chars", " hf_" + "a" * 30, "word "]) for _ in range(20)
+            rng.choice([LONG_KEY, "twelve-chars", " hf_" + "a" * 30, "word "]) for _ in range(20)
         )
         rest, said = text[: rng.randrange(1, len(text))], ""
         more = text[len(rest) :]
         done, rest = secrets.split(rest)
         said = done + secrets.redact(rest + more)
-        assert betrays(said, LONG) is None
+        assert leaked(said, LONG_KEY) is None
         assert "twelve" not in said.replace("twelve-chars", "")
         assert "aaaaaaaaaaaa" not in said
 
@@ -150,11 +150,11 @@ def test_no_byte_that_is_produced_holds_a_key_or_harms_a_reader(fail: int | None
     more = 'api_key_env: MY_KEY\napi: completions\nheaders: {X-Session-Token: "${MY_HEADER}"}'
     with servers.serving(parrot.routes()) as url:
         (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=url, more=more))
-        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)]
+        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True, **environ)]
         said.append(frontier("probe", url, "--api-key-env", "MY_KEY", cwd=tmp_path, **environ))
     assert f"Bearer {KEY}" in parrot.seen, said[0].err
     said += look_from_all_sides(tmp_path, QUICK if fail is None else (*QUICK, *OTHERS), **environ)
-    assert all(s.code != 1 for s in said), [s.err for s in said if s.code == 1]
+    assert [] == [s.err for s in said if s.code == 1]
     produced = everything(tmp_path, said)
     for secret in (KEY, HEADER):
         assert secret.encode() not in produced
@@ -169,7 +169,7 @@ def test_no_byte_that_is_produced_holds_a_key_or_harms_a_reader(fail: int | None
 
 
 class Mimic(Parrot):
-    """Says the keys back in every dress, one after another, across every cut, wherever a server can put words."""
+    """Says the keys back in every encoding, one after another, across every cut, wherever a server can put words."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,9 +179,12 @@ class Mimic(Parrot):
         self.seen.append(request.headers.get("Authorization", ""))
         key, other = request.headers.get("Authorization", "").removeprefix("Bearer "), request.headers.get("X-Who", "")
         turn = next(self.turn)
-        dress = list(DRESSES.values())[turn % len(DRESSES)]
+        encoding = list(ENCODINGS.values())[turn % len(ENCODINGS)]
         return (
-            "." * (0, 290, 40, 57, 296)[turn % 5] + (dress(key) if key else "") + " " + (dress(other) if other else "")
+            "." * (0, 290, 40, 57, 296)[turn % 5]
+            + (encoding(key) if key else "")
+            + " "
+            + (encoding(other) if other else "")
         )
 
     def line(self, request: web.Request) -> str:
@@ -189,7 +192,7 @@ class Mimic(Parrot):
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         rows = [{"id": "sim", "object": "model", "max_model_len": 8192, "owned_by": self.words(request)}]
-        rows += [{"id": self.words(request)} for _ in DRESSES]
+        rows += [{"id": self.words(request)} for _ in ENCODINGS]
         return web.json_response({"object": "list", "data": rows}, headers={"Server": self.line(request)})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
@@ -228,28 +231,28 @@ class Mimic(Parrot):
 
 
 @pytest.mark.fault("a key said back")
-def test_no_part_of_a_long_key_is_kept_or_said_in_any_dress(tmp_path: Path) -> None:
-    environ = {"MY_KEY": LONG, "MY_HEADER": SHORT}
+def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Path) -> None:
+    environ = {"MY_KEY": LONG_KEY, "MY_HEADER": SHORT_KEY}
     mimic = Mimic()
     more = 'model: sim\napi_key_env: MY_KEY\napi: completions\ndialect: vllm\nheaders: {X-Who: "${MY_HEADER}"}'
     with servers.serving(mimic.routes()) as url:
         text = CONFIG.format(url=url, more=more).replace("requests: 5", "requests: 60").replace("[1, 2]", "[2]")
         (tmp_path / "sweep.yaml").write_text(text)
-        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, **environ)]
+        said = [frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True, **environ)]
         said += [frontier("probe", "sweep.yaml", cwd=tmp_path, **environ)]
         said += [
             frontier("probe", url, "--model", "x", "--api-key-env", "MY_KEY", cwd=tmp_path, **environ) for _ in range(4)
         ]
-    assert f"Bearer {LONG}" in mimic.seen, said[0].err
+    assert f"Bearer {LONG_KEY}" in mimic.seen, said[0].err
     assert {2, 5} & {s.code for s in said[2:]}
     said += look_from_all_sides(tmp_path, [one for one in QUICK if one != ("status",)], **environ)
     produced = everything(tmp_path, said).decode(errors="replace")
     assert '"outcome":"http_error"' in produced, "the server failed as it should"
     assert produced.count("***") > 60
     for line in set(re.split(r"\\n|[\n>]", produced)):
-        assert betrays(line, LONG) is None, line
-        assert SHORT not in html.unescape(unquote(line)), line
-    assert all("Traceback" not in s.err for s in said)
+        assert leaked(line, LONG_KEY) is None, line
+        assert SHORT_KEY not in html.unescape(unquote(line)), line
+    assert [] == [s.err for s in said if "Traceback" in s.err]
 
 
 @pytest.mark.slow
@@ -269,7 +272,8 @@ def test_the_key_is_on_no_command_line(tmp_path: Path) -> None:
         process.terminate()
         process.communicate(timeout=30)
     assert parrot.seen
-    assert not any(KEY in line for line in lines)
+    assert lines
+    assert [] == [line for line in lines if KEY in line]
 
 
 def key_file(tmp_path: Path, text: str = KEY + "\n", mode: int = 0o600) -> Path:
@@ -287,11 +291,20 @@ def test_a_key_file_is_read_when_only_its_owner_may(tmp_path: Path) -> None:
         assert caught.value.hint == f"chmod 600 {tmp_path / 'key'}"
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
+@pytest.mark.parametrize("text", ["two\nlines", "esc\x1b[0m", "ключ", "x" * 9000])
 def test_what_is_no_key_is_refused_and_not_repeated(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_key_file(key_file(tmp_path, text))
-    assert text.strip() == "" or text not in str(caught.value)
+    assert text not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_key_file_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        read_key_file(key_file(tmp_path, text))
+
+
+def test_a_key_file_that_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no key file"):
         read_key_file(tmp_path / "none")
     with pytest.raises(UsageError):
@@ -326,10 +339,10 @@ def test_a_key_named_twice_is_refused() -> None:
         pytest.param("http://planted-KEY-5f1e0c77@h/v1", marks=pytest.mark.slow),
     ],
 )
-def test_credentials_in_an_address_are_said_nowhere(address: str, tmp_path: Path) -> None:
+def test_credentials_in_an_address_are_printed_nowhere(address: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(CONFIG.format(url=address, more=""))
-    said = [frontier("sweep", "sweep.yaml", cwd=tmp_path), frontier("probe", address, cwd=tmp_path)]
-    said.append(frontier("init", address, cwd=tmp_path))
+    commands = (("sweep", "sweep.yaml"), ("probe", address), ("init", address))
+    said = [frontier(*command, cwd=tmp_path, here=True) for command in commands]
     assert [2, 2] == [s.code for s in (said[0], said[1])]
     assert KEY not in "".join(s.out + s.err for s in said)
 

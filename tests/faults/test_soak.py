@@ -39,7 +39,7 @@ def counted(sent: int = 10, arrived: int = 10, resident: tuple[float, ...] = (10
         (counted(resident=(100, 100, 104, 104, 111, 111)), ["memory grew by 11 MB"]),
     ],
 )
-def test_a_count_that_does_not_come_out_and_memory_that_grows_fail_the_soak(
+def test_a_wrong_request_count_or_growing_memory_fails_the_soak(
     account: Account, said: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def whole(*_: object) -> Account:

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(autouse=True)
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "UNOPENED", 0.1)
+    monkeypatch.setattr(files, "UNOPENED", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,12 @@ FILES = {
     "verify/trials": (resume, verify),
     "verify/evidence": (resume, verify),
 }
-CASES = [(place, act) for place, acts in FILES.items() for act in acts]
+CASES = [
+    pytest.param(place, act, marks=[pytest.mark.slow] if number else [])
+    for place, acts in FILES.items()
+    for number, act in enumerate(acts)
+]
+"""The first way to meet each place in the default run, the others under slow."""
 
 
 def contents(root: Path) -> dict[str, bytes | None]:
@@ -141,7 +146,7 @@ def contents(root: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.fault("a link, FIFO, socket or device in a run directory", times=len(KINDS))
 @pytest.mark.parametrize(("place", "act"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
-def test_what_is_no_file_is_refused_by_name_and_nothing_is_touched_through_it(
+def test_a_special_file_in_a_run_is_refused_by_name_and_nothing_behind_it_changes(
     place: str, act: Callable[[Path], None], run: Path, tmp_path: Path
 ) -> None:
     mine = tmp_path / "mine" / "run"
@@ -165,7 +170,7 @@ def test_what_is_no_file_is_refused_by_name_and_nothing_is_touched_through_it(
 
 @pytest.mark.fault("a hard link to a file of the user's in a run directory")
 @pytest.mark.parametrize("name", ["lock", "journal.jsonl", "logs/vllm.log"])
-def test_what_is_written_to_in_place_may_have_no_other_name(name: str, run: Path, tmp_path: Path) -> None:
+def test_a_file_written_in_place_may_have_no_hard_link(name: str, run: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("mine\n")
     (run / "logs").mkdir()
@@ -215,7 +220,7 @@ def test_the_run_itself_may_be_reached_by_a_link_of_the_users(run: Path, tmp_pat
 
 @pytest.mark.fault("a file of a run that is too large to be one")
 @pytest.mark.parametrize("name", ["manifest.json", "config.yaml", "journal.jsonl", f"evidence/{KEY}.json"])
-def test_a_file_without_end_is_refused_before_it_is_read(name: str, run: Path) -> None:
+def test_a_huge_file_is_refused_before_it_is_read(name: str, run: Path) -> None:
     os.truncate(run / name, 2**40)
     with pytest.raises(StoreError, match="1,099,511,627,776 bytes") as caught:
         look(run)
@@ -223,7 +228,7 @@ def test_a_file_without_end_is_refused_before_it_is_read(name: str, run: Path) -
 
 
 @pytest.mark.fault("a file of a run that is too large to be one")
-def test_records_without_end_are_not_read(run: Path) -> None:
+def test_huge_records_are_not_read(run: Path) -> None:
     os.truncate(run / "trials" / f"{KEY}.jsonl", 2**40)
     found = load(run)
     assert [trial.key for trial, _ in found.altered] == [KEY]
@@ -258,7 +263,9 @@ def prompts(file: Path) -> str:
 
 @pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=5)
 @pytest.mark.parametrize("read", [opened, imported, key, prompts])
-def test_a_named_file_that_is_none_is_a_mistake_and_no_wait(read: Callable[[Path], str], tmp_path: Path) -> None:
+def test_a_special_file_that_the_user_names_is_a_usage_error_without_a_wait(
+    read: Callable[[Path], str], tmp_path: Path
+) -> None:
     sparse = tmp_path / "sparse"
     sparse.touch(mode=0o600)
     os.truncate(sparse, 2**40)
@@ -278,7 +285,7 @@ COMMANDS = (
 
 @pytest.mark.fault("a FIFO, socket, device or endless file where the user names one", times=2)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
-def test_every_command_that_reads_a_file_ends_when_it_is_none(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_command_that_reads_a_file_refuses_a_special_one(command: tuple[str, ...], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for file in ("fifo", "/dev/zero"):
         said = frontier(command[0], file, *command[1:], cwd=tmp_path, here=True)
@@ -293,7 +300,7 @@ def test_a_config_may_be_a_link_or_come_through_a_pipe(tmp_path: Path) -> None:
     reading, writing = os.pipe()
 
     def write() -> None:
-        time.sleep(0.2)  # longer than a pipe that nobody has opened is waited for
+        time.sleep(0.2)  # longer than the wait for a pipe without a writer
         os.write(writing, TEXT[:50].encode())
         time.sleep(0.2)
         os.write(writing, TEXT[50:].encode())

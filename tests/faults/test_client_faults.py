@@ -1,6 +1,7 @@
-"""The fault matrix, our own machine: disk, descriptors, ports, clock, sleep, memory. Nothing finished is lost."""
+"""The fault matrix, faults of the client machine: disk, descriptors, ports, clock, memory. Finished trials are kept."""
 
 import ast
+import asyncio
 import errno
 import os
 import resource
@@ -19,6 +20,7 @@ import frontier
 from frontier.cli import main
 from frontier.client import health as watchdog
 from frontier.client import preflight
+from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
 from frontier.stats.flags import flags
@@ -26,6 +28,7 @@ from frontier.stats.window import sample
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier
 from tests.commands import start
+from tests.store.test_store import open_run, record, trial
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SWEEP = """\
@@ -41,6 +44,12 @@ warmup: 100ms
 max_time: 20s
 """
 BIG = SWEEP.replace("requests: 60", "requests: 600")
+VIRTUAL = (
+    config_text(ENGINES["smooth"], requests=100)
+    .replace("[1, 2, 4, 8, 16, 32, 64]", "[2, 4]")
+    .replace("repeats: 3", "repeats: 2")
+)
+"""A config for virtual time; the tests below share one run of it."""
 
 
 def finished(run: Path) -> list[int]:
@@ -52,7 +61,7 @@ def finished(run: Path) -> list[int]:
 
 @pytest.mark.fault("file size limit")
 @pytest.mark.slow
-def test_a_file_size_limit_ends_the_sweep_with_the_way_on_and_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_finished_trials(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
@@ -79,7 +88,7 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net"]
 def in_a_namespace(script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a shell script where it may mount file systems and set network limits of its own."""
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
-        pytest.skip("this system lets nobody make namespaces")
+        pytest.skip("this system does not allow namespaces")
     command = [*NAMESPACE, "sh", "-c", textwrap.dedent(script)]
     environ = {**os.environ, "PY": sys.executable, "NO_COLOR": "1"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, env=environ)
@@ -115,7 +124,7 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
         tmp_path,
     )
     if said.returncode == 99:
-        pytest.skip("this system lets nobody mount a tmpfs")
+        pytest.skip("this system does not allow mounting a tmpfs")
     assert "first 5" in said.stdout, said.stdout + said.stderr + (tmp_path / "first.err").read_text()
     first = (tmp_path / "first.err").read_text()
     assert "no space is left on the disk of disk/run" in first
@@ -127,25 +136,22 @@ def test_a_full_disk_ends_the_sweep_and_with_room_again_it_goes_on(tmp_path: Pat
 
 
 @pytest.mark.fault("file size limit")
-def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path: Path) -> None:
+def test_records_beyond_the_file_size_limit_are_an_error_and_leave_no_partial_file(tmp_path: Path) -> None:
     """While the trial runs, not only at its end: the buffer is written out when it is full."""
-    script = """
-        import resource, sys
-        from pathlib import Path
-        from tests.store.test_store import open_run, record, trial
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        from frontier.errors import WriteError
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def write(run: RunDirectory) -> None:
+        with run.writer(trial()) as writer:
+            for i in range(100_000):
+                writer.add(record(i))
+
+    with open_run(tmp_path / "run") as run:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
         try:
-            with open_run(Path(sys.argv[1])) as run, run.writer(trial()) as writer:
-                for i in range(100_000):
-                    writer.add(record(i))
-        except WriteError as error:
-            print(error)
-    """
-    root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
-    said = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
-    assert "file size limit" in said.stdout, said.stderr
+            with pytest.raises(WriteError, match="file size limit"):
+                write(run)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [] == list((tmp_path / "run" / "trials").iterdir())
 
 
@@ -159,12 +165,11 @@ def test_records_that_no_longer_fit_are_an_error_and_leave_nothing_half(tmp_path
         pytest.param(errno.EIO, "cannot write", marks=pytest.mark.slow),
     ],
 )
-def test_what_the_disk_says_is_said_plainly(
+def test_an_error_of_the_disk_is_reported_with_its_cause(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """fsync is made to fail: a quota, a dying disk and a remount cannot be had for a test."""
-    text = config_text(ENGINES["smooth"], requests=100)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
     before = finished(tmp_path / "run")
     real = os.fsync
@@ -176,7 +181,7 @@ def test_what_the_disk_says_is_said_plainly(
 
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(WriteError, match=words) as caught:
-        sweep_in_virtual_time(tmp_path / "run", text)
+        sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert caught.value.exit_code == 5
     assert "finished trials are kept" in (caught.value.hint or "")
     monkeypatch.setattr(os, "fsync", real)
@@ -186,7 +191,7 @@ def test_what_the_disk_says_is_said_plainly(
 
 @pytest.mark.fault("run directory moved or removed")
 @pytest.mark.slow
-def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_moved_to(tmp_path: Path) -> None:
+def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_place(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
@@ -204,8 +209,7 @@ def test_a_run_directory_that_vanishes_ends_the_sweep_and_goes_on_where_it_was_m
 
 def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing is made to fail: root may write anywhere, and tests may run as root."""
-    text = config_text(ENGINES["smooth"], requests=100)
-    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     shutil.rmtree(tmp_path / "run" / "derived")
 
     def denied(*_: object, **__: object) -> None:
@@ -219,12 +223,12 @@ def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.fault("too few file descriptors or local ports")
-def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_too_few_open_files_end_a_sweep_before_anything_is_sent(tmp_path: Path) -> None:
     nowhere = "endpoint: http://127.0.0.1:9/v1\n" + SWEEP.split("\n", 2)[2]
     (tmp_path / "sweep.yaml").write_text(nowhere.replace("[1, 4]", "[1, 512]"))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "frontier", "sweep", "sweep.yaml"], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    process = start(
+        "sweep", "sweep.yaml", cwd=tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
     )  # fmt: skip
     _, err = process.communicate(timeout=60)
@@ -234,22 +238,35 @@ def test_too_few_open_files_are_said_before_anything_is_sent(tmp_path: Path) -> 
 
 
 @pytest.mark.fault("too few file descriptors or local ports")
-def test_too_few_local_ports_are_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range as small as a crowded machine's; the system's own is not touched."""
-    import asyncio
-
-    from frontier.client.target import Target
-
-    monkeypatch.setattr(preflight, "local_ports", lambda: 100)
-    with pytest.raises(MeasurementError, match="128 connections need 192 local ports; this system has 100") as caught:
+@pytest.mark.parametrize(
+    ("limit", "words", "hint"),
+    [
+        ("raise_fd_limit", "128 connections need 192 open files; this system's hard limit is lower", "ulimit -Hn 192"),
+        ("local_ports", "128 connections need 192 local ports; this system has 100", "ip_local_port_range"),
+    ],
+)
+def test_a_limit_below_the_concurrency_is_an_error_before_anything_is_sent(
+    limit: str, words: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits as small as a crowded machine's; the system's own are not touched."""
+    monkeypatch.setattr(preflight, limit, lambda *_: 100)
+    with pytest.raises(MeasurementError, match=words) as caught:
         asyncio.run(preflight.preflight(Target("http://127.0.0.1:9/v1"), concurrency=128))
-    assert "ip_local_port_range" in (caught.value.hint or "")
-    assert watchdog.local_ports() is None or (watchdog.local_ports() or 0) > 100
+    assert hint in (caught.value.hint or "")
 
 
-@pytest.mark.fault("local ports taken away in the night")
+def test_the_number_of_local_ports_is_the_systems() -> None:
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not setting.exists():
+        assert watchdog.local_ports() is None
+        return
+    low, high = map(int, setting.read_text().split())
+    assert watchdog.local_ports() == high - low + 1
+
+
+@pytest.mark.fault("local ports taken away during the sweep")
 @pytest.mark.slow
-def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Path) -> None:
+def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("[1, 4]", "[4, 32]"))
     said = in_a_namespace(
         LOOPBACK
@@ -258,6 +275,7 @@ def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Pat
         $PY -c "
         import sys
         from frontier.client import preflight
+from frontier.client.target import Target
         preflight.local_ports = lambda: None  # as if the ports had been taken later
         from frontier.cli.main import run
         sys.exit(run(['sweep', 'sweep.yaml', '-o', 'run']))" 2> err
@@ -266,7 +284,7 @@ def test_running_out_of_ports_is_our_failing_and_never_the_servers(tmp_path: Pat
         tmp_path,
     )
     if said.returncode == 99:
-        pytest.skip("this system lets nobody set the range of ports")
+        pytest.skip("this system does not allow setting the range of ports")
     err = (tmp_path / "err").read_text()
     assert "Traceback" not in err, err
     run = RunDirectory.read(tmp_path / "run")
@@ -290,16 +308,13 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; loop: a trial.s epoch; probe: how long a certificate is valid.
+    # conductor: the hour of a deadline; loop: a trial's epoch; probe: how long a certificate is valid.
     assert sorted(calls) == ["conductor", "loop", "probe", "probe"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
-def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 2")
-    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", text)
+def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, _, _ = sweep_in_virtual_time(tmp_path / "whole", VIRTUAL)
     real, calls = time.time, [0]
 
     def stepping() -> float:
@@ -307,8 +322,11 @@ def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
         return real() - 3600 * (calls[0] // 5)
 
     monkeypatch.setattr(time, "time", stepping)
-    stepped, _, end = sweep_in_virtual_time(tmp_path / "run", text)
+    (tmp_path / "run").mkdir()  # a run that exists is swept, a new one may be a copy of "whole"
+    stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert end == "finished"
+    assert len(progress.finished) == len(finished(tmp_path / "whole"))
+    assert calls[0] > 5
     assert whole.solve() == stepped.solve()
     assert list(RunDirectory.read(tmp_path / "whole").finished()) == list(
         RunDirectory.read(tmp_path / "run").finished()
@@ -316,8 +334,6 @@ def test_a_clock_that_is_set_back_in_the_night_changes_no_answer(
 
 
 def measured(health: ClientHealth) -> tuple[str, ...]:
-    from tests.store.test_store import trial
-
     records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
                for i in range(100)]  # fmt: skip
     found = sample(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
@@ -325,13 +341,13 @@ def measured(health: ClientHealth) -> tuple[str, ...]:
 
 
 @pytest.mark.fault("suspend")
-def test_a_trial_the_machine_slept_through_is_flagged() -> None:
+def test_a_trial_in_which_the_machine_was_suspended_is_flagged() -> None:
     assert measured(ClientHealth(suspended=0.0)) == ()
     assert measured(ClientHealth(suspended=3600.0)) == ("this machine was suspended for 3,600 s",)
 
 
 @pytest.mark.fault("suspend")
-def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_time_is_read_from_the_boot_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel's two clocks, one made to run ahead: a test cannot send the machine to sleep."""
     watch = watchdog.HealthMonitor(time.perf_counter)
     real = time.clock_gettime
@@ -342,7 +358,7 @@ def test_sleep_is_counted_by_a_clock_that_counts_it(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.fault("this process stopped for a while (SIGSTOP, Ctrl-Z)")
-def test_a_trial_this_process_stood_still_in_is_flagged() -> None:
+def test_a_trial_in_which_this_process_was_stopped_is_flagged() -> None:
     assert measured(ClientHealth(stood_still=0.4)) == ()
     assert measured(ClientHealth(stood_still=3.0)) == ("this process stood still for 3.00 s",)
     watch = watchdog.HealthMonitor(time.perf_counter)
@@ -378,7 +394,7 @@ def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path
 
 
 @pytest.mark.fault("out of memory")
-def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_memory_is_reported_and_is_no_internal_error(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     def greedy(**_: object) -> None:
         raise MemoryError
 
@@ -393,8 +409,7 @@ def test_no_memory_is_said_and_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch
 def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = config_text(ENGINES["smooth"], requests=100)
-    sweep_in_virtual_time(tmp_path / "run", text)
+    sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     before = finished(tmp_path / "run")
     (tmp_path / "run" / "trials" / "default-256x32-c0004-grid-r2.jsonl").unlink()
 
@@ -403,14 +418,14 @@ def test_no_memory_in_a_trial_ends_the_sweep_and_keeps_what_is_finished(
 
     monkeypatch.setattr(RunDirectory, "writer", greedy)
     with pytest.raises(MemoryShortError, match="this machine is out of memory") as caught:
-        sweep_in_virtual_time(tmp_path / "run", text)
+        sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert caught.value.exit_code == 5
     assert len(finished(tmp_path / "run")) == len(before) - 1
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
 
 
 @pytest.mark.fault("too little memory free")
-def test_too_little_free_memory_is_said_before_anything_is_written(
+def test_too_little_free_memory_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frontier.sweep.ledger.available", lambda: 50 << 20)

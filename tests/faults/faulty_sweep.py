@@ -1,4 +1,4 @@
-"""One night in small: a sweep over HTTP against a server that is made to fail at a chosen moment."""
+"""A short sweep over HTTP against a server that is made to fail at a chosen moment."""
 
 import asyncio
 import threading
@@ -30,7 +30,7 @@ timeouts: {{connect: 1s, first_byte: 600ms, idle: 600ms, total: 2s}}
 """
 
 
-class Watched(Told):
+class FaultInjector(Told):
     """Calls `act(trial)` in a thread of its own, once per start of a trial, when its window is open."""
 
     def __init__(self, act: Callable[[Trial], object], before: Callable[[Trial], object] = lambda _: None) -> None:
@@ -53,8 +53,8 @@ class Watched(Told):
             thread.start()
 
 
-def night(
-    server: FaultyServer, path: Path, told: Told, *, ready_wait: float = 15.0, more: str = "",
+def run_sweep(
+    server: FaultyServer, path: Path, injector: Told, *, ready_wait: float = 15.0, more: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> SweepEnd:  # fmt: skip
     """Run (or resume) the sweep to its end."""
@@ -63,18 +63,18 @@ def night(
 
     async def go() -> SweepEnd:
         backend = HttpBackend(config, environ or {}, salt=1)
-        conductor = Conductor(config, make_plan(config), run, backend, told, asyncio.Event(), ready_wait=ready_wait)
+        conductor = Conductor(config, make_plan(config), run, backend, injector, asyncio.Event(), ready_wait=ready_wait)
         return await conductor.conduct()
 
     with open_run(path, config, text) as run:
         try:
             return asyncio.run(go())
         finally:
-            for thread in getattr(told, "threads", ()):
+            for thread in getattr(injector, "threads", ()):
                 thread.join()
 
 
-def only_at(concurrency: int, act: Callable[[], object], times: int = 1) -> Callable[[Trial], None]:
+def at_concurrency(concurrency: int, act: Callable[[], object], times: int = 1) -> Callable[[Trial], None]:
     """Act in the first `times` trials of this concurrency."""
     left = [times]
 

@@ -1,4 +1,4 @@
-"""A key in every dress that a server may say it back in, and a search for what a text still tells of one."""
+"""Encodings in which a server may return a key, and a search for parts of a key in a text."""
 
 import base64
 import html
@@ -9,16 +9,16 @@ import string
 from collections.abc import Callable
 from urllib.parse import quote, unquote
 
-LONG = "tok." + "".join(random.Random(11).choices(string.ascii_letters + string.digits + "-_.~+/=&<", k=820))
+LONG_KEY = "tok." + "".join(random.Random(11).choices(string.ascii_letters + string.digits + "-_.~+/=&<", k=820))
 """As long as an identity provider's token, with characters that encodings change."""
-SHORT = "Zq7/x"
+SHORT_KEY = "Zq7/x"
 
 
 def hexed(text: str) -> str:
     return text.encode().hex()
 
 
-DRESSES: dict[str, Callable[[str], str]] = {
+ENCODINGS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "prefix": lambda key: key[: max(9, len(key) // 3)],
     "middle": lambda key: key[1:-1] if len(key) > 9 else key,
@@ -48,8 +48,8 @@ DRESSES: dict[str, Callable[[str], str]] = {
 }
 
 
-def betrays(text: str, key: str) -> str | None:
-    """What of a key a text holds: eight characters (or all of it), in any of the encodings it may be said back in."""
+def leaked(text: str, key: str) -> str | None:
+    """The part of a key that a text holds, or None: eight characters (or all of it), in any of the encodings."""
     size = min(8, len(key))
     plain = text
     for _ in range(4):  # undone one after another, and apart from the code that is tested
