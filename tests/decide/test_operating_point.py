@@ -692,6 +692,8 @@ def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
 
 
 def test_an_excluded_setting_is_named_once():
-    decision = operating_point.solve([point(8, 0.1), point(16, 0.1, flags=BROKEN), point(4, 0.05, flags=BROKEN)], [TTFT])
+    decision = operating_point.solve(
+        [point(8, 0.1), point(16, 0.1, flags=BROKEN), point(4, 0.05, flags=BROKEN)], [TTFT]
+    )
     excluded = [r.settings for r in decision.explanation.reasons if r.cause is Cause.EXCLUDED]
     assert [(16,), (4,)] == excluded
