@@ -444,6 +444,13 @@ _SENTENCES = {
 """One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
 
 
+def _gain_words(reason: Reason) -> str:
+    """' gives 12% more throughput but', ' gives 14% less throughput and'; '' where the gain is unknown or nothing."""
+    if reason.gain is None or abs(reason.gain) < 0.005:
+        return ""
+    return f" gives {abs(reason.gain):.0%} {'more throughput but' if reason.gain > 0 else 'less throughput and'}"
+
+
 def sentence(reason: Reason) -> str:
     """One reason as a sentence, cleaned: flags hold words of servers and files."""
     settings = [setting(c) for c in reason.settings] or [""]
@@ -459,7 +466,7 @@ def sentence(reason: Reason) -> str:
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
         "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
         "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
-        "gain": gain, "gives": f" gives {gain} throughput but" if gain and reason.cause in UNDECIDED else "",
+        "gain": gain, "gives": _gain_words(reason) if reason.cause in UNDECIDED else "",
         "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
         "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
         "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",

@@ -355,7 +355,7 @@ def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
     assert 48 == d.concurrency
     beyond = reason(d, Cause.CROSSES)
     assert ((64,), 0.03) == (beyond.settings, pytest.approx(beyond.gain))
-    assert any(note.startswith("c=64 gives +3% throughput but is not proven: p99 TTFT 490 ms") for note in d.notes)
+    assert any(note.startswith("c=64 gives 3% more throughput but is not proven: p99 TTFT 490 ms") for note in d.notes)
 
 
 def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_own():
