@@ -23,7 +23,7 @@ from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
 from frontier.decide.confirmation import by_concurrency
-from frontier.decide.frontier_summary import Insight, insight
+from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.operating_point import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
@@ -412,13 +412,15 @@ class Run:
         promises = [limit.promise for _, limits in self.config.tiers for limit in limits if limit.metric == axes[1]]
         return least, float(metric(axes[1]).worst(promises or cost))
 
-    def insights(self, points: Sequence[Point], objectives: tuple[str, str] | None = None) -> tuple[Insight, ...]:
+    def summaries(
+        self, points: Sequence[Point], objectives: tuple[str, str] | None = None
+    ) -> tuple[FrontierSummary, ...]:
         """The summary of each series as a whole: its frontier with its uncertainty, and its capacity."""
         known = self.uncertainties(objectives)
         return tuple(
-            insight(f, points, known[f.series].area, known[f.series].reference)
+            summarise(f, points, known[f.series].area, known[f.series].reference)
             if f.series in known
-            else insight(f, points)
+            else summarise(f, points)
             for f in self.frontiers(points, objectives, known)
         )
 

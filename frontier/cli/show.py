@@ -23,16 +23,16 @@ def command(options: common.RunOptions) -> int:
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
     axes = options.axes or run.config.objectives
     points = run.points(names=axes)
-    insights = run.insights(points, axes)
-    frontiers = [insight.frontier for insight in insights]
+    summaries = run.summaries(points, axes)
+    frontiers = [summary.frontier for summary in summaries]
     if options.as_json:
-        common.answer_json({**points_json(points, frontiers, insights), "unfinished": common.unfinished_json(run)})
+        common.answer_json({**points_json(points, frontiers, summaries), "unfinished": common.unfinished_json(run)})
     else:
         limits = run.limits()
         decisions = run.solve() if limits else ()
         common.answer(
             points_table(
-                points, frontiers, limits, decisions=decisions, insights=insights, gpus=run.gpus, **common.layout()
+                points, frontiers, limits, decisions=decisions, summaries=summaries, gpus=run.gpus, **common.layout()
             )
         )
         if run.unfinished:

@@ -14,7 +14,7 @@ SURE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Insight:
+class FrontierSummary:
     """`area` under the frontier counts up to `reference` = (least gain, worst price), in the metrics' own units."""
 
     frontier: Frontier
@@ -43,12 +43,12 @@ class Insight:
         return notes
 
 
-def insight(
+def summarise(
     frontier: Frontier,
     points: Sequence[Point],
     area: Estimate | None = None,
     reference: tuple[float, float] | None = None,
-) -> Insight:
+) -> FrontierSummary:
     """The summary of one frontier; of `points`, those of its series count."""
     mine = [p for p in points if p.series == frontier.series]
-    return Insight(frontier, capacity(mine), area, reference)
+    return FrontierSummary(frontier, capacity(mine), area, reference)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from frontier.decide.capacity import littles_law
-from frontier.decide.frontier_summary import Insight
+from frontier.decide.frontier_summary import FrontierSummary
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Shape
 
 SOLVE_SCHEMA = "frontier.solve/1"
@@ -66,7 +66,9 @@ def decision_json(decision: Decision) -> Tree:
     return tree
 
 
-def points_json(points: Sequence[Point], frontiers: Sequence[Frontier], insights: Sequence[Insight] = ()) -> Tree:
+def points_json(
+    points: Sequence[Point], frontiers: Sequence[Frontier], summaries: Sequence[FrontierSummary] = ()
+) -> Tree:
     """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
 
     `frontiers` has the area under each series' frontier with its reference, and where its capacity ends.
@@ -77,16 +79,16 @@ def points_json(points: Sequence[Point], frontiers: Sequence[Frontier], insights
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
         "points": [_point(point, of_series.get(point.series)) for point in points],
-        "frontiers": [_insight(insight) for insight in insights],
+        "frontiers": [_summary(summary) for summary in summaries],
     }
 
 
-def _insight(insight: Insight) -> Tree:
+def _summary(summary: FrontierSummary) -> Tree:
     """What is known of one series as a whole."""
-    frontier, capacity = insight.frontier, insight.capacity
+    frontier, capacity = summary.frontier, summary.capacity
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
-        **{name: tree_of(getattr(insight, name)) for name in ("area", "reference", "notes")},
+        **{name: tree_of(getattr(summary, name)) for name in ("area", "reference", "notes")},
         **{name: tree_of(getattr(capacity, name)) for name in ("knee", "peak", "retrograde", "limit", "onset")},
         "fits": [
             {"model": fit.model, "parameters": tree_of(fit.parameters), "aic": number(fit.aic),

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from frontier.decide.frontier_summary import Insight
+from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -228,13 +228,13 @@ def points_table(
     limits: Sequence[Limit] = (),
     *,
     decisions: Sequence[Decision] = (),
-    insights: Sequence[Insight] = (),
+    summaries: Sequence[FrontierSummary] = (),
     gpus: Gpus = None,
     width: int = 80,
     colour: bool = False,
 ) -> str:
     """One table per series, with its flags and why, and what is known of the whole series, below it."""
-    notes = {insight.frontier.series: insight.notes for insight in insights}
+    notes = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
     chosen = {decision.series: decision.concurrency for decision in decisions}
     blocks: list[RenderableType] = []

@@ -222,5 +222,5 @@ def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cw
     assert set(doubt.probability) == {1, 4, 8, 16}
     best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
     assert np.nanmax(doubt.band.high) <= best * 1.01 < np.nanmax(whole.band.high)
-    (insight,) = run.insights(run.points())
-    assert 32 in insight.frontier.excluded
+    (summary,) = run.summaries(run.points())
+    assert 32 in summary.frontier.excluded
