@@ -629,7 +629,7 @@ class Verdict(StrEnum):
 
 
 _VERDICT_WORDS = {
-    Verdict.INVALID: ("invalid", "invalid: flagged"),
+    Verdict.INVALID: ("invalid", "invalid: excluded"),
     Verdict.VIOLATES: ("no", "violates"),
     Verdict.UNPROVEN: ("unproven", "unproven"),
     Verdict.MARGINAL: ("marginal", "marginal: its interval crosses the limit"),
