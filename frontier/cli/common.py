@@ -4,7 +4,6 @@ import functools
 import os
 import sys
 import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -34,10 +33,9 @@ def harmless(text: str) -> str:
     """Text from outside made safe for a terminal: without control and format characters (escape sequences, overrides
     of the writing direction) and without secrets, recognised by their form or as values of the environment.
     """
-    from frontier.text import Secrets, environment_secrets
+    from frontier.text import Secrets, environment_secrets, without_controls
 
-    text = Secrets.of((), environment_secrets(os.environ)).redact(text)
-    return "".join(ch for ch in text if ch in "\n\t" or unicodedata.category(ch)[0] != "C")
+    return without_controls(Secrets.of((), environment_secrets(os.environ)).redact(text))
 
 
 def say(text: str = "") -> None:

@@ -93,10 +93,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        import difflib
+        from frontier.text import closest
 
         if args and args[0] not in self.list_commands(ctx):
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            close = closest(args[0], self.list_commands(ctx))
             hint = f" Did you mean {close[0]!r}?" if close else " See  frontier --help."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)

@@ -116,6 +116,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
     from frontier.cli.plot import save_pictures
     from frontier.metrics import metric
+    from frontier.model import Series
     from frontier.plot.picture import small_multiples
     from frontier.report.report import report_of
 
@@ -123,8 +124,8 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
     report = report_of(run, run.limits(), axes)
-    expected = {(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
-    views = [replace(v, expected=expected.get((v.frontier.deployment, v.frontier.shape), ())) for v in report.views()]
+    expected = {Series(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
+    views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in report.views()]
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
         common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")

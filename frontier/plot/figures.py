@@ -78,7 +78,7 @@ def valid_points(view: View) -> list[Point]:
 def _excluded(view: View) -> list[str]:
     """The note on what the lines do not show."""
     flagged = [setting(p.concurrency) for p in view.mine if not p.valid]
-    return [f"Flagged, and so not in these charts: {', '.join(flagged)}."] if flagged else []
+    return [f"Excluded, and so not in these charts: {', '.join(flagged)}."] if flagged else []
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
@@ -283,7 +283,7 @@ def _not_shown(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
     more = sorted(c for c in samples if c in valid and c not in shown)
     notes = [f"{len(shown)} of {len(shown) + len(more)} settings are shown."] if more else []
     flagged = sorted(c for c in samples if c not in valid)
-    return notes + ([f"Flagged, and so not shown: {', '.join(map(setting, flagged))}."] if flagged else [])
+    return notes + ([f"Excluded, and so not shown: {', '.join(map(setting, flagged))}."] if flagged else [])
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:

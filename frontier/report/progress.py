@@ -44,9 +44,7 @@ def trial_name(trial: Trial) -> str:
 
 def setting_name(trial: Trial) -> str:
     """'fp8  1024/256': the deployment, where it has a name, and the shape."""
-    name = clean(trial.deployment, 30)
-    head = "" if name in ("", "default") else f"{name}  "
-    return f"{head}{clean(trial.shape.label, 30)}"
+    return trial.series.label(join="  ", longest=30)
 
 
 def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:

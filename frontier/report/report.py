@@ -198,7 +198,7 @@ def report_of(
         decisions=decisions,
         limits=limits,
         provenance=provenance_of(run),
-        gpus={d.name: d.gpus for d in run.config.deployments},
+        gpus=run.gpus,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=IMPORTED_NOT_SAID if run.is_imported else NOT_SAID,

@@ -402,7 +402,7 @@ def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
     for make in FROM_POINTS.values():
         figure = make(view(points))
         assert figure is not None
-        assert "Flagged, and so not in these charts: c=64, c=96." in figure.notes
+        assert "Excluded, and so not in these charts: c=64, c=96." in figure.notes
         assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, _ in li.points)
 
 
