@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from frontier.model import Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.stats.estimate import point
-from frontier.stats.window import sample
+from frontier.stats.window import window_data
 
 CONCURRENCY = 64
 
@@ -51,7 +51,7 @@ def main() -> None:
     warm = min(10.0, end / 10)
     measurement = Measurement(trial, 1.7e9, Window(warm, end - warm), "requests")
     began = time.process_time()
-    cut = sample(measurement, records(requests, tokens))
+    cut = window_data(measurement, records(requests, tokens))
     cutting = time.process_time() - began - generating
     began = time.process_time()
     result = point(cut, limits=(Limit("p99_ttft", 0.5), Limit("p99_tpot", 0.05)))

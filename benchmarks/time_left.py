@@ -73,7 +73,7 @@ def judged(described: Config, bare: Config, spec: EngineSpec) -> Iterator[tuple[
         records, measurement = virtual_trial(trial, spec)
         took = Amount(max(record.end for record in records) + OVERHEAD, len(records))
         seen.append((trial, took))
-        sample = window.sample(measurement, iter(records))
+        sample = window.window_data(measurement, iter(records))
         histories.setdefault(trial.series, []).append((trial, sample))
     ends = np.cumsum([took.seconds for _, took in seen])
     for done, each in zip(AFTER, said, strict=False):

@@ -25,7 +25,7 @@ from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.model import Phase, Series, Trial
 from frontier.plan import estimate, in_turn
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -337,7 +337,7 @@ class TimeEstimator:
         return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
 
 
-def _mean(concurrency: int, samples: Sequence[Sample]) -> Known | None:
+def _mean(concurrency: int, samples: Sequence[WindowData]) -> Known | None:
     """The mean latencies of the requests that succeeded; None where they say nothing."""
     ttft, tpot = (np.concatenate([getattr(s, name)[s.ok] for s in samples]) for name in ("ttft", "tpot"))
     tpot = tpot[~np.isnan(tpot)]

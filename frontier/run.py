@@ -47,8 +47,8 @@ from frontier.plan import make_plan
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
-from frontier.stats.sample_cache import load_sample
-from frontier.stats.window import Floats, Sample
+from frontier.stats.window import Floats, WindowData
+from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 from frontier.text import clean, redact
@@ -186,7 +186,7 @@ def _command(run: RunDirectory) -> str:
     return clean(shlex.join(["frontier", "sweep", str(kept), "-o", str(run.path)]), 4000)
 
 
-History = list[tuple[Trial, Sample]]
+History = list[tuple[Trial, WindowData]]
 
 _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "completion_tokens", "cached_tokens")
 
@@ -262,10 +262,10 @@ class Run:
         """The config's SLA (its first tier)."""
         return self.config.limits
 
-    def samples(self, series: Series) -> dict[int, Sample]:
+    def samples(self, series: Series) -> dict[int, WindowData]:
         """Per concurrency the data its point stands on; none for imported aggregates."""
         history = self.histories.get(series, [])
-        claimed = search.claim_samples(history)
+        claimed = search.claim_windows(history)
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -297,7 +297,7 @@ class Run:
         """The points a claim may be made about, and the others, which located the limit or filled the frontier."""
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
-        samples = search.claim_samples(history)
+        samples = search.claim_windows(history)
         claims = search.claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
@@ -323,7 +323,7 @@ class Run:
     def _price(self, deployment: str) -> float | None:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
 
-    def _checked(self, point: Point, sample: Sample) -> Point:
+    def _checked(self, point: Point, sample: WindowData) -> Point:
         """The point with its distance from the roofline, flagged when it is faster than the described hardware can be,
         and when a trial of it was changed.
         """
@@ -492,10 +492,10 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         measurement = evidence.measurement
         trial = measurement.trial
         try:
-            sample = load_sample(run, measurement, evidence)
+            sample = load_window_data(run, measurement, evidence)
         except AlteredError as error:
             altered.append((trial, error))
-            empty.append((trial, window.sample(measurement, ())))
+            empty.append((trial, window.window_data(measurement, ())))
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         sample = replace(sample, power=_power(config, trial.deployment, windows))

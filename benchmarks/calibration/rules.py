@@ -11,7 +11,7 @@ from frontier.decide import operating_point, search
 from frontier.metrics import claim_floor, metric
 from frontier.model import Phase, Trial
 from frontier.stats import estimate, intervals
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
@@ -41,9 +41,9 @@ class Bench:
 
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.next_seed = server, seed * 100_000
-        self.history: list[tuple[Trial, Sample]] = []
+        self.history: list[tuple[Trial, WindowData]] = []
 
-    def run(self, concurrency: int, phase: Phase, requests: int) -> Sample:
+    def run(self, concurrency: int, phase: Phase, requests: int) -> WindowData:
         repeat = 1 + sum((t.concurrency, t.phase) == (concurrency, phase) for t, _ in self.history)
         trial = make_trial(self.server, concurrency, phase, repeat, requests)
         self.next_seed += 1
@@ -153,7 +153,7 @@ def bisection_of_means(server: Server, seed: int) -> Answer:
     return _bisect(bench, lambda c: _passes(server, [bench.run(c, Phase.GRID, -(-PROBE // 3)) for _ in range(3)]))
 
 
-def _passes(server: Server, samples: list[Sample]) -> bool:
+def _passes(server: Server, samples: list[WindowData]) -> bool:
     for limit in server.limits:
         found = [estimate.estimate(s, limit.metric) for s in samples]
         if float(np.mean([e.value for e in found if e is not None])) > limit.promise:

@@ -20,7 +20,7 @@ from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.stats import window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, WindowData
 
 Floats = NDArray[np.float64]
 Truth = dict[str, float]
@@ -37,7 +37,7 @@ class Server(Protocol):
     limits: tuple[Limit, ...]
     band: tuple[int, int] | None
 
-    def trial(self, trial: Trial, seed: int) -> Sample:
+    def trial(self, trial: Trial, seed: int) -> WindowData:
         """One window of it."""
         ...
 
@@ -197,7 +197,7 @@ class Process:
             times = [t + lasted[np.searchsorted(at, t)] for t in times]
         return times
 
-    def trial(self, trial: Trial, seed: int) -> Sample:
+    def trial(self, trial: Trial, seed: int) -> WindowData:
         """One window, as the summary wants it."""
         rng = np.random.default_rng([self.seed, trial.concurrency, seed])
         sent, first, end, tokens, ok, edges = self.timeline(trial.concurrency, trial.requests, rng)
@@ -211,7 +211,7 @@ class Process:
         tokens, ok = tokens[inside], ok[inside]
         ttft, e2e = (first - sent)[inside], (end - sent)[inside]
         whole = tokens.astype(np.int64)
-        return Sample(
+        return WindowData(
             deployment="d", shape=self.shape, concurrency=trial.concurrency,
             starts=np.array([start + 1e6 * seed]), ends=np.array([stop + 1e6 * seed]), sent=sent[inside] + 1e6 * seed,
             window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
@@ -302,12 +302,12 @@ class Engine:
             self.spec, time_scale=scale * (self.worse if slow else 1.0), seed=self.seed * 7919 + seed
         )
 
-    def trial(self, trial: Trial, seed: int) -> Sample:
+    def trial(self, trial: Trial, seed: int) -> WindowData:
         """One window, through records and all."""
         records, measurement = virtual.virtual_trial(
             dataclasses.replace(trial, seed=seed), self._spec(trial.concurrency, seed)
         )
-        return window.sample(dataclasses.replace(measurement, epoch=1e6 * seed), records)
+        return window.window_data(dataclasses.replace(measurement, epoch=1e6 * seed), records)
 
     def _truth(self, c: int) -> Truth:
         parts, produced, lasted = [], 0.0, 0.0

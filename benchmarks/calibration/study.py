@@ -15,7 +15,7 @@ from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
 from frontier.stats import estimate, window
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),
@@ -108,7 +108,7 @@ class _Side:
 
     server: Process
     points: list[Point]
-    samples: dict[int, Sample]
+    samples: dict[int, WindowData]
     gain: np.ndarray[Any, np.dtype[np.float64]]
     price: np.ndarray[Any, np.dtype[np.float64]]
 

@@ -19,7 +19,7 @@ from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
 from frontier.errors import ExitCode
 from frontier.metrics import RATES, Metric, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series
-from frontier.stats.window import Floats, Sample
+from frontier.stats.window import Floats, WindowData
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
@@ -61,7 +61,7 @@ class Side:
     """
 
     points: Sequence[Point]
-    samples: Mapping[Series, Mapping[int, Sample]] = field(default_factory=dict)
+    samples: Mapping[Series, Mapping[int, WindowData]] = field(default_factory=dict)
     gpus: Mapping[str, int | None] = field(default_factory=dict)
 
 

@@ -18,9 +18,9 @@ from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Limit, Phase, Point, Trial, Verdict
 from frontier.stats import estimate, intervals, window
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 
-History = Sequence[tuple[Trial, Sample]]
+History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series, in any order."""
 
 ALPHA = 0.05
@@ -43,32 +43,32 @@ OVER = 0.03
 # --- the data of a setting
 
 
-def in_order(history: History, *phases: Phase) -> list[tuple[Trial, Sample]]:
+def in_order(history: History, *phases: Phase) -> list[tuple[Trial, WindowData]]:
     """The trials of these phases by concurrency and repeat, whatever order they were finished in."""
     return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
 
 
-def by_concurrency(history: History) -> dict[int, list[Sample]]:
+def by_concurrency(history: History) -> dict[int, list[WindowData]]:
     """The samples of each concurrency, in the history's order."""
-    groups: dict[int, list[Sample]] = {}
+    groups: dict[int, list[WindowData]] = {}
     for trial, sample in history:
         groups.setdefault(trial.concurrency, []).append(sample)
     return groups
 
 
-def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, Sample]:
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
     """Per concurrency the data of these phases, joined."""
     return {c: join(tuple(parts)) for c, parts in by_concurrency(in_order(history, *phases)).items()}
 
 
 @functools.lru_cache(maxsize=64)
-def join(parts: tuple[Sample, ...]) -> Sample:
+def join(parts: tuple[WindowData, ...]) -> WindowData:
     """The windows as one. Remembered, as are the points below: the search replays its whole history at every step."""
     return window.join(parts)
 
 
 @functools.lru_cache(maxsize=64)
-def pilot_point(sample: Sample, limits: tuple[Limit, ...]) -> Point:
+def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
     """What locating and drawing the frontier's gaps need of a sample, and no more."""
     names = [name for limit in limits for name in (limit.metric, bulk_name(limit.metric))]
     wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
@@ -97,7 +97,7 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
 # --- what may be claimed
 
 
-def claim_samples(history: History) -> dict[int, Sample]:
+def claim_windows(history: History) -> dict[int, WindowData]:
     """Per concurrency the data a claim stands on: the confirming trials where there are any, the grid's otherwise.
 
     Locating and frontier trials are left out: the former chose where to look, neither was sized for a claim.
@@ -122,12 +122,12 @@ def claim_points(
         claim_point(sample, tuple(limits), names=names, price=price)
         if c in confirmed
         else estimate.point(sample, names=names, limits=tuple(limits), price=price)
-        for c, sample in sorted(claim_samples(history).items())
+        for c, sample in sorted(claim_windows(history).items())
     )
 
 
 def claim_point(
-    sample: Sample, limits: tuple[Limit, ...], *, names: Sequence[str] = (), price: float | None = None
+    sample: WindowData, limits: tuple[Limit, ...], *, names: Sequence[str] = (), price: float | None = None
 ) -> Point:
     """A point whose limited metrics carry one-sided bounds at BATCH_ALPHA."""
     point = estimate.point(sample, names=names, limits=limits, price=price)
@@ -145,7 +145,7 @@ _candidate_point = functools.lru_cache(maxsize=64)(claim_point)
 # --- a candidate
 
 
-def standing(batches: Sequence[Sample], limits: tuple[Limit, ...], size: int) -> tuple[Verdict, str]:
+def standing(batches: Sequence[WindowData], limits: tuple[Limit, ...], size: int) -> tuple[Verdict, str]:
     """MEETS (proven), UNPROVEN (another batch), or VIOLATES (give it up) with the reason. `size`: of the first batch.
 
     Giving up early, on a forecast, costs throughput and never the guarantee.
@@ -167,7 +167,7 @@ def standing(batches: Sequence[Sample], limits: tuple[Limit, ...], size: int) ->
     return Verdict.UNPROVEN, ""
 
 
-def batch_size(pilot: Sample, limits: Sequence[Limit], concurrency: int, least: int) -> int:
+def batch_size(pilot: WindowData, limits: Sequence[Limit], concurrency: int, least: int) -> int:
     """Requests of a candidate's first batch: enough to prove it with one violation seen, and at least `least`.
 
     `pilot` is the nearest data from before: a size taken from the candidate's own would follow its results.

@@ -35,7 +35,7 @@ from frontier.decide.confirmation import (
     batch_size,
     bulk_name,
     claim_points,
-    claim_samples,
+    claim_windows,
     in_order,
     join,
     joined,
@@ -45,9 +45,9 @@ from frontier.decide.confirmation import (
 )
 from frontier.model import Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.stats import estimate
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 
-__all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_samples", "next_ask", "skip_reason"]
+__all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
 
 START = 0.10
 """An ascent starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
@@ -148,16 +148,16 @@ class _State:
     policy: SearchPolicy
     limits: tuple[Limit, ...]
     history: History
-    samples: Mapping[int, Sample]
+    samples: Mapping[int, WindowData]
     pilot: Mapping[int, Point]
     trend: Mapping[int, float]
-    fresh: Mapping[int, list[Sample]]
+    fresh: Mapping[int, list[WindowData]]
 
     @classmethod
     def of(cls, policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
         samples = joined(history, (Phase.GRID, Phase.LOCATE))
         points = {c: pilot_point(sample, limits) for c, sample in samples.items()}
-        fresh: dict[int, list[Sample]] = {}
+        fresh: dict[int, list[WindowData]] = {}
         for trial, sample in in_order(history, Phase.CONFIRM):
             fresh.setdefault(trial.concurrency, []).append(sample)
         pilot = {c: p for c, p in points.items() if violation(p, limits) is not None}

@@ -18,7 +18,7 @@ from frontier.metrics import Metric, metric
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate
 from frontier.stats.histogram import LogHistogram, bin_values
-from frontier.stats.window import BLOCKS, Floats, Ints, Sample
+from frontier.stats.window import BLOCKS, Floats, Ints, WindowData
 
 INDIFFERENCE = 0.02
 """A setting also counts as dominated by one within this of its throughput at this much less latency."""
@@ -52,7 +52,7 @@ class Replicates:
 
 
 def replicates(
-    samples: Mapping[int, Sample],
+    samples: Mapping[int, WindowData],
     objectives: tuple[str, str],
     *,
     limits: tuple[Limit, ...] = (),
@@ -76,7 +76,7 @@ def replicates(
     return Replicates(tuple(kept), objectives, gains, prices)
 
 
-def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
+def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
     Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a run is part of the
@@ -88,7 +88,7 @@ def _picks(sample: Sample, draws: int, rng: np.random.Generator) -> Ints:
     return np.hstack([rng.multinomial(BLOCKS * taken[:, w], [1 / BLOCKS] * BLOCKS) for w in range(windows)])
 
 
-def _drawn(sample: Sample, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
+def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
     """The metric for each row of `picks` (how often each block is taken); None when the sample lacks it."""
     if estimate.estimate(sample, m.name, limits=limits, price=price) is None:
         return None
@@ -137,7 +137,7 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
     return _weighted(ordered, lambda rows, columns: picks[rows][:, its_block[columns]], total, p)
 
 
-def _itl(sample: Sample, m: Metric, picks: Ints) -> Floats:
+def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
     """The same from each block's histogram of gaps."""
     table = LogHistogram.dense(sample.block_itl)
     totals = np.array([histogram.total for histogram in sample.block_itl])

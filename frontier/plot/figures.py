@@ -33,11 +33,11 @@ from frontier.plot.data import (
 )
 from frontier.plot.labels import view_name
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.text import clean
 from frontier.units import seconds_axis
 
-Samples = Mapping[int, Sample]
+Samples = Mapping[int, WindowData]
 Values = Sequence[tuple[int, Estimate]]
 Floats = NDArray[np.float64]
 STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s", Role.OPERATING))
@@ -328,7 +328,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     return _figure("tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230)
 
 
-def _sorted_values(sample: Sample, quantity: str) -> Floats:
+def _sorted_values(sample: WindowData, quantity: str) -> Floats:
     values: Floats = getattr(sample, quantity)
     return np.sort(values[~np.isnan(values)])
 
@@ -425,7 +425,7 @@ def lengths_figure(view: View, samples: Samples) -> Picture | None:
     return _figure("lengths", view, "latency against length", panels, (*notes, *_not_shown(view, samples, shown)))
 
 
-def _pairs(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
+def _pairs(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     y: Floats = getattr(sample, quantity)
     x = sample.prompt_tokens if quantity == "ttft" else sample.prompt_tokens + sample.completion_tokens / 2
     keep = np.isfinite(x) & np.isfinite(y) & (y > 0)

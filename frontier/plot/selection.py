@@ -17,7 +17,7 @@ from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
 from frontier.plot.labels import view_name
 from frontier.plot.multi_run import ROLES, Group
 from frontier.run import NEEDS, Run
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest
 from frontier.units import format_share
@@ -150,7 +150,7 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
-def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, Sample]]:
+def samples_of(run: Run) -> dict[tuple[str, Shape], dict[int, WindowData]]:
     """The windows behind each point: those a claim stands on, else all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
 

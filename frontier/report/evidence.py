@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from frontier.decide.wording import interval_text, limit_value_text, sentence, setting, unproven_words, value_text
 from frontier.metrics import metric
 from frontier.model import Cause, Decision, Reason, Verdict
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 
@@ -56,24 +56,24 @@ def _neighbour(reason: Reason) -> tuple[str, ...]:
 
 # --- what the client and the server showed during the windows
 
-Watched = tuple[str, Callable[[Sample], float | None], Callable[[float | None], str]]
+Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float | None], str]]
 """One column of evidence: its head, how it is read from a window, and how it is written."""
 
 
-def _worst(name: str) -> Callable[[Sample], float | None]:
+def _worst(name: str) -> Callable[[WindowData], float | None]:
     """The worst value of a client's health over the repeats."""
 
-    def read(sample: Sample) -> float | None:
+    def read(sample: WindowData) -> float | None:
         values = [v for health in sample.health if (v := getattr(health, name)) is not None]
         return max(values, default=None)
 
     return read
 
 
-def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[Sample], float | None]:
+def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[WindowData], float | None]:
     """A server's metric, joined over the repeats."""
 
-    def read(sample: Sample) -> float | None:
+    def read(sample: WindowData) -> float | None:
         values = [metrics[name] for metrics in sample.server if name in metrics]
         return join(values) if values else None
 
@@ -84,19 +84,19 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _in_flight(sample: Sample) -> float | None:
+def _in_flight(sample: WindowData) -> float | None:
     """Mean number of requests in flight."""
     values = [float(v) for v in sample.in_flight if math.isfinite(v)]
     return _mean(values) if values else None
 
 
-def _cached(sample: Sample) -> float | None:
+def _cached(sample: WindowData) -> float | None:
     """Share of prompt tokens that were found in the prefix cache."""
     hits, queries = (_server(f"prefix_cache_{kind}_total", sum)(sample) for kind in ("hits", "queries"))
     return hits / queries if hits is not None and queries else None
 
 
-def _per_step(sample: Sample) -> float | None:
+def _per_step(sample: WindowData) -> float | None:
     """Tokens per step and request under speculative decoding: the accepted drafts and one."""
     accepted, drafts = (_server(f"spec_decode_num_{kind}_total", sum)(sample) for kind in ("accepted_tokens", "drafts"))
     return 1 + accepted / drafts if accepted is not None and drafts else None
@@ -129,7 +129,7 @@ GPUS: tuple[Watched, ...] = (
 )
 
 
-def evidence_grids(samples: Mapping[int, Sample]) -> list[Grid]:
+def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
     """What client, server and GPUs reported per setting; without what was not measured."""
     grids = []
     for caption, watched in (

@@ -33,7 +33,7 @@ from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 
 NOT_SAID = (
@@ -117,7 +117,7 @@ class Report:
     lights: Mapping[Any, Roofline] = field(default_factory=dict)
     bands: Mapping[Any, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
-    samples: Mapping[Any, Mapping[int, Sample]] = field(default_factory=dict)
+    samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None

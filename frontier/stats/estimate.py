@@ -15,7 +15,7 @@ from frontier.model import Estimate, Limit, Point
 from frontier.stats import cost_energy, intervals
 from frontier.stats.flags import UNCOUNTED, differing, flags
 from frontier.stats.histogram import ALPHA, LogHistogram
-from frontier.stats.window import BLOCKS, Bools, Floats, Ints, Sample, gaps
+from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData, gaps
 
 TWO_SIDED = 0.95
 """Of the interval that is shown, low..high."""
@@ -35,7 +35,7 @@ _SIDE = (1 + TWO_SIDED) / 2
 
 
 def point(
-    sample: Sample,
+    sample: WindowData,
     *,
     names: Iterable[str] = DEFAULT_METRICS,
     limits: tuple[Limit, ...] = (),
@@ -67,7 +67,7 @@ def point(
 
 
 def estimate(
-    sample: Sample,
+    sample: WindowData,
     name: str,
     *,
     limits: tuple[Limit, ...] = (),
@@ -137,7 +137,7 @@ def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
     return {quantity: promise for quantity, (_, promise) in chosen.items()}
 
 
-def attains(sample: Sample, limits: Iterable[Limit]) -> Bools:
+def attains(sample: WindowData, limits: Iterable[Limit]) -> Bools:
     """Which requests succeeded within every limit of `per_request`, at the worst of what is known of each. A TPOT that
     is not defined breaks no limit.
     """
@@ -147,7 +147,7 @@ def attains(sample: Sample, limits: Iterable[Limit]) -> Bools:
     return within
 
 
-def _of_requests(sample: Sample, quantity: str, p: float | None, confidence: float) -> Estimate | None:
+def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence: float) -> Estimate | None:
     """A percentile, or with p None the mean, of what each request has; None when no request has it.
 
     Upper bounds are of the worst that each request may have had, lower bounds of the best.
@@ -173,7 +173,7 @@ def _of_requests(sample: Sample, quantity: str, p: float | None, confidence: flo
     return result
 
 
-def _sides(sample: Sample, quantity: str) -> tuple[Floats, Floats]:
+def _sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been: the same array twice where it is known exactly.
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between 0 and infinity.
@@ -246,7 +246,7 @@ def _from_ranks(
     return Estimate(value, lower(_SIDE), upper(_SIDE), requests, lower(confidence), bound, needed)
 
 
-def _itl(sample: Sample, p: float | None, confidence: float) -> Estimate | None:
+def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | None:
     """The gaps between chunks that arrived in the window. A failed request counts as a request's worth of endless gaps.
 
     Gaps are many but dependent, so how much they are worth comes from the time blocks, and the floor counts requests.
@@ -315,19 +315,19 @@ def _from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests
     return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
 
 
-def _side(sample: Sample, side: str) -> tuple[Floats, Floats]:
+def _side(sample: WindowData, side: str) -> tuple[Floats, Floats]:
     """The lengths asked for and the tokens counted by the server, of the output or the input."""
     if side == "output":
         return sample.asked_osl, sample.completion_tokens
     return sample.asked_isl, sample.prompt_tokens
 
 
-def _uncounted_share(sample: Sample, side: str) -> float:
+def _uncounted_share(sample: WindowData, side: str) -> float:
     counted = _side(sample, side)[1][sample.ok]
     return float(np.isnan(counted).mean()) if len(counted) else 0.0
 
 
-def _with_uncounted(sample: Sample, name: str, rate: Estimate) -> Estimate:
+def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
     """A throughput in tokens whose upper bounds allow for the answers without a count: each may have been as long as
     was asked.
     """
@@ -343,7 +343,7 @@ def _with_uncounted(sample: Sample, name: str, rate: Estimate) -> Estimate:
     return replace(rate, high=rate.high * factor, upper=rate.upper * factor)
 
 
-def _rate(sample: Sample, totals: Floats, confidence: float) -> Estimate | None:
+def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | None:
     """A total per second over the time blocks; None for a window without length."""
     if not sample.block_seconds.sum() > 0:
         return None
@@ -370,7 +370,7 @@ def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:
     return Estimate(share, low, high, n, lower, upper)
 
 
-def _attaining(sample: Sample, name: str, limits: tuple[Limit, ...], confidence: float) -> Estimate | None:
+def _attaining(sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float) -> Estimate | None:
     """Goodput: attaining requests, by when they were sent, per second. Attainment: their share. None where the server
     counts no tokens and TPOT is limited.
     """
@@ -384,7 +384,7 @@ def _attaining(sample: Sample, name: str, limits: tuple[Limit, ...], confidence:
     return _rate(sample, sample.per_block(within), confidence)
 
 
-def _notes(sample: Sample) -> tuple[str, ...]:
+def _notes(sample: WindowData) -> tuple[str, ...]:
     """What a reader should know about how the numbers came about, beside the flags."""
     notes: list[str] = []
     failed = int((~sample.ok).sum())

@@ -15,7 +15,7 @@ from frontier.metrics import claim_floor
 from frontier.model import Flag, Limit
 from frontier.stats import intervals
 from frontier.stats.load_flags import ERRORS, client, littles_law, lockstep, median, occupancy, resent, stationary
-from frontier.stats.window import Bools, Floats, Sample, gaps
+from frontier.stats.window import Bools, Floats, WindowData, gaps
 from frontier.units import format_number, format_seconds, format_share
 
 SHORT_OUTPUT = 0.01
@@ -50,11 +50,11 @@ FASTER_THAN_LIGHT = 0.05
 _LIFE = re.compile(r"(?:, |^)started \d+$")
 """When the server's process began: the last part of its identity."""
 
-Check = Callable[[Sample], Iterator[Flag]]
+Check = Callable[[WindowData], Iterator[Flag]]
 
 
 def flags(
-    sample: Sample, limits: tuple[Limit, ...] = (), *, light: Mapping[str, float] | None = None
+    sample: WindowData, limits: tuple[Limit, ...] = (), *, light: Mapping[str, float] | None = None
 ) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first.
 
@@ -70,7 +70,7 @@ def flags(
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
 
-def _nothing(sample: Sample) -> Flag:
+def _nothing(sample: WindowData) -> Flag:
     sent = sum(sample.outcomes.values())
     return Flag(
         "no_requests", f"0 of {sent} requests count", "1", "give the trial more time, or look at the client's errors"
@@ -85,7 +85,7 @@ def _share_above(hits: int, n: int, limit: float) -> bool:
 # --- what the server answered
 
 
-def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     """Fatal unless the limits themselves say no: a percentile or mean that failures make infinite, or an error rate."""
     failed = int((~sample.ok).sum())
     judged = [limit.of for limit in limits]
@@ -102,7 +102,7 @@ def _errors(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def _finishes(sample: Sample) -> Iterator[Flag]:
+def _finishes(sample: WindowData) -> Iterator[Flag]:
     """Answers that ended oddly, which count as failures. Fatal where the reason is unknown: they may have been good."""
     odd = sample.odd_finishes
     sent = sum(sample.outcomes.values())
@@ -119,7 +119,7 @@ def _finishes(sample: Sample) -> Iterator[Flag]:
         )
 
 
-def _uncounted(sample: Sample) -> Iterator[Flag]:
+def _uncounted(sample: WindowData) -> Iterator[Flag]:
     """Answers without the server's token count while others have it: they may be the slow ones, or the short ones."""
     answers, missing = int(sample.ok.sum()), int(sample.uncounted.sum())
     if missing < answers and _share_above(missing, answers, UNCOUNTED):
@@ -131,7 +131,7 @@ def _uncounted(sample: Sample) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def _short_output(sample: Sample) -> Iterator[Flag]:
+def _short_output(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.asked_osl > 0)
     got, asked = sample.completion_tokens[known], sample.asked_osl[known]
     off = np.abs(got - asked)
@@ -146,7 +146,7 @@ def _short_output(sample: Sample) -> Iterator[Flag]:
         )
 
 
-def _wrong_input(sample: Sample) -> Iterator[Flag]:
+def _wrong_input(sample: WindowData) -> Iterator[Flag]:
     asked = sample.ok & (sample.asked_isl > 0)
     known = asked & ~np.isnan(sample.prompt_tokens)
     if not known.any():
@@ -176,7 +176,7 @@ def _wrong_input(sample: Sample) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def _cache(sample: Sample) -> Iterator[Flag]:
+def _cache(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
     if known.any():
         cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
@@ -202,7 +202,7 @@ def _counter(server: Mapping[str, float], name: str) -> float:
     return server.get(f"{name}_total", server.get(name, 0.0))
 
 
-def _server(sample: Sample) -> Iterator[Flag]:
+def _server(sample: WindowData) -> Iterator[Flag]:
     lost = sum(ended == "server_lost" for ended in sample.ended)
     if lost:
         yield Flag(
@@ -230,7 +230,7 @@ def _server(sample: Sample) -> Iterator[Flag]:
 # --- how the tokens came
 
 
-def _stream(sample: Sample) -> Iterator[Flag]:
+def _stream(sample: WindowData) -> Iterator[Flag]:
     events = sample.events[sample.ok]
     many = events >= STREAM_EVENTS
     if not many.any():
@@ -253,7 +253,7 @@ def _stream(sample: Sample) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def _chunks(sample: Sample) -> Iterator[Flag]:
+def _chunks(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.events > 0)
     tokens, events = float(sample.completion_tokens[known].sum()), float(sample.events[known].sum())
     if not events:
@@ -276,7 +276,7 @@ def _chunks(sample: Sample) -> Iterator[Flag]:
         )
 
 
-def differing(sample: Sample) -> Bools:
+def differing(sample: WindowData) -> Bools:
     """Answers that may have had a few tokens more or fewer than the server counts: there were more chunks, or, where a
     chunk is a token, up to one or 5 % fewer, as when a count includes the end of the text.
     """
@@ -286,19 +286,19 @@ def differing(sample: Sample) -> Bools:
     return few
 
 
-def _loose(sample: Sample) -> Floats:
+def _loose(sample: WindowData) -> Floats:
     """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
     return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
 
 
-def _several(sample: Sample) -> bool:
+def _several(sample: WindowData) -> bool:
     """Whether a chunk holds several tokens in most answers, as with a stream interval or speculation."""
     timed = sample.ok & ~np.isnan(sample.tpot)
     counted, chunks = sample.completion_tokens[timed], np.maximum(sample.events[timed], 1)
     return (median(counted / chunks) or 1.0) > TOKENS_PER_CHUNK and (median(counted - chunks) or 0.0) > 1
 
 
-def _miscounted(sample: Sample) -> Bools:
+def _miscounted(sample: WindowData) -> Bools:
     """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT make up for.
 
     Some answers have fewer chunks than tokens because a busy server sends several at once. Then they have as much text
@@ -318,7 +318,7 @@ def _miscounted(sample: Sample) -> Bools:
     return wrong
 
 
-def _usual_silences(sample: Sample) -> float:
+def _usual_silences(sample: WindowData) -> float:
     """How many of the silences after a first token an honest server would have: as often as ordinary gaps are as long,
     at the upper end of what these show.
     """
@@ -332,7 +332,7 @@ def _usual_silences(sample: Sample) -> float:
     return float(after.sum()) * intervals.clopper_pearson(float(control.sum()), len(control))[1]
 
 
-def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+def _hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     """Answers whose first token shows nothing. Fatal where a TTFT is claimed, and where no limits are known."""
     late, answers = int(sample.hollow.sum()), int(sample.ok.sum())
     usual = _usual_silences(sample) / answers if late else 0.0
@@ -352,7 +352,7 @@ def _hollow_first(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 # --- what the sample can carry
 
 
-def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=0.5)
     least = claim_floor(hardest, sample.concurrency)
     if sample.n < least:
@@ -363,7 +363,7 @@ def _too_few(sample: Sample, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
+def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
     """What is faster than the roofline allows; `light` as for `flags`."""
     for quantity, bound in light.items():
         if quantity == "output_throughput":
@@ -377,7 +377,7 @@ def beyond_light(sample: Sample, light: Mapping[str, float]) -> Iterator[Flag]:
                 yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(bound))
 
 
-def _impossible(sample: Sample, measured: str, limit: str) -> Flag:
+def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
     drafts, tokens = (
         sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
         for kind in ("drafts", "draft_tokens")

@@ -7,7 +7,7 @@ import numpy as np
 
 from frontier.model import Flag
 from frontier.stats import stationarity
-from frontier.stats.window import BLOCKS, Floats, Sample
+from frontier.stats.window import BLOCKS, Floats, WindowData
 from frontier.units import format_number, format_seconds, format_share
 
 ERRORS = 0.01
@@ -32,14 +32,14 @@ def median(values: Floats) -> float | None:
     return float(np.median(finite)) if len(finite) else None
 
 
-def windows(sample: Sample) -> Iterator[tuple[int, slice]]:
+def windows(sample: WindowData) -> Iterator[tuple[int, slice]]:
     """The number of each window that has a length, and where its blocks are."""
     for w in range(len(sample.starts)):
         if sample.ends[w] > sample.starts[w]:
             yield w, slice(w * BLOCKS, (w + 1) * BLOCKS)
 
 
-def failing(sample: Sample) -> bool:
+def failing(sample: WindowData) -> bool:
     """Whether so many requests fail that the load is not what was asked: the server causes that, not the client."""
     return bool((~sample.ok).mean() > ERRORS)
 
@@ -47,7 +47,7 @@ def failing(sample: Sample) -> bool:
 # --- whether the client was in the way
 
 
-def client(sample: Sample) -> Iterator[Flag]:
+def client(sample: WindowData) -> Iterator[Flag]:
     """The load generator did not keep up, or requests failed by its own fault."""
     tpot, e2e = median(sample.tpot), median(sample.e2e)
     lag_limit = max(LOOP_LAG[0], LOOP_LAG[1] * (tpot or 0.0))
@@ -74,7 +74,7 @@ def client(sample: Sample) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def resent(sample: Sample) -> Iterator[Flag]:
+def resent(sample: WindowData) -> Iterator[Flag]:
     """Requests were sent on a kept connection that the server had closed."""
     count = sum(health.resent for health in sample.health)
     if count:
@@ -88,7 +88,7 @@ def resent(sample: Sample) -> Iterator[Flag]:
 # --- whether the load was what it should be
 
 
-def lockstep(sample: Sample) -> Iterator[Flag]:
+def lockstep(sample: WindowData) -> Iterator[Flag]:
     """Requests run in convoys: they are sent together again and again."""
     if sample.open_loop:
         return
@@ -107,7 +107,7 @@ def lockstep(sample: Sample) -> Iterator[Flag]:
             return
 
 
-def stationary(sample: Sample) -> Iterator[Flag]:
+def stationary(sample: WindowData) -> Iterator[Flag]:
     """A drift from half to half of a window, or a transient left in it."""
     for w, blocks in windows(sample):
         e2e = sample.e2e[(sample.window == w) & sample.ok]
@@ -132,7 +132,7 @@ def stationary(sample: Sample) -> Iterator[Flag]:
             return
 
 
-def occupancy(sample: Sample) -> Iterator[Flag]:
+def occupancy(sample: WindowData) -> Iterator[Flag]:
     """More or fewer requests in flight than asked, by integral over each window."""
     if sample.open_loop:
         return
@@ -149,7 +149,7 @@ def occupancy(sample: Sample) -> Iterator[Flag]:
         )  # fmt: skip
 
 
-def littles_law(sample: Sample) -> Iterator[Flag]:
+def littles_law(sample: WindowData) -> Iterator[Flag]:
     """Requests in flight, their rate and their time in the system contradict each other (Little's law)."""
     if sample.open_loop or not sample.ok.all():
         return

@@ -1,4 +1,4 @@
-"""Window data: the part of a trial that counts, as arrays (`Sample`), made from its records.
+"""Window data: the part of a trial that counts, as arrays (`WindowData`), made from its records.
 
 Latency counts the requests sent in the window: the load is held until the last of them ends, so none is censored, and a
 failed one is +inf. Throughput counts the tokens that arrived in the window, whatever request they belong to: total
@@ -50,7 +50,7 @@ _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class WindowData:
     """One trial's window, or several of one setting joined in time order. Index i is the i-th request sent.
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot` and `e2e`.
@@ -152,12 +152,12 @@ class Sample:
 
 
 @functools.lru_cache(maxsize=2)
-def gaps(sample: Sample) -> LogHistogram:
+def gaps(sample: WindowData) -> LogHistogram:
     """All gaps between chunks of the sample; remembered, since each of their percentiles asks for it."""
     return LogHistogram.merged(sample.block_itl)
 
 
-def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> Sample:
+def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of sending.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
@@ -182,7 +182,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
     trial = measurement.trial
-    return Sample(
+    return WindowData(
         deployment=trial.deployment,
         shape=trial.shape,
         concurrency=trial.concurrency,
@@ -223,7 +223,7 @@ def sample(measurement: Measurement, records: Iterable[Record], *, open_loop: bo
     )
 
 
-def join(samples: Sequence[Sample]) -> Sample:
+def join(samples: Sequence[WindowData]) -> WindowData:
     """The windows of one setting as one sample, in the order of time. ValueError for none, or for two settings.
 
     `whole_run` becomes the median of each figure: what a tool without windows typically reports.
@@ -240,7 +240,7 @@ def join(samples: Sequence[Sample]) -> Sample:
     if len(parts) == 1:
         return first
     joined: dict[str, Any] = {}
-    for name in (f.name for f in fields(Sample)):
+    for name in (f.name for f in fields(WindowData)):
         values = [getattr(part, name) for part in parts]
         if isinstance(values[0], np.ndarray):
             joined[name] = np.concatenate(values)

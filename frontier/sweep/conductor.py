@@ -18,7 +18,7 @@ from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Series, Shape, Trial
 from frontier.plan import Plan, Progress, in_turn, make_trial
 from frontier.run import History
-from frontier.stats.sample_cache import load_sample
+from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -101,7 +101,7 @@ class Conductor:
                 self.progress.note(f"{key} was measured under other settings and is measured again")
                 continue
             self._runner.done.add(key)
-            self._runner.history(trial.series).append((trial, load_sample(self.run, measurement)))
+            self._runner.history(trial.series).append((trial, load_window_data(self.run, measurement)))
         self._servers.done = self._runner.done
 
     # -- the passes --------------------------------------------------------------------------------------------------

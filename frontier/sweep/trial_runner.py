@@ -15,8 +15,8 @@ from frontier.plan import Plan, Progress
 from frontier.run import History
 from frontier.stats.estimate import estimate
 from frontier.stats.flags import flags
-from frontier.stats.sample_cache import load_sample
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
+from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -87,7 +87,7 @@ class TrialRunner:
         A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
         """
         attempts = 0
-        busy: Sample | None = None
+        busy: WindowData | None = None
         while True:
             if self.stop.is_set():
                 return "interrupted"
@@ -110,7 +110,7 @@ class TrialRunner:
                     return step
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
-            sample = load_sample(self.run, measurement)
+            sample = load_window_data(self.run, measurement)
             raised = flags(sample, self.config.limits)
             overload = next((flag for flag in raised if flag.name == "client_bound"), None)
             self._busy_in_a_row = self._busy_in_a_row + 1 if overload else 0
@@ -177,7 +177,7 @@ class TrialRunner:
         finally:
             watching.cancel()
 
-    def _finish(self, trial: Trial, sample: Sample) -> Step:
+    def _finish(self, trial: Trial, sample: WindowData) -> Step:
         self.history(trial.series).append((trial, sample))
         self.done.add(trial.key)
         self.dropped.pop(trial.key, None)

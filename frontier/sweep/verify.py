@@ -22,7 +22,7 @@ from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point
 from frontier.run import Run
 from frontier.stats import estimate, window
 from frontier.stats.load_flags import DRIFT
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
@@ -152,7 +152,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     """The open loop's point and what the SLA says of it."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None
-    sent = window.sample(measurement, store.records(measurement.trial.key), open_loop=True)
+    sent = window.window_data(measurement, store.records(measurement.trial.key), open_loop=True)
     sample = replace(sent, concurrency=decision.concurrency)
     names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in limits))))
     point = estimate.point(sample, names=names, limits=limits)
@@ -166,7 +166,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     return Checked(check, point, verdict, in_flight, notes)
 
 
-def _growing(sample: Sample) -> bool:
+def _growing(sample: WindowData) -> bool:
     """Latency rises through the window: more arrives than is served."""
     half = sample.n // 2
     if not half:

@@ -16,7 +16,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.decide.verdict import judge
 from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
 from frontier.stats.estimate import point
-from frontier.stats.window import sample
+from frontier.stats.window import window_data
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars
 from tests.client.hostile import Hostile
 
@@ -47,7 +47,7 @@ async def met(server: Hostile, liar: Liar) -> Point:
         trial, target, random_prompts(shape, 7), on_record=records.append, expected_e2e=0.1, identity="vllm 0.1"
     )
     limits = (Limit(*liar.limit),)
-    found = point(sample(measurement, records), names=(), limits=limits)
+    found = point(window_data(measurement, records), names=(), limits=limits)
     return replace(found, flags=tuple(flag for flag in found.flags if flag.name not in BUSY))
 
 

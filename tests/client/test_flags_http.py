@@ -19,7 +19,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import flags
-from frontier.stats.window import Sample, join, sample
+from frontier.stats.window import WindowData, join, window_data
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening
@@ -40,9 +40,9 @@ class Case:
     records: list[Record] = field(default_factory=list)
 
     @property
-    def sample(self) -> Sample:
+    def window_data(self) -> WindowData:
         assert self.measurement is not None
-        return sample(self.measurement, self.records)
+        return window_data(self.measurement, self.records)
 
     def flags(self, limits: tuple[Limit, ...] = P50, **options: Any) -> dict[str, Flag]:
         return {flag.name: flag for flag in flags(self.sample, limits, **options)}

@@ -16,7 +16,7 @@ from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.model import Limit, Measurement, Outcome, Phase, Point, Record, Shape, Trial
 from frontier.stats.estimate import point
-from frontier.stats.window import sample
+from frontier.stats.window import window_data
 from tests.client.hostile import BEHAVIOURS, Hostile
 from tests.client.test_client import FAILURES, GOOD
 
@@ -46,7 +46,9 @@ async def one(server: Hostile, name: str) -> Ended:
     records: list[Record] = []
     before = server.asked(name)
     measurement = await run_trial(trial, target, random_prompts(SHAPE, 3), on_record=records.append, expected_e2e=0.05)
-    return Ended(measurement, records, server.asked(name) - before, point(sample(measurement, records), limits=P99))
+    return Ended(
+        measurement, records, server.asked(name) - before, point(window_data(measurement, records), limits=P99)
+    )
 
 
 @pytest.fixture(scope="module")

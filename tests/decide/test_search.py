@@ -66,7 +66,7 @@ def test_resuming_replays_to_the_same_sweep_whatever_order_the_trials_are_read_i
 
 def test_a_candidate_is_claimed_from_its_own_trials_only(swept):
     history, _, done = swept
-    claimed = search.claim_samples(history)
+    claimed = search.claim_windows(history)
     fresh = sum(s.n for t, s in history if t.phase is Phase.CONFIRM and t.concurrency == done.confirmed)
     assert fresh == claimed[done.confirmed].n
     located = {t.concurrency for t, _ in history if t.phase in (Phase.LOCATE, Phase.FRONTIER)}

@@ -24,7 +24,7 @@ from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
 from frontier.stats.flags import flags
-from frontier.stats.window import sample
+from frontier.stats.window import window_data
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier
 from tests.commands import start
@@ -336,7 +336,7 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
 def measured(health: ClientHealth) -> tuple[str, ...]:
     records = [Record(i, 0, i * 0.1, Outcome.OK, i * 0.1 + 0.1, 8, 4, i * 0.1 + 0.02, None, i * 0.1 + 0.09, 8, 4)
                for i in range(100)]  # fmt: skip
-    found = sample(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
+    found = window_data(Measurement(trial(1), 0.0, Window(0.0, 10.0), "requests", health), records)
     return tuple(flag.measured for flag in flags(found) if flag.name == "client_bound")
 
 

@@ -28,8 +28,8 @@ from frontier.config import load_config
 from frontier.errors import ConfigError, StoreError, UsageError
 from frontier.model import Limit, Outcome
 from frontier.run import load
-from frontier.stats.sample_cache import unpack
-from frontier.stats.window import sample
+from frontier.stats.window import window_data
+from frontier.stats.window_cache import unpack
 from frontier.store.records import decode_measurement, decode_record, encode_record
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import sealed
@@ -438,4 +438,4 @@ def test_records_of_the_wrong_type_are_refused_with_the_file_named(tmp_path: Pat
     with pytest.raises(StoreError, match="cannot be read") as caught:
         load(path)
     assert str(file) in str(caught.value)
-    assert sample(measurement, []).n == 0
+    assert window_data(measurement, []).n == 0

@@ -74,10 +74,13 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
     measurement, theirs = trial
     assert N == measurement.trial.concurrency
     assert len(records) == len(theirs)
-    sample = window.sample(measurement, theirs)
+    sample = window.window_data(measurement, theirs)
     zero = min(r.sent for r in records)
-    ours = window.sample(measurement, [replace(r, sent=r.sent - zero, end=r.end - zero, first=(r.first or 0) - zero,
-                                               last=(r.last or 0) - zero) for r in records])  # fmt: skip
+    shifted = [
+        replace(r, sent=r.sent - zero, end=r.end - zero, first=(r.first or 0) - zero, last=(r.last or 0) - zero)
+        for r in records
+    ]
+    ours = window.window_data(measurement, shifted)
     for name in ("p50_ttft", "p99_ttft", "p99_tpot", "p99_e2e", "p95_itl", "output_throughput", "input_throughput"):
         a, b = estimate.estimate(sample, name), estimate.estimate(ours, name)
         assert a is not None

@@ -41,7 +41,7 @@ from frontier.plot.figures import (
     timeline_figure,
 )
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, WindowData
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
@@ -64,7 +64,7 @@ def line(figure: Picture | None, chart: int, name: str) -> Line:
 
 
 @cache
-def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> Sample:
+def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> WindowData:
     """One window of requests with lengths that vary and latencies that grow with them."""
     rng = np.random.default_rng(c)
     isl = rng.integers(round(1000 * (1 - spread)), round(1000 * (1 + spread)) + 1, n).astype(float)
@@ -79,7 +79,7 @@ def sample(c: int, n: int = 400, *, failures: int = 0, spread: float = 0.5) -> S
         values[bad] = np.inf
     gaps = rng.lognormal(math.log(0.01), 0.3, 5000)
     zeros = np.zeros(BLOCKS)
-    return Sample(
+    return WindowData(
         "default", SHAPE, c, np.array([0.0]), np.array([100.0]), np.linspace(0, 99, n), np.zeros(n, dtype=np.int64),
         ttft, tpot, e2e, ok, isl, osl, np.zeros(n), np.zeros(n, dtype=bool), np.zeros(n), isl, osl,
         np.zeros(n), np.full(n, 100), np.ones(n, dtype=np.int64),

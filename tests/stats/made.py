@@ -7,7 +7,7 @@ import numpy as np
 from frontier.model import ClientHealth, Phase, Shape, Trial
 from frontier.stats import intervals
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, WindowData
 
 SHAPE = Shape.of(512, 100)
 
@@ -34,7 +34,7 @@ def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployme
     finished = np.bincount(blocks[ok], minlength=BLOCKS).astype(float)
     finished = np.full(BLOCKS, finished.mean()) * (1 + 0.005 * np.cos(np.arange(BLOCKS) * 2.4))
     whole = {"events": np.full(n, osl), "reads": np.full(n, osl), "text_chars": np.full(n, 5 * osl)}
-    return Sample(
+    return WindowData(
         deployment=deployment, shape=shape, concurrency=concurrency, starts=np.array([start]),
         ends=np.array([start + length]), sent=sent, window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
         tpot=np.where(ok, tpot, math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,

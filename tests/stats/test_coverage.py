@@ -19,7 +19,7 @@ from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from frontier.stats import intervals
 from frontier.stats.estimate import estimate
-from frontier.stats.window import Sample, sample
+from frontier.stats.window import WindowData, window_data
 from tests.stats.made import bounds
 
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ def test_claims_about_gaps_hold_though_gaps_are_many_and_dependent() -> None:
     assert refused <= 0.5 * 150
 
 
-def one_stream(micros: NDArray[np.int64]) -> Sample:
+def one_stream(micros: NDArray[np.int64]) -> WindowData:
     """The window of a single stream whose requests have these gaps, microseconds per request and gap."""
     records, now = [], 0.0
     for i, gaps in enumerate(micros.tolist()):
@@ -122,7 +122,7 @@ def one_stream(micros: NDArray[np.int64]) -> Sample:
         )  # fmt: skip
         now = last
     trial = Trial("a", Shape.of(1, 51), 1, 0, Phase.GRID, len(records), 0, 0.0, 0.0, 0.0, "f")
-    return sample(Measurement(trial, 0.0, Window(0.0, now), "requests"), records)
+    return window_data(Measurement(trial, 0.0, Window(0.0, now), "requests"), records)
 
 
 def test_claims_about_a_simulated_server_hold() -> None:

@@ -14,18 +14,18 @@ from frontier.model import ClientHealth, Estimate, Limit, Shape
 from frontier.stats import intervals
 from frontier.stats.estimate import attains, estimate, per_request, point, requests_needed
 from frontier.stats.histogram import ALPHA, LogHistogram
-from frontier.stats.window import BLOCKS, Floats, Sample, join
+from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.stats.made import bounds
 
 SECONDS = 100.0
 
 
-def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float = 0.0, **changes: Any) -> Sample:
+def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float = 0.0, **changes: Any) -> WindowData:
     """A steady window of independent requests of 10 tokens: TTFT near 50 ms, TPOT near 10 ms; then the changes."""
     rng = np.random.default_rng(seed)
     ttft, tpot = rng.lognormal(-3, 0.3, n), rng.lognormal(-4.6, 0.1, n)
     gaps = [LogHistogram.of(rng.lognormal(-4.6, 0.2, max(1, 9 * n // BLOCKS))) for _ in range(BLOCKS)]
-    made = Sample(
+    made = WindowData(
         deployment="a",
         shape=Shape.of(100, 10),
         concurrency=concurrency,
@@ -65,14 +65,14 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
     return replace(made, **changes)
 
 
-def failing(sample: Sample, which: list[int]) -> Sample:
+def failing(sample: WindowData, which: list[int]) -> WindowData:
     """The same with these requests failed."""
     ok, ttft, tpot, e2e = (a.copy() for a in (sample.ok, sample.ttft, sample.tpot, sample.e2e))
     ok[which], ttft[which], tpot[which], e2e[which] = False, math.inf, math.inf, math.inf
     return replace(sample, ok=ok, ttft=ttft, tpot=tpot, e2e=e2e)
 
 
-def known(sample: Sample, name: str, **options: Any) -> Estimate:
+def known(sample: WindowData, name: str, **options: Any) -> Estimate:
     found = estimate(sample, name, **options)
     assert found is not None
     return found
@@ -338,7 +338,7 @@ def test_all_within_is_attained_at_one_with_an_interval() -> None:
     assert 0.05 ** (1 / 1000) == pytest.approx(found.lower)
 
 
-def with_unknown(sample: Sample, which: np.ndarray[Any, Any]) -> Sample:
+def with_unknown(sample: WindowData, which: np.ndarray[Any, Any]) -> WindowData:
     """The same, these answers without a count: what they were stays in E2E."""
     return replace(
         sample, tpot=np.where(which, math.nan, sample.tpot),

@@ -15,7 +15,7 @@ from frontier.simulator.virtual import closed_loop
 from frontier.stats import stationarity, window
 from frontier.stats.flags import flags
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Floats, Sample, join, sample
+from frontier.stats.window import BLOCKS, Floats, WindowData, join, window_data
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
 
@@ -28,25 +28,25 @@ def simulated(
     spec: EngineSpec | None = None,
     seed: int = 0,
     stagger: bool = True,
-) -> Sample:
+) -> WindowData:
     """A window of the engine in virtual time."""
     chosen = replace(spec or EngineSpec(noise=0.05), seed=1000 + seed)
     records, at = closed_loop(chosen, shape, concurrency, requests=requests, seed=seed, stagger=stagger)
     trial = Trial("a", shape, concurrency, 0, Phase.GRID, requests, seed, 0.0, 0.0, 60.0, "f")
-    return sample(Measurement(trial, 1e6 * seed, at, "requests"), records)
+    return window_data(Measurement(trial, 1e6 * seed, at, "requests"), records)
 
 
 @cache
-def healthy() -> Sample:
+def healthy() -> WindowData:
     """One window with nothing wrong."""
     return simulated()
 
 
-def found(changed: Sample, **options: Any) -> dict[str, Flag]:
+def found(changed: WindowData, **options: Any) -> dict[str, Flag]:
     return {flag.name: flag for flag in flags(changed, **options)}
 
 
-def failed(which: Sample, count: int) -> Sample:
+def failed(which: WindowData, count: int) -> WindowData:
     """The same with `count` requests failed, evenly."""
     ok, ttft, tpot, e2e = (a.copy() for a in (which.ok, which.ttft, which.tpot, which.e2e))
     at = np.linspace(0, which.n - 1, count).astype(int)
@@ -105,7 +105,7 @@ def test_errors_make_a_point_invalid_only_where_no_limit_notices_them(limits: tu
     assert fatal is found(failed(trimmed(healthy(), 400), 12), limits=limits)["errors"].fatal
 
 
-def trimmed(which: Sample, n: int) -> Sample:
+def trimmed(which: WindowData, n: int) -> WindowData:
     """The first n requests."""
     names = ("sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "prompt_tokens")
     names += ("completion_tokens", "cached_tokens", "events", "reads")
@@ -219,7 +219,7 @@ def test_uneven_gaps_of_a_busy_server_are_not_hollow_and_a_token_sent_ahead_is(
             )
         )  # fmt: skip
     trial = Trial("d", Shape.of(100, 32), 40, 0, Phase.GRID, 600, 1, 0, 0, 60, "x")
-    found = window.sample(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
+    found = window.window_data(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
     assert flagged is ("hollow_first" in {flag.name for flag in flags(found)})
 
 
@@ -449,7 +449,7 @@ def test_one_or_two_streams_are_never_in_lockstep(n: int) -> None:
     assert "lockstep" not in found(simulated(100, n, shape=Shape.of(64, 32), stagger=False))
 
 
-def trend(change: float, seed: int = 5) -> Sample:
+def trend(change: float, seed: int = 5) -> WindowData:
     """A window whose second half is faster or slower by this factor in everything, with two percent of noise."""
     rng = np.random.default_rng(seed)
     one = simulated(1000, seed=seed)

@@ -12,7 +12,7 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, truth
 from frontier.stats import window
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Sample, join, sample
+from frontier.stats.window import BLOCKS, WindowData, join, window_data
 
 SHAPE = Shape.of(100, 8)
 
@@ -103,7 +103,7 @@ class SlowBlocks:
 def test_blocks_equal_a_count_event_by_event(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "BATCH", 64)
     records = random_records(500, seed)
-    slow, found = SlowBlocks(records, 5.0, 25.0), sample(measured(5.0, 25.0), records)
+    slow, found = SlowBlocks(records, 5.0, 25.0), window_data(measured(5.0, 25.0), records)
     assert slow.finished == found.block_finished.tolist()
     assert slow.input == found.block_input_tokens.tolist()
     assert slow.output == pytest.approx(found.block_output_tokens.tolist(), rel=0.01, abs=0.02)
@@ -112,25 +112,25 @@ def test_blocks_equal_a_count_event_by_event(seed: int, monkeypatch: pytest.Monk
 
 def test_with_all_gaps_kept_output_tokens_are_exact_per_block() -> None:
     records = [r for r in random_records(800, 7) if r.gaps]
-    slow, found = SlowBlocks(records, 5.0, 25.0), sample(measured(5.0, 25.0), records)
+    slow, found = SlowBlocks(records, 5.0, 25.0), window_data(measured(5.0, 25.0), records)
     assert slow.output == pytest.approx(found.block_output_tokens.tolist(), rel=1e-9)
 
 
 def test_latency_counts_the_requests_sent_in_the_window_in_that_order() -> None:
     records = [record(t, index=i, wait=t / 100) for i, t in enumerate((3.0, 0.9, 1.0, 2.0, 1.5, 2.1))]
-    found = sample(measured(1.0, 2.0), records)
+    found = window_data(measured(1.0, 2.0), records)
     assert [0.010, 0.015, 0.020] == pytest.approx(found.ttft.tolist())
     assert [1001.0, 1001.5, 1002.0] == found.sent.tolist()
 
 
 def test_ttft_tpot_and_e2e_are_those_of_the_definitions() -> None:
-    found = sample(measured(0.0, 9.0), [record(1.0, wait=0.25, gaps=(10_000, 30_000))])
+    found = window_data(measured(0.0, 9.0), [record(1.0, wait=0.25, gaps=(10_000, 30_000))])
     assert [0.25, 0.02, 0.29] == pytest.approx([found.ttft[0], found.tpot[0], found.e2e[0]])
 
 
 def test_one_token_has_no_time_per_token_and_no_usage_has_none_either() -> None:
     records = [record(1.0, gaps=()), replace(record(2.0), completion_tokens=None)]
-    found = sample(measured(0.0, 9.0), records)
+    found = window_data(measured(0.0, 9.0), records)
     assert [True, True] == np.isnan(found.tpot).tolist()
     assert [True, True] == np.isfinite(found.ttft).tolist()
     assert [False, True] == np.isnan(found.completion_tokens).tolist()
@@ -142,7 +142,7 @@ def test_a_count_that_is_missing_or_contradicted_leaves_a_tpot_unknown_and_one_t
         replace(record(2.0), completion_tokens=None),
         replace(record(3.0), completion_tokens=1),
     ]
-    found = sample(measured(0.0, 9.0), records)
+    found = window_data(measured(0.0, 9.0), records)
     assert [True, True, True] == np.isnan(found.tpot).tolist()
     assert [False, True, True] == found.untimed.tolist()
     assert [False, True, False] == found.uncounted.tolist()
@@ -165,7 +165,7 @@ def test_a_first_token_is_hollow_when_the_silence_after_it_is_not_the_pace_of_to
     one = record(1.0, wait=0.010, gaps=gaps)
     assert one.first is not None
     silence = sum(gaps[:text_at]) * 1e-6
-    found = sample(measured(0.0, 9.0), [replace(one, first_text=one.first + silence), record(2.0)])
+    found = window_data(measured(0.0, 9.0), [replace(one, first_text=one.first + silence), record(2.0)])
     assert [silence, 0.0] == pytest.approx(found.silence.tolist())
     assert [hollow, False] == found.hollow.tolist()
 
@@ -173,7 +173,7 @@ def test_a_first_token_is_hollow_when_the_silence_after_it_is_not_the_pace_of_to
 def test_finish_reasons_not_known_to_be_good_are_counted_in_the_window_the_commonest_by_name() -> None:
     reasons = ["stop", "LENGTH", None, *["content_filter"] * 3, *(f"odd {i}" for i in range(12))]
     records = [replace(record(1.0 + i / 100), finish_reason=r) for i, r in enumerate(reasons)]
-    found = sample(measured(0.0, 9.0), [*records, replace(record(20.0), finish_reason="late")])
+    found = window_data(measured(0.0, 9.0), [*records, replace(record(20.0), finish_reason="late")])
     assert 3 == found.odd_finishes["content_filter"]
     assert 15 == sum(found.odd_finishes.values())
     assert 9 == len(found.odd_finishes)
@@ -182,7 +182,7 @@ def test_finish_reasons_not_known_to_be_good_are_counted_in_the_window_the_commo
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT)])
 def test_every_failure_is_infinite_latency_even_with_tokens(outcome: Outcome) -> None:
-    found = sample(measured(0.0, 9.0), [record(1.0), record(2.0, outcome=outcome)])
+    found = window_data(measured(0.0, 9.0), [record(1.0), record(2.0, outcome=outcome)])
     assert [False, True] == np.isinf(found.ttft).tolist()
     assert [False, True] == np.isinf(found.tpot).tolist()
     assert [False, True] == np.isinf(found.e2e).tolist()
@@ -192,14 +192,14 @@ def test_every_failure_is_infinite_latency_even_with_tokens(outcome: Outcome) ->
 
 @pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.CLIENT])
 def test_what_we_cut_off_or_broke_is_counted_aside(outcome: Outcome) -> None:
-    found = sample(measured(0.0, 9.0), [record(1.0), record(2.0, outcome=outcome), record(20.0, outcome=outcome)])
+    found = window_data(measured(0.0, 9.0), [record(1.0), record(2.0, outcome=outcome), record(20.0, outcome=outcome)])
     assert 1 == found.n
     assert 1 == found.client_failures
     assert {"ok": 1, outcome.value: 1} == found.outcomes
 
 
 def test_tokens_of_failed_requests_are_not_throughput_but_their_gaps_were_seen() -> None:
-    found = sample(measured(0.0, 9.0), [record(1.0, outcome=Outcome.TRUNCATED)])
+    found = window_data(measured(0.0, 9.0), [record(1.0, outcome=Outcome.TRUNCATED)])
     assert 0 == found.block_output_tokens.sum()
     assert 7 == sum(block.count for block in found.block_itl)
 
@@ -207,7 +207,7 @@ def test_tokens_of_failed_requests_are_not_throughput_but_their_gaps_were_seen()
 def test_tokens_count_where_they_arrive_whoever_sent_for_them() -> None:
     # Sent before, arriving 4 of 8 in the window; sent within, arriving 3 of 8 in it.
     early, late = record(0.0, wait=0.9, gaps=(40_000,) * 7), record(1.90, wait=0.025, gaps=(30_000,) * 7)
-    found = sample(measured(1.0, 2.0), [early, late])
+    found = window_data(measured(1.0, 2.0), [early, late])
     assert 5 + 3 == found.block_output_tokens.sum()
     assert 1 == found.block_finished.sum()
     assert 1 == found.n
@@ -215,7 +215,7 @@ def test_tokens_count_where_they_arrive_whoever_sent_for_them() -> None:
 
 def test_tokens_of_a_chunk_of_several_are_spread_over_its_events() -> None:
     one = replace(record(1.0, wait=0.0, gaps=(1_000_000,)), completion_tokens=10)
-    found = sample(measured(0.0, 1.5), [one])
+    found = window_data(measured(0.0, 1.5), [one])
     assert 5 == found.block_output_tokens.sum()
 
 
@@ -226,45 +226,45 @@ def test_in_flight_is_the_time_integral() -> None:
         record(0.5, wait=0.5, gaps=(500_000,)),
         record(2.5, wait=0.5, gaps=(0,), outcome=Outcome.TIMEOUT),
     ]
-    found = sample(measured(1.0, 3.0), records)
+    found = window_data(measured(1.0, 3.0), records)
     assert 1 + 0.25 + 0.25 == pytest.approx(found.in_flight.mean())
     assert [2.0] * 5 + [1.0] * 10 + [2.0] * 5 == pytest.approx(found.in_flight.tolist())
 
 
 def test_open_loop_latency_counts_from_the_scheduled_send() -> None:
     late = replace(record(5.0, wait=0.1), scheduled=3.0)
-    found = sample(measured(2.0, 4.0), [late], open_loop=True)
+    found = window_data(measured(2.0, 4.0), [late], open_loop=True)
     assert 2.1 == pytest.approx(found.ttft[0])
     assert [1003.0] == found.sent.tolist()
     assert found.open_loop
-    assert 0 == sample(measured(2.0, 4.0), [late]).n
+    assert 0 == window_data(measured(2.0, 4.0), [late]).n
 
 
 def test_records_may_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "BATCH", 50)
     records = random_records(300, 1)
     shuffled = random.Random(0).sample(records, len(records))
-    a, b = sample(measured(5.0, 25.0), records), sample(measured(5.0, 25.0), shuffled)
+    a, b = window_data(measured(5.0, 25.0), records), window_data(measured(5.0, 25.0), shuffled)
     assert np.array_equal(a.ttft, b.ttft)
     assert a.block_itl == b.block_itl
     assert a.block_output_tokens == pytest.approx(b.block_output_tokens)
 
 
 def test_no_records_or_no_window_make_an_empty_sample() -> None:
-    assert 0 == sample(measured(1.0, 2.0), []).n
-    lost = sample(Measurement(trial(), 0.0, Window(0.0, 0.0), "server_lost"), [record(5.0)])
+    assert 0 == window_data(measured(1.0, 2.0), []).n
+    lost = window_data(Measurement(trial(), 0.0, Window(0.0, 0.0), "server_lost"), [record(5.0)])
     assert (0, ("server_lost",)) == (lost.n, lost.ended)
 
 
 def test_a_success_without_a_token_time_is_no_success() -> None:
-    found = sample(measured(0.0, 9.0), [replace(record(1.0), first=None, last=None, gaps=())])
+    found = window_data(measured(0.0, 9.0), [replace(record(1.0), first=None, last=None, gaps=())])
     assert math.isinf(found.ttft[0])
     assert {"empty": 1} == found.outcomes
 
 
 def test_gaps_longer_than_a_second_are_binned_like_short_ones() -> None:
     gaps = (999_999, 1_048_575, 1_048_576, 1_048_577, 30_000_000)
-    found = sample(measured(0.0, 90.0), [record(1.0, gaps=gaps)])
+    found = window_data(measured(0.0, 90.0), [record(1.0, gaps=gaps)])
     assert LogHistogram.of([gap * 1e-6 for gap in gaps]) == LogHistogram.merged(found.block_itl)
 
 
@@ -274,7 +274,7 @@ def test_gaps_longer_than_a_second_are_binned_like_short_ones() -> None:
 def test_the_whole_run_is_what_a_tool_without_windows_says() -> None:
     records = [record(float(t), index=t, wait=0.1 + t / 100) for t in range(10)]
     records.append(record(10.0, outcome=Outcome.TIMEOUT, wait=9.93))
-    naive = sample(measured(4.0, 6.0), records).whole_run
+    naive = window_data(measured(4.0, 6.0), records).whole_run
     waits = [0.1 + t / 100 for t in range(10)]
     assert 20.0 == pytest.approx(naive["duration"])
     assert 80 / 20.0 == pytest.approx(naive["output_throughput"])
@@ -285,7 +285,7 @@ def test_the_whole_run_is_what_a_tool_without_windows_says() -> None:
 
 
 def test_a_run_without_success_has_no_naive_figures() -> None:
-    assert {} == dict(sample(measured(0.0, 9.0), [record(1.0, outcome=Outcome.TIMEOUT)]).whole_run)
+    assert {} == dict(window_data(measured(0.0, 9.0), [record(1.0, outcome=Outcome.TIMEOUT)]).whole_run)
 
 
 def test_at_ten_latencies_the_window_is_right_within_two_percent_and_the_naive_figure_is_not() -> None:
@@ -295,7 +295,7 @@ def test_at_ten_latencies_the_window_is_right_within_two_percent_and_the_naive_f
     found, naive = [], []
     for seed in range(12):
         records, at = closed_loop(replace(spec, seed=seed), shape, 32, requests=320, warmup_requests=32, seed=seed)
-        one = sample(Measurement(trial(32, shape=shape), 0.0, at, "requests"), records)
+        one = window_data(Measurement(trial(32, shape=shape), 0.0, at, "requests"), records)
         found.append(one.block_output_tokens.sum() / one.block_seconds.sum())
         naive.append(one.whole_run["output_throughput"])
     assert 1.0 == pytest.approx(np.mean(found) / true, abs=0.02)
@@ -305,9 +305,9 @@ def test_at_ten_latencies_the_window_is_right_within_two_percent_and_the_naive_f
 # --- joining
 
 
-def window_of(epoch: float, seed: int, concurrency: int = 4) -> Sample:
+def window_of(epoch: float, seed: int, concurrency: int = 4) -> WindowData:
     health = ClientHealth(loop_lag_p99=seed / 1000)
-    return sample(
+    return window_data(
         replace(measured(5.0, 25.0, epoch=epoch, concurrency=concurrency), health=health), random_records(200, seed)
     )
 

@@ -14,7 +14,7 @@ from frontier import import_files, text
 from frontier.errors import StoreError
 from frontier.model import Verdict
 from frontier.run import load
-from frontier.stats.sample_cache import pack, unpack
+from frontier.stats.window_cache import pack, unpack
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
 from frontier.store.run_dir import RunDirectory

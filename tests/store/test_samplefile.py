@@ -7,16 +7,16 @@ import pytest
 
 from frontier.model import ClientHealth, Lengths, Shape
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.sample_cache import pack, unpack
-from frontier.stats.window import BLOCKS, Sample
+from frontier.stats.window import BLOCKS, WindowData
+from frontier.stats.window_cache import pack, unpack
 
 
 @pytest.fixture
-def sample() -> Sample:
+def sample() -> WindowData:
     n = 5
-    values = {f.name: np.linspace(0.1, 0.9, n) for f in dataclasses.fields(Sample)}
+    values = {f.name: np.linspace(0.1, 0.9, n) for f in dataclasses.fields(WindowData)}
     blocks = {name: np.arange(BLOCKS, dtype=np.float64) for name in values if name.startswith("block_")}
-    return Sample(**values | blocks | {
+    return WindowData(**values | blocks | {
         "deployment": "d", "shape": Shape(Lengths.normal(512, 40), Lengths.fixed(64)), "concurrency": 4,
         "starts": np.array([1.0]), "ends": np.array([9.0]), "window": np.zeros(n, np.int64),
         "ttft": np.array([0.1, math.inf, math.nan, 0.2, 0.3]), "ok": np.array([True, False, True, True, True]),
@@ -29,10 +29,10 @@ def sample() -> Sample:
     })  # fmt: skip
 
 
-def test_a_sample_comes_back_as_it_was(sample: Sample) -> None:
+def test_a_sample_comes_back_as_it_was(sample: WindowData) -> None:
     found = unpack(pack(sample, "these"), "these")
     assert found is not None
-    for field in dataclasses.fields(Sample):
+    for field in dataclasses.fields(WindowData):
         was, now = getattr(sample, field.name), getattr(found, field.name)
         if isinstance(was, np.ndarray):
             assert was.dtype == now.dtype
@@ -43,7 +43,7 @@ def test_a_sample_comes_back_as_it_was(sample: Sample) -> None:
             assert was == now, field.name
 
 
-def test_damage_other_data_and_foreign_types_are_no_sample(sample: Sample) -> None:
+def test_damage_other_data_and_foreign_types_are_no_sample(sample: WindowData) -> None:
     data = pack(sample, "these")
     assert unpack(data, "those") is None
     for at in (0, 40, len(data) // 2, len(data) - 1):

@@ -17,21 +17,21 @@ from frontier.errors import StoreError
 from frontier.model import Measurement
 from frontier.stats import window
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
-from frontier.stats.window import Sample
+from frontier.stats.window import WindowData
 from frontier.store.records import build
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
 VERSION = 4
-"""Raised whenever `window.sample` or `Sample` changes what it says; older caches are then made anew."""
+"""Raised whenever `window.window_data` or `WindowData` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
 _CACHE_BYTES = 2**32
-_KINDS = get_type_hints(Sample)
+_KINDS = get_type_hints(WindowData)
 
 
-def load_sample(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> Sample:
+def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> WindowData:
     """The sample of a finished trial: from the cache, or from its records, which then makes the cache.
 
     AlteredError when they are not those that were written down. A cache stands for the records only while their file
@@ -47,7 +47,7 @@ def load_sample(run: RunDirectory, measurement: Measurement, evidence: Evidence 
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
-        sample = window.sample(measurement, run.records(key, evidence))
+        sample = window.window_data(measurement, run.records(key, evidence))
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)
@@ -60,9 +60,9 @@ def load_sample(run: RunDirectory, measurement: Measurement, evidence: Evidence 
     return sample
 
 
-def pack(sample: Sample, made_from: str) -> bytes:
+def pack(sample: WindowData, made_from: str) -> bytes:
     """The sample as bytes behind their own digest; `made_from` names the data it was made of."""
-    fields = {field.name: getattr(sample, field.name) for field in dataclasses.fields(Sample)}
+    fields = {field.name: getattr(sample, field.name) for field in dataclasses.fields(WindowData)}
     fields |= _flat(fields.pop("block_itl"))
     arrays = {
         name: np.ascontiguousarray(value, next(t for t in TYPES if t[1] == value.dtype.kind))
@@ -79,7 +79,7 @@ def pack(sample: Sample, made_from: str) -> bytes:
     return hashlib.sha256(body).digest() + body
 
 
-def unpack(data: bytes, made_from: str) -> Sample | None:
+def unpack(data: bytes, made_from: str) -> WindowData | None:
     """What `pack` made, or None when it is damaged, of another version, or made from other data."""
     body = data[_DIGEST:]
     if data[:_DIGEST] != hashlib.sha256(body).digest():
@@ -96,7 +96,7 @@ def unpack(data: bytes, made_from: str) -> Sample | None:
             fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
             at += fields[name].nbytes
         fields["block_itl"] = _blocks(*(fields.pop(f"itl_{part}") for part in ("sizes", "bins", "counts", "totals")))
-        return Sample(**fields)
+        return WindowData(**fields)
     except (AttributeError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
