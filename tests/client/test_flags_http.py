@@ -40,7 +40,7 @@ class Case:
     records: list[Record] = field(default_factory=list)
 
     @property
-    def window_data(self) -> WindowData:
+    def sample(self) -> WindowData:
         assert self.measurement is not None
         return window_data(self.measurement, self.records)
 
