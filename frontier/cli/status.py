@@ -43,7 +43,7 @@ def command(options: RunOptions, follow: bool) -> int:
 
 
 def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
-    """Print a line now and whenever something happened, until the sweep ends or nobody reads standard output."""
+    """Print a line now and after each event, until the sweep ends or standard output is closed."""
     import orjson
 
     def show() -> None:

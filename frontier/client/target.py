@@ -1,7 +1,8 @@
 """Target: where the load goes and how: address, model, key, headers, TLS, time limits, proxies of the environment.
 
-Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error. A key in a file is
-read only where nobody else could have read or written it. Credentials of proxies are kept apart from their addresses.
+Addresses of servers, proxies and webhooks are read here alike: a malformed one is a usage error. A key is
+read from a file only if its permissions keep other users from reading and writing it. Credentials of proxies are kept
+apart from their addresses.
 """
 
 import base64

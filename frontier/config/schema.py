@@ -114,7 +114,7 @@ def _webhook(value: Any) -> str:
 
 
 class FinishConfig(Strict):
-    """Who is told when the sweep has ended: a command, or a webhook at `url`; `within` seconds."""
+    """The notification at the end of a sweep: a command, or a webhook at `url`, given at most `within` seconds."""
 
     command: Command | None = None
     url: Annotated[str, PlainValidator(_webhook), POST] | None = None

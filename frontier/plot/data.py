@@ -46,7 +46,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis in display units: `scale` times the metric's own unit. `ticks` are values to prefer, dearest first;
+    """One axis in display units: `scale` times the metric's own unit. `ticks` are preferred values by priority;
     without them matplotlib chooses.
     """
 

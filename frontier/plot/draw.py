@@ -325,7 +325,7 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
 
 
 def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> Sequence[tuple[float, str]]:
-    """The ticks of an axis as (value, text): its own where they fit, the dearest first, else round numbers."""
+    """The ticks of an axis as (value, text): its own where they fit, by priority, else round numbers."""
     low, high = sorted((axis.low, axis.high))
     if axis.ticks:
         kept: list[tuple[float, str]] = []

@@ -52,7 +52,7 @@ class Disturbance:
         if self._drift:
             duration *= max(0.0, 1.0 + self._drift * start)
         while self._next < start + duration:
-            if self._next >= start:  # a pause while the engine was idle hurts nobody
+            if self._next >= start:  # a pause while the engine was idle delays no request
                 duration += self._pause
             self._next += self._stalls.exponential(self._every)
         return duration

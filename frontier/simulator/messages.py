@@ -165,7 +165,7 @@ def error(message: str, kind: str, code: int, param: str | None = None) -> bytes
 
 
 DEFAULT_TOKENS: Mapping[str, int] = {"chat": 256, "completions": 16}
-"""Output tokens when nobody asked for a number (vLLM's chat would fill the context)."""
+"""Output tokens of a request that states no limit (vLLM's chat would fill the context)."""
 
 
 class RefusedError(Exception):
