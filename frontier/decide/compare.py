@@ -13,10 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from frontier import errors
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
-from frontier.errors import ExitCode
 from frontier.metrics import RATES, Metric, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series
 from frontier.stats.window import Floats, WindowData
@@ -340,11 +338,3 @@ def compare_all(a: Side, b: Side, rules: Rules) -> tuple[Comparison, ...]:
 def overall(comparisons: Sequence[Comparison]) -> Answer:
     """The worst of all shapes; "invalid" when nothing could be compared."""
     return max((c.verdict for c in comparisons), key=ORDER.index, default="invalid")
-
-
-def exit_code(comparisons: Sequence[Comparison]) -> ExitCode:
-    """0 when every shape is better or no worse, 3 when any is worse, 4 when any is not resolved, 5 when any is invalid.
-
-    The worst counts, and no comparison at all is invalid.
-    """
-    return errors.exit_code(c.verdict for c in comparisons)

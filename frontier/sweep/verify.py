@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from frontier import errors
 from frontier.config import Config
 from frontier.decide.verdict import judge
-from frontier.errors import ExitCode, MeasurementError, UsageError
+from frontier.errors import MeasurementError, UsageError
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point, Trial, Verdict
 from frontier.run import Run
@@ -186,8 +185,3 @@ def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judg
         return judge(point, limits), ()
     measured = f": {unsteady[0].measured}" if unsteady else ""
     return without if unsteady else judge(point, limits), (f"more arrives than the server keeps up with{measured}",)
-
-
-def exit_code(done: Sequence[Checked]) -> ExitCode:
-    """The worst of all: invalid 5, violates 3, marginal or unproven 4, meets 0."""
-    return errors.exit_code(checked.judgement.verdict for checked in done)

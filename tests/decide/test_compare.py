@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from frontier.decide import compare, pareto
-from frontier.errors import ExitCode
+from frontier.errors import ExitCode, exit_code
 from frontier.model import Estimate, Flag, Point, Shape
 from frontier.report.comparison import comparison_table
 from frontier.stats import estimate
@@ -50,13 +50,16 @@ def test_a_server_fifteen_percent_faster_is_better_and_the_other_way_round_worse
     assert ("better", "worse") == (better.verdict, worse.verdict)
     assert better.ratio.low <= better.ratio.value <= better.ratio.high
     assert 1.1 < better.ratio.value < 1.35
-    assert (ExitCode.YES, ExitCode.NO) == (compare.exit_code([better]), compare.exit_code([worse, better]))
+    assert (ExitCode.YES, ExitCode.NO) == (
+        exit_code(c.verdict for c in [better]),
+        exit_code(c.verdict for c in [worse, better]),
+    )
 
 
 def test_the_same_server_twice_is_not_resolved():
     same = both(1.0, reference=2.0)
     assert "not resolved" == same.verdict
-    assert ExitCode.NOT_PROVEN == compare.exit_code([same])
+    assert ExitCode.NOT_PROVEN == exit_code([same.verdict])
 
 
 def test_the_ratio_is_of_the_areas_up_to_the_reference():
@@ -137,7 +140,7 @@ def test_shapes_are_matched_and_deployments_by_name_or_when_there_is_one_each():
     assert [(SHAPE, "old", "new")] == [(c.shape, c.a, c.b) for c in all_compared(a, b)]
     two = [*a, point(1, 100, 1.0, "new")]
     assert [("new", "new")] == [(c.a, c.b) for c in all_compared(two, b)]
-    assert ExitCode.FAILED == compare.exit_code(all_compared(a, []))
+    assert ExitCode.FAILED == exit_code(c.verdict for c in all_compared(a, []))
 
 
 def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
@@ -145,7 +148,7 @@ def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
     assert "worse" == slower.verdict
     assert "worse" == both(1 / 1.15, reference=20.0, within=0.02).verdict
     allowed = both(1 / 1.15, reference=20.0, within=0.4)
-    assert ("no worse", ExitCode.YES) == (allowed.verdict, compare.exit_code([allowed]))
+    assert ("no worse", ExitCode.YES) == (allowed.verdict, exit_code([allowed.verdict]))
     same = both(1.0, reference=2.0, within=0.2)
     assert "no worse" == same.verdict
     assert "better" == both(1.15, reference=20.0, within=0.2).verdict
@@ -161,7 +164,7 @@ def test_the_worst_shape_speaks_for_all_and_a_side_without_a_usable_point_is_inv
     found = all_compared(a, b)
     assert ["not resolved", "invalid"] == [c.verdict for c in found]
     assert any("usable point" in note for note in found[1].notes)
-    assert ("invalid", ExitCode.FAILED) == (compare.overall(found), compare.exit_code(found))
+    assert ("invalid", ExitCode.FAILED) == (compare.overall(found), exit_code(c.verdict for c in found))
     better, worse = both(1.15, reference=20.0), both(1 / 1.15, reference=20.0)
     assert "worse" == compare.overall([better, worse, found[0]])
     assert "not resolved" == compare.overall([better, found[0]])

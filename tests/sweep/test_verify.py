@@ -13,7 +13,7 @@ import frontier
 from frontier.cli.main import run as cli
 from frontier.client.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
-from frontier.errors import ExitCode, MeasurementError, UsageError
+from frontier.errors import ExitCode, MeasurementError, UsageError, exit_code
 from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
 from frontier.report.answer import verified_json, verified_text
 from frontier.run import Run
@@ -102,7 +102,7 @@ def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> No
     before = {p.concurrency: p.n for p in run.points()}
     backend = Queue(places=10_000, service=0.2)
     (done,) = check(run, backend)
-    assert (Verdict.MEETS, ExitCode.YES) == (done.judgement.verdict, verify.exit_code([done]))
+    assert (Verdict.MEETS, ExitCode.YES) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
     assert backend.closed
     assert done.point.metrics["p90_ttft"].value == pytest.approx(0.042, rel=0.1)
     assert done.in_flight == pytest.approx(done.check.rate * 0.2, rel=0.2)
@@ -119,7 +119,7 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
     places = 8
     backend = Queue(places=places, service=1.5 * places / wanted.rate)
     (done,) = check(run, backend)
-    assert (Verdict.VIOLATES, ExitCode.NO) == (done.judgement.verdict, verify.exit_code([done]))
+    assert (Verdict.VIOLATES, ExitCode.NO) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
     assert any("more arrives than the server keeps up with" in note for note in done.notes)
     text = verified_text([done])
     assert text.startswith("no    with Poisson arrivals at ")
@@ -129,7 +129,7 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
 def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> None:
     run = frontier.load(swept)
     (done,) = check(run, Queue(places=10_000, service=0.2), requests=60)
-    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.judgement.verdict, verify.exit_code([done]))
+    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
     assert "requests would decide:  frontier verify --requests N" in verified_text([done])
 
 
