@@ -107,7 +107,9 @@ def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
         asked = measurement.trial.concurrency
         assert measurement.server["num_requests_running_max"] <= asked
         at_work = measurement.server["num_requests_running"] + measurement.server["num_requests_waiting"]
-        assert at_work == pytest.approx(asked, rel=0.25, abs=0.5)  # a few readings a second apart
+        # The mean of a handful of readings a second apart, each of them between two steps of the engine, where requests
+        # that have just ended are gone and those that follow have not come: it is at least half, and never more.
+        assert asked / 2 - 0.5 <= at_work <= asked + 0.5
         assert measurement.server_identity is not None
         assert "vllm" in measurement.server_identity
     for (_, shape), history in load(swept.run.path).histories.items():
