@@ -211,12 +211,21 @@ def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
 
 
 class Phase(StrEnum):
-    """Why a trial is run: for the grid, or by the search. Only `grid` and `confirm` trials support a claim."""
+    """Why a trial is run.
+
+    `scan` looks at a setting cheaply, for its values; `prove` measures a candidate for the claim; `visit` measures the
+    operating point again later, so that its claim covers more time; `grid` and `frontier` complete the frontier, at the
+    settings of the config and between them. Versions before 0.2 wrote `locate` for `scan` and `confirm` for `prove`.
+    Scans, and settings between those of the config, support no claim.
+    """
 
     GRID = "grid"
+    SCAN = "scan"
+    PROVE = "prove"
+    VISIT = "visit"
+    FRONTIER = "frontier"
     LOCATE = "locate"
     CONFIRM = "confirm"
-    FRONTIER = "frontier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,6 +665,22 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """What the proof of an operating point covers.
+
+    Its trials lasted `turns` turns, a turn being the time of one request. Something that happens to all requests in
+    flight at once, as a stall of the server, in one turn of a hundred, can have been missed: `unseen_share` is the
+    rarest share of turns that would have been seen with 95 %. The claim is `early` until there were enough turns for
+    the percentile that is claimed (300 for a p99), then `final`. `corrected`: a later visit contradicts an early claim.
+    """
+
+    stage: Literal["early", "final"]
+    turns: int
+    unseen_share: float
+    corrected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RejectedStep:
     """A higher setting that also meets the SLA, but whose throughput gain is too small for its longer tail."""
 
@@ -767,6 +792,7 @@ class Decision:
     throughput_optimum: int | None = None
     goodput_optimum: int | None = None
     cheapest: int | None = None
+    claim: Claim | None = None
 
     @property
     def series(self) -> Series:

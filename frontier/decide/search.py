@@ -72,23 +72,27 @@ class SearchPolicy:
     """What the search may spend: `refine` settings beyond the grid.
 
     `requests` is the size of a probe; a confirming batch is as large as its proof needs. `top` is the highest
-    concurrency asked, `gap` how close (relative) the location is driven.
+    concurrency asked, `gap` how close (relative) the location is driven. `grid` are the config's settings, `prove`
+    those that the user asked to be proven.
     """
 
     refine: int
     requests: int
     top: int
     gap: float = 0.05
+    grid: tuple[int, ...] = ()
+    prove: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One trial to run next, and why."""
+    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds` where they are given."""
 
     concurrency: int
     phase: Phase
     requests: int
     reason: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
