@@ -57,7 +57,7 @@ def test_exactly_n_requests_are_in_flight_throughout_the_window():
     assert 16 * 0.98 < in_flight(*closed_loop(spec, shape, 16, requests=400)) < 16
 
 
-@pytest.mark.parametrize(("isl", "osl"), [(1024, 256), (256, 64), (128, 64), (128, 2)])
+@pytest.mark.parametrize(("isl", "osl"), [(1024, 256), (256, 64), (128, 64)])
 def test_of_equal_requests_n_are_in_flight_and_they_do_not_run_in_step(isl, osl):
     for concurrency in (2, 16, 64, 128):
         for spec in (EngineSpec(seed=3), EngineSpec(noise=0.05, max_batched_tokens=512, seed=4)):
