@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from frontier.model import ClientHealth, Lengths, Limit, Phase, Record, Shape, Trial, Window
+from frontier.model import ClientHealth, Lengths, Limit, Measurement, Phase, Record, Shape, Trial, Window
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.stats import window
@@ -453,8 +453,7 @@ class Process:
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window, as the summary wants it."""
         night, at = _when(seed, at)
-        c, seconds = trial.concurrency, getattr(trial, "seconds", None) or math.inf
-        n = trial.requests
+        c, n, seconds = trial.concurrency, trial.requests, trial.seconds or math.inf
         if seconds < math.inf:
             n = min(n, math.ceil(2 * c + seconds * 1.5 * c / self.phase_seconds(c, "e2e")))
         while True:
@@ -617,30 +616,36 @@ class Engine:
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window, through records and all."""
         (night, at), c = _when(seed, at), trial.concurrency
-        seconds = getattr(trial, "seconds", None) or math.inf
-        requests = trial.requests
-        if seconds < math.inf:
-            requests = min(requests, math.ceil(2 * c + seconds * 2 * c / self.phase_seconds(c)["e2e"]))
-        records, measurement = virtual.virtual_trial(
-            dataclasses.replace(trial, seed=seed, requests=requests), self._spec(c, seed)
-        )
-        edges = measurement.window
+        records, measurement = self._run(dataclasses.replace(trial, seed=seed), self._spec(c, seed))
         if self.wander is not None:
             if self._night is None or self._night[0] != night:
                 self._night = night, Path(self.wander, [self.seed, 31, night])
             path = self._night[1]
             begun = path.work(at)
             records = [_moved(record, path, begun, at) for record in records]
-            edges = Window(*(path.at(np.array([edges.start, edges.end]) + begun) - at).tolist())
-        edges = Window(edges.start, min(edges.end, edges.start + seconds))
-        return window.window_data(dataclasses.replace(measurement, window=edges, epoch=1e9 * night + at), records)
+            edges = Window(
+                *(path.at(begun + np.array([measurement.window.start, measurement.window.end])) - at).tolist()
+            )
+            measurement = dataclasses.replace(measurement, window=edges)
+        return window.window_data(dataclasses.replace(measurement, epoch=1e9 * night + at), records)
+
+    def _run(self, trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
+        """The trial; equal lengths all start at once, or the engine alone would not fall into lockstep."""
+        if self.family != "fixed_lengths":
+            return virtual.virtual_trial(trial, spec)
+        records, edges = virtual.closed_loop(
+            spec, trial.shape, trial.concurrency, requests=trial.requests, warmup=trial.warmup, stagger=False,
+            seconds=trial.seconds or math.inf, seed=trial.seed,
+        )  # fmt: skip
+        return records, Measurement(trial, 0.0, edges, "requests", server_identity="virtual")
 
     def _truth(self, c: int) -> Truth:
         parts, produced, lasted = [], 0.0, 0.0
         for run in range(10):
             found = virtual.closed_loop_arrays(
-                self._spec(c, 10_000 + run, steady=True), self.shape, c, requests=1000, seed=50_000 + run
-            )
+                self._spec(c, 10_000 + run, steady=True), self.shape, c, requests=1000, seed=50_000 + run,
+                stagger=self.family != "fixed_lengths",
+            )  # fmt: skip
             parts.append((found.ttft, found.e2e, found.tokens))
             produced += found.output_tokens
             lasted += found.window.length
@@ -684,6 +689,8 @@ def _moved(record: Record, path: Path, begun: float, at: float) -> Record:
     return dataclasses.replace(record, sent=sent, end=end, first=first, visible=visible, last=last, gaps=gaps)
 
 
-def make_trial(server: Server, concurrency: int, phase: Phase, repeat: int, requests: int) -> Trial:
+def make_trial(
+    server: Server, concurrency: int, phase: Phase, repeat: int, requests: int, seconds: float | None = None
+) -> Trial:
     """A trial as the sweep would plan it."""
-    return Trial("d", server.shape, concurrency, repeat, phase, requests, 1, 0.0, 0.0, 1e9, "calibration")
+    return Trial("d", server.shape, concurrency, repeat, phase, requests, 1, 0.0, 0.0, 1e9, "calibration", seconds)
