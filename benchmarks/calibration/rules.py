@@ -96,7 +96,9 @@ def ours(server: Server, seed: int, *, refine: int = 6) -> Answer:
     decision = decided(bench)
     answer = bench.answer(decision.concurrency, decision.verdict.value)
     trace = tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in bench.history)
-    return replace(answer, early_concurrency=early and early[0], early_seconds=early[1] if early else bench.clock, trace=trace)
+    return replace(
+        answer, early_concurrency=early and early[0], early_seconds=early[1] if early else bench.clock, trace=trace
+    )
 
 
 def decided(bench: Bench) -> Decision:
