@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, make_trial
-from frontier.decide import operating_point, search
+from frontier.decide import completion, operating_point, search
+from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import pilot_point
 from frontier.metrics import claim_floor, metric
 from frontier.model import Decision, Phase, Trial
@@ -17,6 +18,8 @@ from frontier.stats.window import WindowData
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
 """Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
+MOST_LATER = 60
+"""Trials after the answer, at most."""
 WINDOWS = 3
 """Of a setting's proof, apart in time: one window cannot tell what differs from run to run."""
 LEAST_WARMUP, TURNS_AROUND, SCAN_TURNS = 10.0, 4, 3
@@ -39,6 +42,8 @@ class Answer:
     early_concurrency: int | None = None
     early_seconds: float | None = None
     trace: tuple[str, ...] = ()
+    claim_stage: str = ""
+    turns: int = 0
 
 
 class Bench:
@@ -50,12 +55,10 @@ class Bench:
         self.clock = 0.0
 
     def run(self, concurrency: int, phase: Phase, requests: int, seconds: float | None = None) -> WindowData:
-        if seconds is not None:  # a window bounded by time holds as many requests as come in it
-            requests = max(1, min(requests, round(seconds * self.server.truth(concurrency)["request_throughput"])))
         repeat = 1 + sum((t.concurrency, t.phase) == (concurrency, phase) for t, _ in self.history)
-        trial = make_trial(self.server, concurrency, phase, repeat, requests)
+        trial = make_trial(self.server, concurrency, phase, repeat, requests, seconds)
         self.next_seed += 1
-        sample = self.server.trial(trial, self.next_seed)
+        sample = self.server.trial(trial, self.next_seed, self.clock)
         self.history.append((trial, sample))
         self.clock += _around(concurrency, sample.n, float((sample.ends - sample.starts).sum()), phase)
         return sample
@@ -81,10 +84,13 @@ def _around(concurrency: int, requests: int, window: float, phase: Phase = Phase
     return window + max(LEAST_WARMUP, (TURNS_AROUND - 1) * latency) + latency
 
 
-def ours(server: Server, seed: int, *, refine: int = 6) -> Answer:
-    """Scan and proof, and the decision on what may be claimed, as a sweep does it."""
+def ours(server: Server, seed: int, *, later: bool = False) -> Answer:
+    """Scan and proof, and the decision on what may be claimed, as a sweep does it.
+
+    `later`: then better candidates and visits of the operating point, until its claim is final.
+    """
     bench = Bench(server, seed)
-    policy = search.SearchPolicy(GRID, None, refine)
+    policy = search.SearchPolicy(GRID, None)
     tiers = [("", server.limits)]
     early: tuple[int, float] | None = None
     while isinstance(ask := search.next_ask(policy, server.shape, tiers, bench.history), search.Ask):
@@ -93,11 +99,29 @@ def ours(server: Server, seed: int, *, refine: int = 6) -> Answer:
             decision = decided(bench)
             if decision.concurrency is not None:
                 early = decision.concurrency, bench.clock
+    for _ in range(MOST_LATER if later else 0):
+        ask = completion.next_ask(policy, server.shape, tiers, bench.history)
+        if isinstance(ask, search.Done):
+            break
+        if ask.phase in (Phase.PROVE, Phase.VISIT):
+            bench.run(ask.concurrency, ask.phase, ask.requests, ask.seconds)
+        elif (visit := completion.next_visit(server.limits, bench.history)) is not None:
+            bench.run(visit.concurrency, visit.phase, visit.requests, visit.seconds)
+        else:
+            break
     decision = decided(bench)
     answer = bench.answer(decision.concurrency, decision.verdict.value)
     trace = tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in bench.history)
+    claim = None
+    if decision.concurrency is not None:
+        claim = claim_of(proof_windows(bench.history, decision.concurrency), server.limits)
     return replace(
-        answer, early_concurrency=early and early[0], early_seconds=early[1] if early else bench.clock, trace=trace
+        answer,
+        early_concurrency=early[0] if early else None,
+        early_seconds=early[1] if early else bench.clock,
+        trace=trace,
+        claim_stage=claim.stage if claim else "",
+        turns=claim.turns if claim else 0,
     )
 
 

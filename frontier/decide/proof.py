@@ -190,13 +190,16 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     Which ascent a candidate belongs to follows from how those before it ended: each one given up ends an ascent.
     """
     windows: dict[int, list[WindowData]] = {}
-    for trial, sample in sorted(
-        ((t, s) for t, s in history if t.phase is Phase.PROVE), key=lambda ts: float(ts[1].starts[0])
-    ):
-        windows.setdefault(trial.concurrency, []).append(sample)
+    visits: dict[int, list[WindowData]] = {}
+    for trial, sample in sorted(history, key=lambda ts: float(ts[1].starts[0])):
+        if trial.phase in (Phase.PROVE, Phase.VISIT):
+            (windows if trial.phase is Phase.PROVE else visits).setdefault(trial.concurrency, []).append(sample)
     judged: list[Candidate] = []
     for c, parts in windows.items():
-        judged.append(_judged(c, parts, limits, ascent_alpha(ascents_over(judged))))
+        candidate = _judged(c, parts, limits, ascent_alpha(ascents_over(judged)))
+        if candidate.verdict is Verdict.MEETS and c in visits:
+            candidate = _visited(candidate, (*parts, *visits[c]), limits)
+        judged.append(candidate)
     return judged
 
 
@@ -217,6 +220,15 @@ def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], erro
         if verdict is not Verdict.UNPROVEN:
             break
     return Candidate(c, verdict, reason, alpha, len(parts), point)
+
+
+def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
+    """A proven candidate by all of its data, its visits included: given up where these do not prove it."""
+    point = _candidate_point(join(parts), limits, candidate.alpha)
+    if judge(point, limits, alpha=candidate.alpha).verdict is Verdict.MEETS:
+        return dataclasses.replace(candidate, point=point)
+    reason = "later visits contradict its proof"
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
 
 
 def _standing(

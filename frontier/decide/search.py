@@ -123,8 +123,9 @@ class Done:
 
 
 def next_ask(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
-) -> Ask | Done:
+    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
+    *, window_worth: float = WINDOW_WORTH,
+) -> Ask | Done:  # fmt: skip
     """The next trial for one (deployment, shape), given all of its finished trials in any order; or Done.
 
     `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is proven, the one with the
@@ -142,7 +143,7 @@ def next_ask(
             return look
     ends = []
     for state in sorted(states, key=lambda state: _edge(state) or 0):
-        step = _prove(state)
+        step = _prove(state, window_worth)
         if isinstance(step, Ask):
             return step
         ends.append(step)
@@ -390,7 +391,7 @@ def _look(state: _State, c: int, reason: str) -> Ask:
 # --- prove
 
 
-def _prove(state: _State) -> Ask | Done:
+def _prove(state: _State, window_worth: float) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended."""
     proven = max((k.concurrency for k in state.candidates if k.verdict is Verdict.MEETS), default=None)
     given_up = [k for k in state.candidates if k.verdict is Verdict.VIOLATES]
@@ -398,7 +399,7 @@ def _prove(state: _State) -> Ask | Done:
         if k.verdict is Verdict.UNPROVEN:
             return _window(state, k.concurrency)
     if ascents_over(state.candidates) < ASCENTS:
-        candidate = _candidate(state, proven, [k.concurrency for k in given_up])
+        candidate = _candidate(state, proven, [k.concurrency for k in given_up], window_worth)
         if candidate is not None:
             return _window(state, candidate)
     reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
@@ -413,7 +414,9 @@ def _window(state: _State, c: int) -> Ask:
     return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")
 
 
-def _candidate(state: _State, proven: int | None, failed: Sequence[int]) -> int | None:
+def _candidate(
+    state: _State, proven: int | None, failed: Sequence[int], window_worth: float
+) -> int | None:
     """The next concurrency to prove: above what is proven, below what was given up, as high as is cheap to prove."""
     edge = _bracket(state)
     if edge is None:
@@ -430,14 +433,14 @@ def _candidate(state: _State, proven: int | None, failed: Sequence[int]) -> int 
         return None
     if proven is not None:
         base = math.exp(state.rate(proven))
-        worth = {c: f.chance * (f.rate / base - 1) - WINDOW_WORTH * f.windows for c, f in forecasts.items()}
+        worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
         best = max(worth, key=lambda c: (worth[c], -c))
         return best if worth[best] > 0 else None
     safe = max(f.chance * f.rate for f in forecasts.values())
     if safe <= 0:
         return max(1, math.floor(FAR_LOWER * most))
     worth = {
-        c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - WINDOW_WORTH * f.windows
+        c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
         for c, f in forecasts.items()
     }
     return max(worth, key=lambda c: (worth[c], -c))
