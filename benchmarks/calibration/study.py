@@ -18,7 +18,7 @@ from frontier.stats import estimate, window
 from frontier.stats.window import WindowData
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
-    "answer first": rules.ours,
+    "answer first": lambda server, seed: rules.ours(server, seed, later=True),
     "proven grid, no search": rules.proven_grid,
     "largest passing value on the grid": rules.largest_passing,
     "bisection on the value": rules.bisection,
@@ -70,7 +70,7 @@ def _answered(server: Server, best: rules.Best, answer: rules.Answer) -> Result:
         early = answer.concurrency, answer.seconds
     result: Result = {
         "verdict": answer.verdict, "requests": answer.requests, "seconds": answer.seconds, "early_seconds": early[1],
-        "stage": getattr(answer, "claim_stage", None), "turns": getattr(answer, "turns", None),
+        "stage": answer.claim_stage, "turns": answer.turns,
     }  # fmt: skip
     for prefix, c in (("", answer.concurrency), ("early_", early[0])):
         share = 0.0 if c is None else min(1.0, server.truth(c)["output_throughput"] / max(best.throughput, 1e-9))

@@ -79,7 +79,13 @@ def _rule_table(results: Sequence[Result], rules: Sequence[str]) -> list[str]:
     heads = ("rule", "answered where it should", "answers", "break the SLA", "by over 5 %",
              "share of best: median (mean)", "minutes over reference: median (90th percentile)", "to the end",
              "requests")  # fmt: skip
-    return _table(heads, ((name, *_row(summary(results, name), minutes=True)) for name in rules))
+    rows = [(name, *_row(summary(results, name), minutes=True)) for name in rules]
+    announced = [
+        (f"{name}, when announced", *_row(summary(results, name, announced=True), minutes=True))
+        for name in rules
+        if name == SHIPPED
+    ]
+    return _table(heads, [*announced, *rows])
 
 
 def _family_table(results: Sequence[Result], name: str) -> list[str]:
@@ -224,29 +230,32 @@ def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int, int]]:
     return {name: (nominal, sum(held), len(held), asked) for name, (nominal, held, asked) in known.items() if held}
 
 
-def summary(results: Sequence[Result], name: str) -> Mapping[str, float]:
+def summary(results: Sequence[Result], name: str, *, announced: bool = False) -> Mapping[str, float]:
     """A rule's counts and medians over these deployments.
 
     `answered` of those where it `should`: an answer exists, more than 5 % from what one user meets. Of the `answers`
-    named at the end those are `broken` whose truth is over the limit, and `beyond` by more than 5 %; where stalls are
-    rare only final claims count. `share` (median) and `share_2` (mean) count no answer as nothing, where one exists.
-    `early` and `end` are medians of the time over the reference, with `_2` the 90th percentile.
+    named at the end (or `announced` first) those are `broken` whose truth is over the limit, and `beyond` by more than
+    5 %; where stalls are rare only final claims count. `share` (median) and `share_2` (mean) count no answer as
+    nothing, where one exists. `early` and `end` are medians of the time over the reference, `_2` the 90th percentile.
     """
+    prefix = "early_" if announced else ""
+    c, excess, share = f"{prefix}c", f"{prefix}excess", f"{prefix}share"
     exists = [(r["rules"][name], r) for r in results if _exists(r)]
     should = [a for a, r in exists if r["alone"] < 0.95]
     answers = [
         a
         for r in results
-        if (a := r["rules"][name])["c"] is not None and (r["family"] != "rare_stalls" or a["stage"] != "early")
+        if (a := r["rules"][name])[c] is not None
+        and (r["family"] != "rare_stalls" or (a["stage"] != "early" and not announced))
     ]
-    shares = [a["share"] for a, _ in exists]
+    shares = [a[share] for a, _ in exists]
     early, end = ([a[key] / r["reference"] for a, r in exists] for key in ("early_seconds", "seconds"))
     found = {
         "should": len(should),
-        "answered": sum(a["c"] is not None for a in should),
+        "answered": sum(a[c] is not None for a in should),
         "answers": len(answers),
-        "broken": sum(a["excess"] > 1 for a in answers),
-        "beyond": sum(a["excess"] > 1.05 for a in answers),
+        "broken": sum(a[excess] > 1 for a in answers),
+        "beyond": sum(a[excess] > 1.05 for a in answers),
         "requests": float(np.median([r["rules"][name]["requests"] for r in results])),
     }
     found["share"], found["share_2"] = -_at(0.5, [-share for share in shares]), float(np.mean(shares or [math.nan]))

@@ -247,6 +247,8 @@ def test_the_tables_count_what_the_results_hold():
     wanted = {"should": 5, "answered": 4, "answers": 5, "broken": 3, "beyond": 2, "share": 0.9, "share_2": 3.7 / 6}
     assert wanted == pytest.approx({key: s[key] for key in wanted})
     assert [3.0, 20.0, 6.0, 40.0] == pytest.approx([s[key] for key in ("early", "early_2", "end", "end_2")])
+    first = tables.summary(results, tables.SHIPPED, announced=True)
+    assert [4, 3, 2] == [first[key] for key in ("answered", "answers", "broken")]  # no claim is final yet
     text = tables.tables(results)
     assert (
         "| answer first | 80.0% (4) | 5 | 60.0% (3) | 40.0% (2) | 90% (62%) | 3.0 (20.0) | 6.0 (40.0) | 100 |" in text
