@@ -233,7 +233,8 @@ class Trial:
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time` ends it earlier.
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
-    decides the trial's numbers; a stored trial with another fingerprint does not count.
+    decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
+    in open loop requests arrive at so many per second, and `concurrency` is the most in flight.
     """
 
     deployment: str
@@ -247,6 +248,7 @@ class Trial:
     min_time: float
     max_time: float
     fingerprint: str
+    rate: float | None = None
 
     @property
     def series(self) -> Series:

@@ -4,7 +4,8 @@ import asyncio
 import heapq
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,14 +38,22 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Queue:
-    """A server of so many places, each a request at a time: what arrives when all are taken waits."""
+    """A server of so many places, each a request at a time, at most the trial's concurrency of them: what arrives when
+    all are taken waits. `stop_at`: the trial of this number is interrupted by the user; `kill_at`: it is killed.
+    """
 
-    def __init__(self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None) -> None:
-        self.places, self.service, self.identity, self.stop_at = places, service, identity, stop_at
+    def __init__(
+        self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None,
+        kill_at: int | None = None,
+    ) -> None:  # fmt: skip
+        self.places, self.service, self.identity = places, service, identity
+        self.stop_at, self.kill_at = stop_at, kill_at
         self.rates: list[float] = []
+        self.prepared = 0
         self.closed = False
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        self.prepared += 1
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
@@ -58,28 +67,41 @@ class Queue:
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)
-        free = [0.0] * self.places
-        due, records = 0.0, 0
-        while records < trial.requests * 1.06:
+        free = [0.0] * min(self.places, trial.concurrency)
+        due, opened, sent, number = 0.0, trial.warmup, 0, 0
+        while sent < trial.requests * 1.02 and not stop.is_set():
             due += rng.expovariate(rate)
             start = max(due, heapq.heappop(free))
             service = self.service * rng.uniform(0.9, 1.1)
             heapq.heappush(free, start + service)
             first, end = start + 0.2 * service, start + service
-            on_record(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
+            if due >= opened:
+                on_tick(TrialProgress("window", opened, 0, sent, number, 0))
+                sent += 1
+            if self.stop_at == len(self.rates):
+                stop.set()
+            on_record(Record(number, 0, start, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
                         completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
-            records += 1
-        ended = "interrupted" if self.stop_at == len(self.rates) else "requests"
-        return Measurement(trial, 1.7e9, Window(0.05 * due, due), ended, server_identity=self.identity)  # type: ignore[arg-type]
+            number += 1
+            if self.kill_at == len(self.rates) and number > 20:
+                raise KeyboardInterrupt
+        ended = "interrupted" if stop.is_set() else "requests"
+        return Measurement(trial, 1.7e9, Window(opened, due), ended, server_identity=self.identity)  # type: ignore[arg-type]
 
     async def close(self) -> None:
         self.closed = True
 
 
+@contextmanager
+def sender(run: Run, backend: Queue) -> Iterator[verify.Sender]:
+    with RunDirectory.open_to_verify(run.path) as store:
+        yield verify.Sender(run, backend, store, lambda _: None, asyncio.Event())  # type: ignore[arg-type]
+
+
 def check(run: Run, backend: Queue, **options: float) -> list[verify.Checked]:
     wanted = verify.checks(run, run.limits(), **options)  # type: ignore[arg-type]
-    with RunDirectory.open_to_verify(run.path) as store:
-        return asyncio.run(verify.verify(run, wanted, backend, store, on_tick=lambda _: None, stop=asyncio.Event()))
+    with sender(run, backend) as sending:
+        return asyncio.run(verify.verify(sending, wanted))
 
 
 def test_the_rate_is_what_the_operating_point_served(swept: Path) -> None:
@@ -123,14 +145,22 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
     assert any("more arrives than the server keeps up with" in note for note in done.notes)
     text = verified_text([done])
     assert text.startswith("no    with Poisson arrivals at ")
-    assert "frontier verify --load 80%" in text
+    assert "find the rate that holds:\n    frontier verify --find" in text
 
 
 def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> None:
     run = frontier.load(swept)
     (done,) = check(run, Queue(places=10_000, service=0.2), requests=60)
     assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
-    assert "requests would decide:  frontier verify --requests N" in verified_text([done])
+    need = done.judgement.need
+    assert f"requests would decide:\n    frontier verify runs/x --requests {need}" in verified_text(
+        [done], again="frontier verify runs/x"
+    )
+
+
+def test_the_command_that_would_decide_keeps_the_load(swept: Path) -> None:
+    (done,) = check(frontier.load(swept), Queue(places=10_000, service=0.2), requests=60, load=0.8)
+    assert f"frontier verify --load 80% --requests {done.judgement.need}" in verified_text([done])
 
 
 def test_text_and_json_have_both_loops(swept: Path) -> None:
