@@ -97,13 +97,12 @@ History = Sequence[LoadTrial]
 
 @dataclass(frozen=True, slots=True)
 class LoadAsk:
-    """One trial to run next, and why."""
+    """One trial to run next."""
 
     load: float
     phase: Phase
     requests: int
     warmup: float
-    reason: str
 
     @property
     def seconds(self) -> float:
@@ -171,7 +170,7 @@ def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> L
             why = invalid_because(state.invalid[-1], state.limits) or "a limited metric was not measured"
             return LoadDone(Verdict.INVALID, f"the measurements are not valid: {why}")
         if not any(trial.load == state.invalid[-1].load for trial in state.looks):
-            return state.look(state.invalid[-1].load, "the last look at it was not valid")
+            return state.look(state.invalid[-1].load)
     return _locate(state) or _prove(state)
 
 
@@ -249,12 +248,11 @@ class _State:
         """The lowest load outside."""
         return min((load for load, excess in self.excess.items() if excess > 0), default=None)
 
-    def ask(self, load: float, phase: Phase, requests: int, reason: str) -> LoadAsk:
-        warmup = max(self.policy.warmup, SETTLED * self.policy.memory(load))
-        return LoadAsk(load, phase, requests, warmup, reason)
+    def ask(self, load: float, phase: Phase, requests: int) -> LoadAsk:
+        return LoadAsk(load, phase, requests, max(self.policy.warmup, SETTLED * self.policy.memory(load)))
 
-    def look(self, load: float, reason: str) -> LoadAsk:
-        return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load), reason)
+    def look(self, load: float) -> LoadAsk:
+        return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))
 
 
 def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
@@ -292,23 +290,17 @@ def _locate(state: _State) -> LoadAsk | LoadDone | None:
     policy, low, high = state.policy, state.low, state.high
     least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
     if not state.excess:
-        start = rounded(min(most, max(least, policy.start)))
-        return state.look(start, "a rate likely to be inside the SLA")
+        return state.look(rounded(min(most, max(least, policy.start))))
     if low is None:
         assert high is not None
-        if high <= least:
-            return _no_load(state, high)
-        return state.look(max(least, rounded(high / 2)), f"{high:g} is outside the SLA; looking below it")
+        return _no_load(state, high) if high <= least else state.look(max(least, rounded(high / 2)))
     if len(state.looks) >= LOOKS:
         return None
-    top = most if high is None else high
-    if (top - low) / top <= (0.0 if high is None else policy.gap):
-        return None
-    probe = rounded((low + top) / 2) if high is not None or top - low > 2 * policy.gap * top else most
-    if probe in state.excess:
-        return None
-    above = f"and {high:g} is not; looking between them" if high is not None else "; looking above it"
-    return state.look(probe, f"{low:g} is inside the SLA {above}".replace(" ;", ";"))
+    if high is None:
+        step = rounded((low + most) / 2) if most - low > 2 * policy.gap * policy.top else most
+        return state.look(step) if low < most else None
+    probe = rounded((low + high) / 2)
+    return None if (high - low) / high <= policy.gap or probe in state.excess else state.look(probe)
 
 
 def _no_load(state: _State, lowest: float) -> LoadDone:
@@ -318,7 +310,8 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
     judged = judge(dataclasses.replace(point, flags=()), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
     sure = judged.verdict is Verdict.VIOLATES or any(trial.overloaded for trial in trials)
-    reason = f"{binding} is over its limit at {lowest:g} already, {lowest / state.policy.top:.0%} of the closed loop's"
+    share = f"{lowest / state.policy.top:.0%} of the closed loop's rate"
+    reason = f"{binding} is over its limit at {lowest:g} requests/s already, {share}"
     return LoadDone(Verdict.VIOLATES if sure else Verdict.UNPROVEN, reason, refused=Refused(lowest, reason))
 
 
@@ -378,7 +371,7 @@ def _batch(state: _State, load: float) -> LoadAsk:
     if not before:
         nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
         size = batch_size(nearest.data, state.limits, state.policy.in_flight, _least_batch(state.policy, load))
-    return state.ask(load, Phase.PROVE, size, f"proving {load:g} on fresh data, batch {len(before) + 1}")
+    return state.ask(load, Phase.PROVE, size)
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:

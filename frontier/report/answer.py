@@ -285,9 +285,10 @@ def _found(found: FoundRate, width: int, again: str) -> str:
         lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
         lines.append(Text(f"{done.reason}."))
         if done.located is not None:
-            likely = f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."
-            lower = f"{LOWER * done.located / found.policy.top:.0%}"
-            lines += [Text(likely), Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]
+            lines.append(Text(f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."))
+        tried = done.located or (done.refused.load if done.refused is not None else found.policy.start)
+        lower = f"{LOWER * tried / found.policy.top:.0%}"
+        lines += [Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]
     if done.proven is not None and done.refused is not None:
         lines.append(Text(f"Next higher tried: {format_number(done.refused.load)} requests/s; {done.refused.reason}."))
     elif done.proven is not None:

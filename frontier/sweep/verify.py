@@ -209,9 +209,7 @@ def open_trial(config: Config, check: Check, repeat: int) -> Trial:
     assert decision.concurrency is not None
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
     cap = max(LEAST_CAP, CAP * decision.concurrency)
-    return _trial(
-        config, decision, cap, LoadAsk(check.rate, Phase.PROVE, check.requests, config.warmup, ""), repeat, mark
-    )
+    return _trial(config, decision, cap, LoadAsk(check.rate, Phase.PROVE, check.requests, config.warmup), repeat, mark)
 
 
 def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
@@ -279,7 +277,7 @@ def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTr
         trial = measurement.trial
         if trial.rate is None:
             continue
-        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup, "")
+        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
         if trial.fingerprint == rate_trial(config, search, ask, trial.repeat).fingerprint:
             history.append(_load_trial(measurement, store))
     return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
@@ -304,7 +302,7 @@ class Watch:
         self.halt = asyncio.Event()
         self._longest_wait = PATIENCE / spare
         self._limits = [
-            (limit.of.quantity, limit.promise, BEYOND * (1 - limit.of.p) * trial.requests)
+            (limit.of.quantity, limit.promise, BEYOND * round((1 - limit.of.p) * trial.requests, 6))
             for limit in limits
             if limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "e2e") and not limit.of.inverted
         ]
