@@ -36,8 +36,8 @@ LOOK_SPELLS, PROOF_SPELLS = 1, 10
 """The same per request that arrives while the queue forgets its past: waits come in spells, and one is not enough."""
 BATCHES_ABOVE = 3
 """Most batches of a candidate above one that is proven: what it adds is not worth a night."""
-INVALID = 2
-"""Looks that may be invalid before the search ends: one can have met a busy machine."""
+INVALID = 3
+"""Looks that are invalid when the search ends: one or two can have met a busy machine."""
 START, REACH = 0.10, 0.025
 """The first candidate is expected so far (in ln) below the limits, the next so far; both grow by REACH with every
 candidate given up."""
@@ -169,7 +169,7 @@ def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> L
         if len(state.invalid) >= INVALID:
             why = invalid_because(state.invalid[-1], state.limits) or "a limited metric was not measured"
             return LoadDone(Verdict.INVALID, f"the measurements are not valid: {why}")
-        if not any(trial.load == state.invalid[-1].load for trial in state.looks):
+        if all(trial.load != state.invalid[-1].load for trial in state.looks):
             return state.look(state.invalid[-1].load)
     return _locate(state) or _prove(state)
 
@@ -361,7 +361,10 @@ def _standing(state: _State, load: float) -> tuple[Verdict, str]:
         if over is None or over <= 0:
             return Verdict.VIOLATES, "more arrives than the server keeps up with"
         return Verdict.VIOLATES, "too many requests are over the limits"
-    return standing([trial.data for trial in trials], state.limits, trials[0].requests)
+    verdict, why = standing([trial.data for trial in trials], state.limits, trials[0].requests)
+    for limit in state.limits:
+        why = why.replace(limit.metric, limit.of.label)
+    return verdict, why
 
 
 def _batch(state: _State, load: float) -> LoadAsk:

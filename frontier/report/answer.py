@@ -10,7 +10,7 @@ from rich.text import Text
 
 from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures
-from frontier.decide.load_search import FoundRate, LoadTrial
+from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import (
@@ -164,6 +164,8 @@ class Checked(Protocol):
     @property
     def in_flight(self) -> float: ...
     @property
+    def cap(self) -> int: ...
+    @property
     def notes(self) -> tuple[str, ...]: ...
 
 
@@ -183,7 +185,7 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [_verified_row(checked, limit) for limit in decision.limits]
-    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average"]
+    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.flags if flag.fatal]
@@ -235,6 +237,7 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
                 "binding": each.judgement.binding,
                 "need": each.judgement.need,
                 "in_flight": number(each.in_flight),
+                "most_in_flight": each.cap,
                 "metrics": tree_of(each.point.metrics),
                 "closed_loop": tree_of(each.check.decision.metrics),
                 "flags": [flag.name for flag in each.point.flags],
@@ -257,7 +260,8 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
         f"limit {limit_value_text(limit.metric, limit.promise)}"
         for limit in limits if (e := point.metrics.get(limit.metric)) is not None
     ]  # fmt: skip
-    cut = "  ended early: clearly too much" if trial.overloaded else ""
+    invalid = invalid_because(trial, tuple(limits))
+    cut = f"  not valid: {invalid}" if invalid else "  ended early: clearly too much" if trial.overloaded else ""
     return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
 
 
@@ -269,7 +273,7 @@ def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "fr
 def _found(found: FoundRate, width: int, again: str) -> str:
     """One answer as lines."""
     decision, done, cap = found.decision, found.done, found.policy.in_flight
-    closed = f"the {format_number(found.policy.top)} of the closed loop at {setting(cap)}"
+    closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap} in flight"
     name = decision.series.label(longest=40)
     lines: list[RenderableType] = []
     if found.point is not None and found.loss is not None and done.proven is not None:
@@ -299,10 +303,12 @@ def _found(found: FoundRate, width: int, again: str) -> str:
 
 def _assumed(found: FoundRate) -> list[str]:
     """What the answer holds for."""
-    cap = found.policy.in_flight
-    where = f"set vLLM --max-num-seqs {cap}, or your gateway's limit"
+    cap = count(found.policy.in_flight, "request")
+    limit = f"set vLLM --max-num-seqs {found.policy.in_flight}, or your gateway's limit"
+    holds = f"Holds for at most {cap} in flight: {limit}. Further requests wait; their wait counts."
+    sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
     return [
-        f"Holds for at most {count(cap, 'request')} in flight: {where}. Further requests wait; their wait counts.",
+        sent if found.done.proven is None else holds,
         f"Assumed: independent users (Poisson arrivals), {found.decision.shape.label} alone, a queue without a limit.",
     ]
 
@@ -326,12 +332,12 @@ def _found_json(found: FoundRate) -> dict[str, Any]:
         "binding": judged.binding if judged is not None else None,
         "need": None,
         "in_flight": sum(in_flight) / len(in_flight) if in_flight else None,
+        "most_in_flight": found.policy.in_flight,
         "metrics": tree_of(point.metrics) if point is not None else {},
         "closed_loop": tree_of(decision.metrics),
         "flags": [flag.name for flag in point.flags] if point is not None else [],
         "notes": [done.reason, *(point.notes if point is not None else ())],
         "find": {
-            "most_in_flight": found.policy.in_flight,
             "closed_loop_rate": found.policy.top,
             "loss": found.loss,
             "located": done.located,

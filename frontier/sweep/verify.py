@@ -73,12 +73,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer: the open loop's point beside the closed loop's, and the verdict of the open loop."""
+    """The answer: the open loop's point beside the closed loop's, and the verdict of the open loop.
+
+    `in_flight` requests were in flight on average, `cap` were allowed.
+    """
 
     check: Check
     point: Point
     judgement: Judgement
     in_flight: float
+    cap: int
     notes: tuple[str, ...] = ()
 
 
@@ -359,7 +363,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
             *notes,
             f"nearly all the time {measurement.trial.concurrency} were in flight, the most that is allowed",
         )
-    return Checked(check, point, verdict, in_flight, notes)
+    return Checked(check, point, verdict, in_flight, measurement.trial.concurrency, notes)
 
 
 def _growing(sample: WindowData) -> bool:

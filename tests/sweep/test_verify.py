@@ -177,6 +177,7 @@ def test_text_and_json_have_both_loops(swept: Path) -> None:
     assert text.startswith("met   with Poisson arrivals at ")
     assert "closed loop" in text
     assert "limit 200 ms, binding" in text
+    assert f"in flight on average, at most {done[0].cap:,}" in text
     tree = verified_json(done)
     (shape,) = json.loads(json.dumps(tree))["shapes"]
     assert ("frontier.verify/1", "meets", "256/32") == (tree["schema"], shape["verdict"], shape["shape"])
@@ -275,14 +276,14 @@ def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path)
     assert found.policy.in_flight == search.decision.concurrency
     text = verified_and_found(found)
     assert f"{found.loss:.0%} below the" in text.splitlines()[0]
-    assert "of the closed loop at c=" in text.splitlines()[0]
+    assert f"of the closed loop at {found.policy.in_flight} in flight" in text.splitlines()[0]
     assert "Next higher tried: " in text
     assert f"Holds for at most {found.policy.in_flight} requests in flight" in text
     assert "Poisson arrivals" in text
     (shape,) = json.loads(json.dumps(found_json([found])))["shapes"]
     assert {"verdict", "rate", "load", "metrics", "closed_loop", "binding", "notes", "flags"} <= shape.keys()
     assert ("meets", found.done.proven) == (shape["verdict"], shape["rate"])
-    assert shape["find"]["most_in_flight"] == found.policy.in_flight
+    assert shape["most_in_flight"] == found.policy.in_flight
     assert len(backend.rates) == len(shape["find"]["trials"])
     assert backend.closed
 
@@ -338,7 +339,8 @@ def test_no_rate_is_a_no(night: Path) -> None:
     text = verified_and_found(found)
     assert text.startswith("No rate keeps p90 TTFT ≤ 200 ms")
     assert "10% of the closed loop's" in text
-    assert "Holds for at most" in text
+    assert "At most 64 requests were in flight" in text
+    assert "Holds" not in text
     (shape,) = found_json([found])["shapes"]
     assert ("violates", None, {}) == (shape["verdict"], shape["rate"], shape["metrics"])
 
@@ -429,8 +431,8 @@ def test_the_command_finds_a_rate_of_a_real_server_and_goes_on_after_ctrl_c(tmp_
     kept = len(list((path / "verify" / "trials").glob("*.jsonl")))
     assert kept >= 1
     said = command("verify", "run", "--find", "--json", cwd=tmp_path, timeout=300)
-    assert said.code in (0, 3, 4), said.err
+    assert said.code in (0, 3, 4, 5), said.err  # 5 on a machine too busy to send
     assert "the highest rate of independent users with at most " in said.err
     (shape,) = json.loads(said.out)["shapes"]
     assert len(shape["find"]["trials"]) > kept
-    assert said.code == {"meets": 0, "violates": 3, "unproven": 4}[shape["verdict"]]
+    assert said.code == {"meets": 0, "violates": 3, "unproven": 4, "invalid": 5}[shape["verdict"]]
