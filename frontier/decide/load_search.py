@@ -3,11 +3,11 @@
 A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it first: from a start that
 is likely to be inside the SLA the search brackets the load at which the SLA breaks and halves the bracket, with short
 windows that claim nothing. Then it is proven on fresh data, from below: each candidate is as high as all data so far
-promise to be provable, and is judged by the rules of every proof (`confirmation.standing`).
+promise to be provable, and is judged by the rules of every proof (`proof.candidates`).
 
 What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency better, the load named
 breaks the SLA with probability at most ALPHA, up to the coverage error of the bounds. An ascent ends at the first
-candidate that is given up, and there are at most ASCENTS of them (fixed-sequence testing). See
+candidate that is given up, and the ascents share the error (fixed-sequence testing). See
 docs/decisions/0011-open-loop-rate.md.
 """
 
@@ -18,10 +18,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.decide.confirmation import ASCENTS, batch_size, claim_point, join, pilot_point, standing, violation
+from frontier.decide.proof import (
+    ASCENTS,
+    WINDOWS,
+    Candidate,
+    ascents_over,
+    candidates,
+    claim_point,
+    join,
+    pilot_point,
+    violation,
+    window_size,
+)
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, metric
-from frontier.model import Decision, Limit, Phase, Point, Verdict
+from frontier.model import Decision, Limit, Phase, Point, Trial, Verdict
 from frontier.stats.window import WindowData
 
 LEAST, MOST = 0.10, 0.90
@@ -31,11 +42,11 @@ LOOKS = 5
 LOOK_TAIL = 4
 """Requests beyond the percentile in a look, of a server that is right at its limit."""
 LOOK_TURNS, PROOF_TURNS = 10, 20
-"""Fewest requests of a look, and of a batch, per request in flight."""
+"""Fewest requests of a look, and of a proof's first WINDOWS windows, per request in flight."""
+GIVEN_UP = 4
+"""Most candidates given up: what is left to gain is not worth a night."""
 LOOK_SPELLS, PROOF_SPELLS = 1, 10
 """The same per request that arrives while the queue forgets its past: waits come in spells, and one is not enough."""
-BATCHES_ABOVE = 3
-"""Most batches of a candidate above one that is proven: what it adds is not worth a night."""
 INVALID = 3
 """Looks that are invalid when the search ends: one or two can have met a busy machine."""
 START, REACH = 0.10, 0.025
@@ -47,15 +58,12 @@ FIRST = 0.90
 """The first candidate is at most this share of the load that was located: looks are short, and queues steep."""
 STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
-DRIFTED = "non_stationary"
-"""The flag of a drift. It does not make a value invalid here: under arrivals at random the queue wanders."""
 FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
 SETTLED = 2.0
 """Warm-up, in times in which a queue forgets that it began empty."""
-EXPECTED_LOOKS, EXPECTED_BATCHES, PROOF_OF_LOOK = 3, 5, 3
-"""What a search usually takes, for its expected time: looks, requests of proofs as multiples of a first batch, and of
-that as a multiple of a look."""
+EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
+"""What a search usually takes, for its expected time: looks, and windows of proofs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +161,12 @@ class FoundRate:
 
 def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
     """The answer, with the point of the rate that was proven."""
-    batches = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
     names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in decision.limits))))
-    point = claim_point(join(tuple(batches)), decision.limits, names=names) if batches else None
+    candidate = _candidates(history, decision.limits).get(done.proven or 0.0)
+    point = None
+    if candidate is not None:
+        data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
+        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=names)
     return FoundRate(decision, policy, done, point, tuple(history))
 
 
@@ -179,19 +190,19 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
     ask = next_ask(policy, limits, history)
     if isinstance(ask, LoadDone):
         return 0.0
-    proofs = [trial for trial in history if trial.phase is Phase.PROVE]
-    if ask.phase is Phase.SCAN:
-        looks = max(1, EXPECTED_LOOKS - len(history))
-        size = max(_least_batch(policy, ask.load), PROOF_OF_LOOK * ask.requests)
-        return looks * ask.seconds + EXPECTED_BATCHES * (size / ask.load + ask.warmup)
-    size = (proofs[0] if proofs else ask).requests
-    left = max(ask.requests, EXPECTED_BATCHES * size - sum(trial.requests for trial in proofs))
-    return left / ask.load + ask.warmup * max(1.0, left / ask.requests)
+    proofs = sum(trial.phase is Phase.PROVE for trial in history)
+    windows = max(1, EXPECTED_WINDOWS - proofs)
+    if ask.phase is Phase.PROVE:
+        return windows * ask.seconds
+    looks = max(1, EXPECTED_LOOKS - len(history))
+    size = max(_least_window(policy, ask.load), ask.requests)
+    return looks * ask.seconds + windows * (size / ask.load + ask.warmup)
 
 
-def _least_batch(policy: LoadPolicy, load: float) -> int:
-    """Fewest requests of the first batch at a load."""
-    return math.ceil(max(PROOF_TURNS * policy.in_flight, PROOF_SPELLS * load * policy.memory(load)))
+def _least_window(policy: LoadPolicy, load: float) -> int:
+    """Fewest requests of each window of a proof at a load."""
+    spells = PROOF_SPELLS * load * policy.memory(load)
+    return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
 
 
 def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
@@ -208,8 +219,7 @@ def rounded(load: float) -> float:
 
 def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
     """The flags that make a trial's numbers mean nothing; '' for a trial that counts."""
-    point = pilot_point(trial.data, limits)
-    return ", ".join(flag.name for flag in point.flags if flag.fatal and flag.name != DRIFTED)
+    return ", ".join(flag.name for flag in pilot_point(trial.data, limits).flags if flag.fatal)
 
 
 # --- what is known
@@ -224,19 +234,21 @@ class _State:
     looks: list[LoadTrial]
     invalid: list[LoadTrial]
     excess: Mapping[float, float]
-    batches: Mapping[float, list[LoadTrial]]
+    proofs: Mapping[float, list[LoadTrial]]
+    candidates: Mapping[float, Candidate]
 
     @classmethod
     def of(cls, policy: LoadPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
         looks: list[LoadTrial] = []
         invalid: list[LoadTrial] = []
-        batches: dict[float, list[LoadTrial]] = {}
+        proofs: dict[float, list[LoadTrial]] = {}
         for trial in history:
             if trial.phase is Phase.PROVE:
-                batches.setdefault(trial.load, []).append(trial)
+                proofs.setdefault(trial.load, []).append(trial)
             else:
                 (looks if _excess([trial], limits) is not None else invalid).append(trial)
-        return cls(policy, limits, looks, invalid, _trend(((t.load, [t]) for t in looks), limits), batches)
+        trend = _trend(((trial.load, [trial]) for trial in looks), limits)
+        return cls(policy, limits, looks, invalid, trend, proofs, _candidates(history, limits))
 
     @property
     def low(self) -> float | None:
@@ -257,9 +269,7 @@ class _State:
 
 def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
     """ln(value / limit) of the worst metric over trials of one load; None when they are not valid."""
-    point = pilot_point(join(tuple(trial.data for trial in trials)), limits)
-    steady = dataclasses.replace(point, flags=tuple(flag for flag in point.flags if flag.name != DRIFTED))
-    excess = violation(steady, limits)
+    excess = violation(pilot_point(join(tuple(trial.data for trial in trials)), limits), limits)
     if any(trial.overloaded for trial in trials):
         return FAR
     return None if excess is None else min(FAR, max(-FAR, excess))
@@ -318,23 +328,33 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
 # --- prove
 
 
+def _candidates(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
+    """The candidates by load. The rules of a proof count settings: each load is one, numbered as it was begun."""
+    proofs = [trial for trial in history if trial.phase is Phase.PROVE]
+    loads = list(dict.fromkeys(trial.load for trial in proofs))
+    settings = [(_setting(trial, 1 + loads.index(trial.load)), trial.data) for trial in proofs]
+    return {loads[judged.concurrency - 1]: judged for judged in candidates(settings, limits)}
+
+
+def _setting(trial: LoadTrial, number: int) -> Trial:
+    """A trial at a load as one of a setting."""
+    data = trial.data
+    return Trial(data.deployment, data.shape, number, 1, trial.phase, trial.requests, 0, 0.0, 0.0, 0.0, "")
+
+
 def _prove(state: _State) -> LoadAsk | LoadDone:
-    """The next batch of a candidate, or the answer."""
+    """The next window of a candidate, or the answer."""
     low, high = state.low, state.high
     assert low is not None
-    standings = {load: _standing(state, load) for load in sorted(state.batches)}
-    proven = max((load for load, (verdict, _) in standings.items() if verdict is Verdict.MEETS), default=None)
-    if proven is not None:
-        for load, (verdict, _) in standings.items():
-            if verdict is Verdict.UNPROVEN and load > proven and len(state.batches[load]) >= BATCHES_ABOVE:
-                standings[load] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
-    given_up = {load: why for load, (verdict, why) in standings.items() if verdict is Verdict.VIOLATES}
-    undecided = [load for load, (verdict, _) in standings.items() if verdict is Verdict.UNPROVEN]
-    candidate = undecided[0] if undecided else None
-    if candidate is None and len(given_up) < ASCENTS:
+    ends = {load: _standing(state, load) for load in sorted(state.candidates)}
+    proven = max((load for load, (verdict, _) in ends.items() if verdict is Verdict.MEETS), default=None)
+    given_up = {load: why for load, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
+    candidate = next((load for load, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
+    spent = len(given_up) >= GIVEN_UP or ascents_over(list(state.candidates.values())) >= ASCENTS
+    if candidate is None and not spent:
         candidate = _candidate(state, proven, sorted(given_up))
     if candidate is not None:
-        return _batch(state, candidate)
+        return _window(state, candidate)
     refused = min(((load, why) for load, why in given_up.items() if load > (proven or 0.0)), default=None)
     if refused is None and high is not None:
         refused = high, f"by the values of a short look {_binding_label(state, high)} is over its limit"
@@ -354,33 +374,33 @@ def _binding_label(state: _State, load: float) -> str:
 
 
 def _standing(state: _State, load: float) -> tuple[Verdict, str]:
-    """How a candidate stands after its batches."""
-    trials = state.batches[load]
+    """How a candidate stands after its windows."""
+    trials, judged = state.proofs[load], state.candidates[load]
     if trials[-1].overloaded:
         over = violation(dataclasses.replace(pilot_point(trials[-1].data, state.limits), flags=()), state.limits)
         if over is None or over <= 0:
             return Verdict.VIOLATES, "more arrives than the server keeps up with"
         return Verdict.VIOLATES, "too many requests are over the limits"
-    verdict, why = standing([trial.data for trial in trials], state.limits, trials[0].requests)
+    why = judged.reason
     for limit in state.limits:
         why = why.replace(limit.metric, limit.of.label)
-    return verdict, why
+    return judged.verdict, why
 
 
-def _batch(state: _State, load: float) -> LoadAsk:
-    """The next batch of a candidate: as many requests as all its batches before, so that each doubles what is known."""
-    before = state.batches.get(load, [])
-    size = sum(trial.requests for trial in before)
-    if not before:
-        nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
-        size = batch_size(nearest.data, state.limits, state.policy.in_flight, _least_batch(state.policy, load))
-    return state.ask(load, Phase.PROVE, size)
+def _window(state: _State, load: float) -> LoadAsk:
+    """The next window of a candidate, as large as those before."""
+    before = state.proofs.get(load)
+    if before:
+        return state.ask(load, Phase.PROVE, before[0].requests)
+    nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
+    size = window_size(nearest.data, state.limits, state.policy.in_flight)
+    return state.ask(load, Phase.PROVE, max(size, _least_window(state.policy, load)))
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
     """The next load to prove: above what is proven, below what was given up, as high as the data promise."""
     policy = state.policy
-    fresh = ((load, trials) for load, trials in state.batches.items())
+    fresh = ((load, trials) for load, trials in state.proofs.items())
     trend = _trend([*((trial.load, [trial]) for trial in state.looks), *fresh], state.limits)
     least = rounded(LEAST * policy.top) if proven is None else proven * (1 + policy.gap)
     most = rounded(MOST * policy.top) if state.high is None else state.high
