@@ -236,7 +236,8 @@ class Trial:
     in it even so; None: only `max_time` bounds it.
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
-    decides the trial's numbers; a stored trial with another fingerprint does not count.
+    decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
+    in open loop requests arrive at so many per second, and `concurrency` is the most in flight.
     """
 
     deployment: str
@@ -251,6 +252,7 @@ class Trial:
     max_time: float
     fingerprint: str
     seconds: float | None = None
+    rate: float | None = None
 
     @property
     def series(self) -> Series:
