@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from frontier import errors
 from frontier.decide import capacity
+from frontier.decide.claim import claim_of, corrected_settings, proof_windows
+from frontier.decide.confirmation import History
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.verdict import RISING, headroom, judge
@@ -35,6 +37,8 @@ def solve(
     marginal_gain: bool = True,
     marginal_ok: bool = False,
     point_estimates: bool = False,
+    scanned: Sequence[Point] = (),
+    history: History = (),
 ) -> Decision:
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
@@ -44,6 +48,9 @@ def solve(
     promise, so this is a preference and no claim: values decide, and a step that falls short by less than its interval
     is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings
     whose values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+
+    `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
+    are the finished trials, which say what the claim covers and what cut a proof short.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
     setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
@@ -81,8 +88,14 @@ def solve(
         goodput_optimum=_most(feasible, "goodput", proven=True),
         cheapest=_cheapest(feasible),
     )
-    explanation = explain(decision, by_c, rate, point_estimates=point_estimates)
-    return replace(decision, explanation=explanation, notes=notes(explanation))
+    corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
+    if decision.verdict is Verdict.MEETS and not point_estimates or corrected:
+        claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
+        claim = claim_of(proof_windows(history, claimed), limits, corrected=bool(corrected))
+        decision = replace(decision, claim=claim)
+    by_c = {p.concurrency: p for p in scanned} | by_c
+    explained = explain(decision, by_c, rate, history, corrected=corrected, point_estimates=point_estimates)
+    return replace(explained, notes=notes(explained))
 
 
 def _violating(judged: Mapping[int, Judgement]) -> list[int]:
@@ -247,12 +260,18 @@ def solve_all(
     marginal_gain: bool = True,
     marginal_ok: bool = False,
     point_estimates: bool = False,
+    scanned: Sequence[Point] = (),
+    histories: Mapping[Series, History] | None = None,
 ) -> tuple[Decision, ...]:
     """`solve` for each (deployment, shape), in the order they first appear."""
+    looks, known = by_series(scanned), histories or {}
     return tuple(
-        solve(group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates)
-        for group in by_series(points).values()
-    )
+        solve(
+            group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates,
+            scanned=looks.get(series, ()), history=known.get(series, ()),
+        )
+        for series, group in by_series(points).items()
+    )  # fmt: skip
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:

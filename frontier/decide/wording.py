@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontier.decide.capacity import ArrivalRate, Capacity
-from frontier.decide.explain import UNDECIDED, Figure, better_candidate, tightest_figure
+from frontier.decide.explain import UNDECIDED, Figure, tightest_figure
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import Cause, Decision, Estimate, Explanation, Flag, Frontier, Limit, Point, Reason, Verdict
-from frontier.stats import cost_energy
+from frontier.model import Cause, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
+from frontier.stats import cost_energy, intervals
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.units import format_number, roughly, trimmed
+from frontier.units import format_elapsed, format_number, roughly, trimmed
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -226,9 +226,14 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
     name.
     """
-    name = clean(flag.name, 40)
-    text = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
+    text = f"{_flag_kind(flag)}: {clean(flag.measured, 160)}"
     return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+
+
+def _flag_kind(flag: Flag) -> str:
+    """'requests came in waves'."""
+    name = clean(flag.name, 40)
+    return _FLAG_WORDS.get(name, name.replace("_", " "))
 
 
 MANY = 4
@@ -300,17 +305,17 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
             word = "limit" if figure.limit.better == "lower" else "at least"
             value = named_value(figure.metric, figure.estimate.value)
             tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
-        return f"{_run_at(decision)}{rate}{tail}{_better_candidate(decision)}"
+        return _with_better(decision, f"{rate}{tail}")
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
-    promise = limits_text(decision.limits)
+    promise, no = limits_text(decision.limits), f"{_corrected(decision)}{'no' if _is_corrected(decision) else 'No'}"
     if decision.verdict is Verdict.VIOLATES:
-        return f"No setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
+        return f"{no} setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
     why = "its interval crosses the limit"
     if decision.verdict is Verdict.UNPROVEN:
         few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
         why = f"it has {few}" if figure else "its limit was not measured"
-    return f"No setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
+    return f"{no} setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
@@ -320,7 +325,8 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
         values = [named_value(throughput, speed.value, gpus)] if speed else []
-        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values)
+        better = f"; {_may_give(decision.next_step)}" if decision.next_step is not None else ""
+        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values) + better
     words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
@@ -331,27 +337,103 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
-def headline(decision: Decision) -> str:
-    """The decision without numbers, above a table of them: 'Run at concurrency 64'."""
+def headline(decision: Decision, gpus: int | None = None) -> str:
+    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting that is not proven
+    may give clearly more, that is said with it; first, where it is half of the throughput or more.
+    """
     if decision.concurrency is not None:
-        return f"{_run_at(decision)}{_better_candidate(decision)}"
+        speed = decision.metrics.get("output_throughput")
+        rate = f" ({value_text('output_throughput', speed.value, gpus)})" if speed and decision.next_step else ""
+        return _with_better(decision, rate)
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
-    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
+    no = f"{_corrected(decision)}no" if _is_corrected(decision) else "No"
+    return f"{no} setting {meets} {limits_text(decision.limits)}{nearest}"
 
 
-def _run_at(decision: Decision) -> str:
-    """'Run at concurrency 64'."""
+HALF_UNDECIDED = 1.0
+"""The gain from which half of the throughput or more is not decided yet."""
+
+
+def _with_better(decision: Decision, numbers: str) -> str:
+    """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the operating point."""
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    return f"Run at concurrency {decision.concurrency}{asked}"
+    corrected, step = _corrected(decision), decision.next_step
+    if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
+        proven = f"concurrency {decision.concurrency}{asked}{numbers}"
+        return f"{corrected}{_may_give(step)}, which is not decided. {'Use' if asked else 'Proven'} so far: {proven}"
+    run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
+    return f"{run}. {_may_give(step)}" if step is not None else run
 
 
-def _better_candidate(decision: Decision) -> str:
-    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
-    best = better_candidate(decision, decision.explanation.settings)
-    return "" if best is None or best.gain is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
+def _is_corrected(decision: Decision) -> bool:
+    return decision.claim is not None and decision.claim.corrected
+
+
+def _corrected(decision: Decision) -> str:
+    """'Corrected: ' where a later visit contradicted what was proven."""
+    return "Corrected: " if _is_corrected(decision) else ""
+
+
+def _may_give(step: NextStep) -> str:
+    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves); measured again it may give 27% more'."""
+    gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
+    if not step.flags:
+        return f"{setting(step.concurrency)} {gain}"
+    why = "; ".join(dict.fromkeys(_flag_kind(flag) for flag in step.flags))
+    return f"{setting(step.concurrency)} was excluded ({why}); measured again it {gain}"
+
+
+def next_step_words(decision: Decision) -> str:
+    """What would decide the setting that may be a better answer, before the command: 'about 3 min (1,300 requests)
+    would decide'. '' where there is no such setting.
+    """
+    step = decision.next_step
+    if step is None:
+        return ""
+    if step.command is not None and step.seconds is None:
+        return "to decide, measure it"
+    if step.requests is None:
+        return "too close to its limit to decide at a reasonable cost"
+    amount = f"{roughly(step.requests)} requests"
+    if step.seconds is None:
+        return f"about {amount} would decide"
+    minutes = max(1, round(step.seconds / 60))
+    took = f"{minutes} min" if minutes < 60 else format_elapsed(60 * minutes)
+    return f"about {took} ({amount}) would decide"
+
+
+def _next_step_note(decision: Decision) -> list[str]:
+    """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
+    step = decision.next_step
+    if step is None:
+        return []
+    rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
+    way = f": {step.command}" if step.command else "."
+    return [f"{_may_give(step)}{rate}: {next_step_words(decision)}{way}"]
+
+
+def claim_sentence(decision: Decision) -> str:
+    """How long the operating point was measured, and how rare a stall of the whole server that would not have shown.
+    '' without a claim.
+    """
+    claim = decision.claim
+    if claim is None:
+        return ""
+    turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
+    one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
+    if claim.stage == "final":
+        return f"Final claim: {turns}; a stall of the whole server in one turn of {one_in} would have been seen (95%)."
+    stall = (
+        f"a stall of the whole server rarer than one turn in {one_in} may not have been seen"
+        if one_in > 1
+        else "stalls of the whole server may not have been seen"
+    )
+    enough = max((intervals.needed(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
+    late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
+    return f"Early claim: {turns}; {stall}{late}."
 
 
 def _nearest_value(decision: Decision) -> str:
@@ -382,9 +464,7 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
 
 def candidate_need(decision: Decision) -> int | None:
     """How many requests would decide the candidate, when that is known."""
-    needs = [j.need for j in decision.judgements if j.concurrency == decision.candidate]
-    figure = tightest_figure(decision)
-    return next((need for need in needs if need is not None), figure.estimate.need if figure else None)
+    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)
 
 
 def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
@@ -414,6 +494,7 @@ _SENTENCES = {
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
     Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
+    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
     Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
     Cause.UNDEFINED: (
         "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
@@ -440,6 +521,7 @@ _SENTENCES = {
     Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
     Cause.CONTRADICTION: "{first} meets, but {last} below it violates: measure both again.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
+    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
 }
 """One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
 
@@ -475,9 +557,14 @@ def sentence(reason: Reason) -> str:
     return clean(_SENTENCES[reason.cause].format(**words), 400)
 
 
-def notes(explanation: Explanation) -> tuple[str, ...]:
-    """All reasons of an explanation as sentences: `Decision.notes`, and `notes` in the JSON."""
-    return tuple(map(sentence, explanation.reasons))
+def notes(decision: Decision) -> tuple[str, ...]:
+    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. The setting that may give
+    more comes first, then what the claim covers.
+    """
+    explanation, claim = decision.explanation, claim_sentence(decision)
+    remarks = [clean(remark, 400) for remark in explanation.remarks]
+    first = [*_next_step_note(decision), *([claim] if claim else [])]
+    return (*first, *map(sentence, explanation.reasons), *remarks)
 
 
 _IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
@@ -487,15 +574,16 @@ _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
 
 def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
     """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
-    higher setting says that it is.
+    higher setting says that it is. Last how the operating point was measured, where that needs saying.
     """
     chosen = decision.concurrency
     reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
     higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
-    return [
+    lines = [
         f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
         for reason in reasons if reason not in without
     ]  # fmt: skip
+    return [*lines, *(clean(remark, 400) for remark in decision.explanation.remarks)]
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
@@ -521,11 +609,13 @@ def _cost_words(reason: Reason) -> str:
 
 
 def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide: sweep again with --set repeats=5', or that nothing reasonable would."""
+    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut short those that were sent."""
+    cut = ""
+    if reason.planned is not None and reason.estimate is not None:
+        cut = f"max_time ended its trials after {reason.estimate.n:,} of {reason.planned:,} requests; "
     if reason.need is None:
-        return "too close to the limit to decide at a reasonable cost"
-    way = f": sweep again with --set repeats={reason.repeats}" if reason.repeats and reason.repeats > 1 else ""
-    return f"about {roughly(reason.need)} requests would decide{way}"
+        return f"{cut}too close to the limit to decide at a reasonable cost"
+    return f"{cut}about {roughly(reason.need)} requests would decide"
 
 
 def _flag_with_advice(flag: Flag) -> str:
