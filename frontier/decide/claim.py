@@ -19,8 +19,8 @@ import numpy as np
 
 from frontier.decide.confirmation import History, claim_points
 from frontier.decide.verdict import judge
-from frontier.model import Claim, Limit, Phase, Verdict
-from frontier.stats import intervals
+from frontier.metrics import fewest_to_bound
+from frontier.model import Claim, Limit, Phase, Trial, Verdict
 from frontier.stats.estimate import attains
 from frontier.stats.window import Bools, Floats, WindowData
 
@@ -35,9 +35,12 @@ PROOF = (Phase.PROVE, Phase.CONFIRM, Phase.VISIT)
 
 def proof_windows(history: History, concurrency: int) -> list[WindowData]:
     """The windows that a claim of a setting stands on."""
+    return [sample for _, sample in _proof(history, concurrency)]
+
+
+def _proof(history: History, concurrency: int) -> list[tuple[Trial, WindowData]]:
     mine = [(trial, sample) for trial, sample in history if trial.concurrency == concurrency]
-    proof = [sample for trial, sample in mine if trial.phase in PROOF]
-    return proof or [sample for trial, sample in mine if trial.phase is Phase.GRID]
+    return [ts for ts in mine if ts[0].phase in PROOF] or [ts for ts in mine if ts[0].phase is Phase.GRID]
 
 
 def claim_of(windows: Sequence[WindowData], limits: Iterable[Limit], *, corrected: bool = False) -> Claim | None:
@@ -50,7 +53,7 @@ def claim_of(windows: Sequence[WindowData], limits: Iterable[Limit], *, correcte
         return None
     percentiles = [limit for limit in limits if limit.of.p is not None]
     turns = int(sum(float(np.sum(turns_per_window(sample))) for sample in windows) + 1e-9)
-    enough = turns >= max((intervals.needed(limit.of.p or 0.0) for limit in percentiles), default=0)
+    enough = turns >= max((fewest_to_bound(limit.of.p or 0.0) for limit in percentiles), default=0)
     final = enough and all(proven_over_turns(windows, limit) for limit in percentiles if limit.of.quantity != "itl")
     unseen = 1 - 0.05 ** (1 / turns) if turns else 1.0
     return Claim("final" if final else "early", turns, unseen, corrected)
@@ -116,12 +119,11 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def cut_short(history: History, concurrency: int) -> tuple[int, int] | None:
-    """Of the trials that a claim of a setting would stand on: how many requests they were to send and how many counted,
-    where `max_time` ended one of them early; else None.
-    """
-    mine = [(trial, sample) for trial, sample in history if trial.concurrency == concurrency]
-    proof = [(t, s) for t, s in mine if t.phase in PROOF] or [(t, s) for t, s in mine if t.phase is Phase.GRID]
-    if not any("time" in sample.ended and sample.n < trial.requests for trial, sample in proof):
-        return None
-    return sum(trial.requests for trial, _ in proof), sum(sample.n for _, sample in proof)
+def cut_short(history: History) -> dict[int, int]:
+    """Per setting how many requests the trials of its claim were to send, where `max_time` ended one of them early."""
+    planned = {}
+    for concurrency in {trial.concurrency for trial, _ in history}:
+        proof = _proof(history, concurrency)
+        if any("time" in sample.ended and sample.n < trial.requests for trial, sample in proof):
+            planned[concurrency] = sum(trial.requests for trial, _ in proof)
+    return planned

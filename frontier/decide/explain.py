@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.claim import cut_short
-from frontier.decide.confirmation import History
 from frontier.decide.verdict import RISING, deciding_bound, judge
 from frontier.metrics import claim_floor, metric, undefined
 from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, NextStep, Point, Reason, Verdict
@@ -33,17 +31,19 @@ def explain(
     decision: Decision,
     points: Mapping[int, Point],
     rate: str | None = None,
-    history: History = (),
     *,
+    planned: Mapping[int, int] | None = None,
     corrected: tuple[int, ...] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those that were only
-    scanned, by concurrency; `rate` names the throughput; `corrected` are settings that a later visit contradicted.
+    scanned, by concurrency; `rate` names the throughput. `planned` are the requests that were to be sent where
+    `max_time` cut a trial short; `corrected` are settings that a later visit contradicted.
     """
+    cut = planned or {}
     judged = {j.concurrency: j for j in decision.judgements}
     settings = tuple(
-        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), history)
+        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cut.get(c))
         for c in sorted(judged.keys() | points.keys())
     )
     by_concurrency = {reason.settings[0]: reason for reason in settings}
@@ -71,17 +71,15 @@ def explain(
 
 def _setting(
     decision: Decision, point: Point | None, judged: Judgement | None, concurrency: int, gain: float | None,
-    history: History,
+    planned: int | None,
 ) -> Reason:  # fmt: skip
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
         if point is None or not (_inside(point, decision.limits) and _may_pass(point)):
             return Reason(Cause.NOT_JUDGED, (concurrency,))
-        limit = min(decision.limits, key=lambda limit: limit.margin(point.metrics[limit.metric].value))
-        need = requests_to_decide(point, decision.limits)
-        return Reason(
-            Cause.SCANNED, (concurrency,), limit.metric, point.metrics[limit.metric], limit, gain=gain, need=need
-        )
+        values, need = point.metrics, requests_to_decide(point, decision.limits)
+        tight = min(decision.limits, key=lambda limit: limit.margin(values[limit.metric].value))
+        return Reason(Cause.SCANNED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain, need=need)
     name = judged.binding or decision.limits[0].metric
     limit = next((limit for limit in decision.limits if limit.metric == name), None)
     estimate = point.metrics.get(name) if point is not None else None
@@ -91,10 +89,7 @@ def _setting(
     )  # fmt: skip
     step = decision.rejected
     if judged.verdict in _OPEN:
-        cut = cut_short(history, concurrency)
-        reason = dataclasses.replace(
-            reason, cause=_undecided(estimate, limit), need=judged.need, planned=cut[0] if cut else None
-        )
+        reason = dataclasses.replace(reason, cause=_undecided(estimate, limit), need=judged.need, planned=planned)
     if concurrency == decision.concurrency:
         return dataclasses.replace(reason, cause=Cause.CHOSEN)
     if step is not None and step.concurrency == concurrency:

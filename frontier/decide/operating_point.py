@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from frontier import errors
 from frontier.decide import capacity
-from frontier.decide.claim import claim_of, corrected_settings, proof_windows
+from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.confirmation import History
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
@@ -89,12 +89,14 @@ def solve(
         cheapest=_cheapest(feasible),
     )
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
-    if decision.verdict is Verdict.MEETS and not point_estimates or corrected:
+    if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
         claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
         claim = claim_of(proof_windows(history, claimed), limits, corrected=bool(corrected))
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
-    explained = explain(decision, by_c, rate, history, corrected=corrected, point_estimates=point_estimates)
+    explained = explain(
+        decision, by_c, rate, planned=cut_short(history), corrected=corrected, point_estimates=point_estimates
+    )
     return replace(explained, notes=notes(explained))
 
 
@@ -317,7 +319,8 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far as it is proven.
 
     `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating point. `open` are
-    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly. `may_give` are
+    those with a setting that is not proven and whose throughput is higher, the first of them and its concurrency first.
     """
 
     decision: Decision
@@ -326,10 +329,16 @@ class Best:
     sure: bool
     others: tuple[str, ...]
     open: tuple[str, ...]
+    may_give: tuple[tuple[str, int], ...] = ()
 
     @property
     def note(self) -> str:
-        """The result as a sentence."""
+        """The result as a sentence, and what may turn it round as another."""
+        undecided = [f"{name} may give more at c={c}, which is not proven" for name, c in self.may_give]
+        return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
+
+    @property
+    def _winner(self) -> str:
         d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
         point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
         if self.open:
@@ -432,7 +441,13 @@ def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best
     best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
     undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
     sure = all(best.low > rates[name].high for name in others)
-    return Best(met[0], best.value, None not in known, sure, others, undecided)
+    may_give = tuple(
+        (d.deployment, d.next_step.concurrency)
+        for d in decisions
+        if d is not met[0] and d.next_step is not None
+        and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
+    )  # fmt: skip
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:

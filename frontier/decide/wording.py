@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from frontier.decide.capacity import ArrivalRate, Capacity
 from frontier.decide.explain import UNDECIDED, Figure, tightest_figure
 from frontier.decide.verdict import deciding_bound
-from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.metrics import RATES, Unit, display_one, fewest_to_bound, metric, per_gpu
 from frontier.model import Cause, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
-from frontier.stats import cost_energy, intervals
+from frontier.stats import cost_energy
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
@@ -118,7 +118,14 @@ def limits_text(limits: Iterable[Limit]) -> str:
 
 NO_BOUND = "*"
 """Marks a percentile with too few requests for an upper bound; the legend below a table explains it."""
-NO_BOUND_LEGEND = "* too few requests to bound this percentile from above"
+NO_BOUND_LEGEND = "* too few requests to bound this percentile"
+NOT_NEEDED = "; not needed for the answer"
+
+
+def has_no_bound(name: str, estimate: Estimate) -> bool:
+    """Whether a percentile has too few requests for the one-sided bound that an SLA would be judged by."""
+    bound = estimate.lower if metric(name).higher_is_better else estimate.upper
+    return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
@@ -325,7 +332,7 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
         values = [named_value(throughput, speed.value, gpus)] if speed else []
-        better = f"; {_may_give(decision.next_step)}" if decision.next_step is not None else ""
+        better = f"; {may_give(decision.next_step)}" if decision.next_step is not None else ""
         return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values) + better
     words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
@@ -363,9 +370,9 @@ def _with_better(decision: Decision, numbers: str) -> str:
     corrected, step = _corrected(decision), decision.next_step
     if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
         proven = f"concurrency {decision.concurrency}{asked}{numbers}"
-        return f"{corrected}{_may_give(step)}, which is not decided. {'Use' if asked else 'Proven'} so far: {proven}"
+        return f"{corrected}{may_give(step)}, which is not decided. {'Use' if asked else 'Proven'} so far: {proven}"
     run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
-    return f"{run}. {_may_give(step)}" if step is not None else run
+    return f"{run}. {may_give(step)}" if step is not None else run
 
 
 def _is_corrected(decision: Decision) -> bool:
@@ -377,7 +384,7 @@ def _corrected(decision: Decision) -> str:
     return "Corrected: " if _is_corrected(decision) else ""
 
 
-def _may_give(step: NextStep) -> str:
+def may_give(step: NextStep) -> str:
     """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves); measured again it may give 27% more'."""
     gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
     if not step.flags:
@@ -405,6 +412,37 @@ def next_step_words(decision: Decision) -> str:
     return f"about {took} ({amount}) would decide"
 
 
+def next_step_lines(decision: Decision) -> tuple[str, str]:
+    """The next step below a headline: what would decide, as a sentence, and the command; '' for what there is not."""
+    step, words = decision.next_step, next_step_words(decision)
+    if step is None:
+        return "", ""
+    if step.gain is None:
+        words = f"{may_give(step)}: {words}"
+    elif not step.command:
+        words = f"{setting(step.concurrency)}: {words}"
+    else:
+        words = words[0].upper() + words[1:]
+    command = clean(step.command, 4000) if step.command else ""
+    return f"{words}{':' if command else '.'}", command
+
+
+def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | None = None) -> str:
+    """Without an SLA nothing is to be proven: the frontier is the answer."""
+    members = sorted(frontier.members)
+    if not members:
+        return "No SLA, so nothing is to be proven; no setting is on the frontier."
+    across, up = frontier.objectives[1], frontier.objectives[0]
+    on = [p for p in points if p.concurrency in members]
+    best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
+    most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
+    listed = ", ".join(map(str, members))
+    return (
+        f"No SLA, so nothing is to be proven. The frontier is c = {listed}; the most is {most} at "
+        f"{setting(best.concurrency)}."
+    )
+
+
 def _next_step_note(decision: Decision) -> list[str]:
     """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
     step = decision.next_step
@@ -412,7 +450,7 @@ def _next_step_note(decision: Decision) -> list[str]:
         return []
     rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
     way = f": {step.command}" if step.command else "."
-    return [f"{_may_give(step)}{rate}: {next_step_words(decision)}{way}"]
+    return [f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"]
 
 
 def claim_sentence(decision: Decision) -> str:
@@ -431,7 +469,7 @@ def claim_sentence(decision: Decision) -> str:
         if one_in > 1
         else "stalls of the whole server may not have been seen"
     )
-    enough = max((intervals.needed(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
+    enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
     late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
     return f"Early claim: {turns}; {stall}{late}."
 
@@ -558,8 +596,8 @@ def sentence(reason: Reason) -> str:
 
 
 def notes(decision: Decision) -> tuple[str, ...]:
-    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. The setting that may give
-    more comes first, then what the claim covers.
+    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
+    may give more, then what the claim covers.
     """
     explanation, claim = decision.explanation, claim_sentence(decision)
     remarks = [clean(remark, 400) for remark in explanation.remarks]
@@ -609,7 +647,7 @@ def _cost_words(reason: Reason) -> str:
 
 
 def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut short those that were sent."""
+    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its trials short."""
     cut = ""
     if reason.planned is not None and reason.estimate is not None:
         cut = f"max_time ended its trials after {reason.estimate.n:,} of {reason.planned:,} requests; "

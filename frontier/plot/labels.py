@@ -15,6 +15,7 @@ from frontier.decide.wording import (
     limit_text,
     limit_value_text,
     limits_text,
+    may_give,
     named_value,
     neighbour,
     setting,
@@ -61,7 +62,9 @@ def headline(views: Sequence[View]) -> str:
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+        more = sum(d.next_step is not None for d in decided)
+        open_ones = f"; {more} may give clearly more" if more else ""
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}{open_ones}"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
@@ -100,7 +103,8 @@ def answer_cells(view: View) -> tuple[str, ...]:
     if decision is None or decision.concurrency is None:
         return (view_sentence(view, brief=True),)
     speed, limit = decision.metrics.get(up), binding_limit(decision)
-    cells = [f"run at {decision.concurrency}", named_value(up, speed.value, view.gpus) if speed else "–"]
+    better = f" ({may_give(decision.next_step)})" if decision.next_step is not None else ""
+    cells = [f"run at {decision.concurrency}{better}", named_value(up, speed.value, view.gpus) if speed else "–"]
     if limit and limit.metric in decision.metrics:
         estimate = decision.metrics[limit.metric]
         cells.append(f"{metric(limit.metric).label} {value_text(limit.metric, estimate.value)}")

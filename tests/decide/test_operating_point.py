@@ -313,7 +313,7 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
     d = operating_point.solve(few, [TTFT])
     assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
     open_one = reason(d, Cause.UNBOUNDED)
-    assert ((4,), 300, 1000, 4) == (open_one.settings, open_one.estimate.n, open_one.need, open_one.repeats)
+    assert ((4,), 300, 1000) == (open_one.settings, open_one.estimate.n, open_one.need)
     assert any("300 requests cannot bound p99 TTFT (400 ms); about 1,000" in note for note in d.notes)
     assert ExitCode.NOT_PROVEN == code(d)
 
@@ -362,7 +362,7 @@ def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_ow
     open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
     d = operating_point.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
     assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
-    assert "Run at concurrency 48; c=96 may give 70% more" == headline(d)
+    assert "Run at concurrency 48 (3,000 tok/s). c=96 may give 70% more" == headline(d)
 
 
 def test_only_invalid_points_end_as_failed_measurement():

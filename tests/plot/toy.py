@@ -123,8 +123,7 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "candidate": None if passing else about.concurrency,
     }  # fmt: skip
     decision = Decision(**(fields | changes))  # type: ignore[arg-type]
-    explanation = explain(decision, {p.concurrency: p for p in points}, "output_throughput")
-    return dataclasses.replace(decision, explanation=explanation)
+    return explain(decision, {p.concurrency: p for p in points}, "output_throughput")
 
 
 def said(picture: Picture) -> str:
