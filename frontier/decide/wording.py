@@ -408,8 +408,8 @@ def next_step_words(decision: Decision) -> str:
     if step.seconds is None:
         return f"about {amount} would decide"
     minutes = max(1, round(step.seconds / 60))
-    took = f"{minutes} min" if minutes < 60 else format_elapsed(60 * minutes)
-    return f"about {took} ({amount}) would decide"
+    took = f"about {minutes} min" if 1 < minutes < 60 else f"about {format_elapsed(60 * minutes)}"
+    return f"{'about a minute' if minutes == 1 else took} ({amount}) would decide"
 
 
 def next_step_lines(decision: Decision) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def headline(views: Sequence[View]) -> str:
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(views):
         more = sum(d.next_step is not None for d in decided)
-        open_ones = f"; {more} may give clearly more" if more else ""
+        open_ones = f"; {more} of them may give clearly more" if more else ""
         return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}{open_ones}"
     some = f"None of the {len(views)} {what} is"
     if met:

@@ -57,7 +57,8 @@ def overlay(
         a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     note = gpus_note(comparison, names)
-    return _picture([group], comparison_sentence(comparison, names), footer, [*([note] if note else []), *more])
+    notes = [*([note] if note else []), *([f"{title_of([group])}."] if contest(group) is not None else [])]
+    return _picture([group], comparison_sentence(comparison, names), footer, [*notes, *more])
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
