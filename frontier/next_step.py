@@ -40,7 +40,10 @@ def _seconds(config: Config, series: Series, step: NextStep, times: TrialTimes) 
     if deployment is None or step.requests is None:
         return None
     trial = make_trial(config, deployment, series.shape, step.concurrency, Phase.PROVE, 1, step.requests)
-    # A proof takes as many trials as it needs, so that neither the least nor the most time of one trial bounds it.
+    # A proof takes as many trials as it needs, so that neither the least nor the most time of one trial bounds it; and
+    # a trial that was cut short took its time for what it sent, not for what it was to send.
+    sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
+    times = replace(times, taken=sent)
     return times.seconds(replace(trial, min_time=0.0, max_time=math.inf))
 
 

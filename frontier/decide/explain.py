@@ -75,11 +75,15 @@ def _setting(
 ) -> Reason:  # fmt: skip
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
-        if point is None or not (_inside(point, decision.limits) and _may_pass(point)):
+        values = point.metrics if point is not None and _may_pass(point) else {}
+        measured = [limit for limit in decision.limits if limit.metric in values]
+        if point is None or not measured:
             return Reason(Cause.NOT_JUDGED, (concurrency,))
-        values, need = point.metrics, requests_to_decide(point, decision.limits)
-        tight = min(decision.limits, key=lambda limit: limit.margin(values[limit.metric].value))
-        return Reason(Cause.SCANNED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain, need=need)
+        tight = min(measured, key=lambda limit: limit.margin(values[limit.metric].value))
+        looked = Reason(Cause.NOT_JUDGED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain)
+        if not _inside(point, decision.limits):
+            return looked
+        return dataclasses.replace(looked, cause=Cause.SCANNED, need=requests_to_decide(point, decision.limits))
     name = judged.binding or decision.limits[0].metric
     limit = next((limit for limit in decision.limits if limit.metric == name), None)
     estimate = point.metrics.get(name) if point is not None else None
@@ -195,7 +199,11 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
     if here.verdict is Verdict.MARGINAL:
         reasons.append(dataclasses.replace(here, cause=Cause.ACCEPTED))
     reasons += _range(decision)
-    above = [c for c in settings if c > chosen and settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED)]
+    higher = [c for c in sorted(settings) if c > chosen]
+    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED)]
+    better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
+    if higher and not above:
+        return [*reasons, better if better is not None else settings[higher[0]]]
     if not above:
         all_meet = all(j.verdict is Verdict.MEETS for j in decision.judgements)
         return [*reasons, Reason(Cause.ALL_MEET if all_meet else Cause.HIGHEST_MEASURED, (chosen,))]
@@ -208,7 +216,6 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
         reasons.append(Reason(Cause.NO_VIOLATION, (max(above),)))
     elif fail is not None:
         reasons.append(settings[fail])
-    better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
     if better is not None and better not in reasons and better.cause is not Cause.EXCLUDED:
         reasons.append(better)
     if fail is not None and fail != beyond and decision.last_pass is not None:

@@ -526,7 +526,7 @@ _SENTENCES = {
     Cause.ABOVE_VIOLATION: "{c} meets, but a lower setting violates.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} was run only to complete the frontier; no claim is made of it.",
+    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
@@ -582,6 +582,8 @@ def sentence(reason: Reason) -> str:
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "below": f" below {settings[0]}, which violates" if reason.settings else "",
         "label": metric(reason.metric).label if reason.metric else "",
+        "seen": f": {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}, limit "
+        f"{limit_value_text(limit.metric, limit.promise)}" if limit and known and estimate else "",
         "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
         "limit": limit_value_text(limit.metric, limit.promise) if limit else "",

@@ -77,9 +77,9 @@ def compare_runs(
     rules = Rules(axes, reference, limits=wanted, within=within)
     comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
     if not comparisons:
-        names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
+        named = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
-            f"no deployment of {a.path} ({names[0]}) is in {b.path} ({names[1]})",
+            f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
     return Comparisons(_with_proven(comparisons, (a, b), points, wanted, names))

@@ -1,6 +1,5 @@
 """Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
