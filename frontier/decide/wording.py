@@ -369,8 +369,9 @@ def _with_better(decision: Decision, numbers: str) -> str:
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
     corrected, step = _corrected(decision), decision.next_step
     if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
-        proven = f"concurrency {decision.concurrency}{asked}{numbers}"
-        return f"{corrected}{may_give(step)}, which is not decided. {'Use' if asked else 'Proven'} so far: {proven}"
+        half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
+        word = "Accepted" if asked else "Proven"
+        return f"{half}: {may_give(step)}. {word} so far: concurrency {decision.concurrency}{numbers}"
     run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
     return f"{run}. {may_give(step)}" if step is not None else run
 
@@ -385,12 +386,12 @@ def _corrected(decision: Decision) -> str:
 
 
 def may_give(step: NextStep) -> str:
-    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves); measured again it may give 27% more'."""
+    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may give 27% more'."""
     gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
     why = "; ".join(dict.fromkeys(_flag_kind(flag) for flag in step.flags))
-    return f"{setting(step.concurrency)} was excluded ({why}); measured again it {gain}"
+    return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
 
 
 def next_step_words(decision: Decision) -> str:

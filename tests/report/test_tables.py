@@ -7,7 +7,21 @@ from types import SimpleNamespace
 import pytest
 
 from frontier.decide.operating_point import Answer, answer, solve_all
-from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.model import (
+    Cause,
+    Claim,
+    Decision,
+    Distance,
+    Estimate,
+    Flag,
+    Limit,
+    Phase,
+    Point,
+    Reason,
+    Shape,
+    Trial,
+    Verdict,
+)
 from frontier.report.answer import answers_text, decision_table
 from frontier.report.tables import plan_table, points_table
 from tests.golden import assert_golden
@@ -105,6 +119,55 @@ def solved(limits: tuple[Limit, ...]) -> Answer:
 def test_an_answer_that_meets_the_sla() -> None:
     """Figures with the bound that decides, then the reasons, then what it means in production."""
     assert_golden("answer.txt", answers_text([solved(LIMITS)], width=100))
+
+
+def commanded(decision: Decision, seconds: float | None, claim: Claim | None = None) -> Decision:
+    """The decision with a claim, and with the command that its next step gets of a run."""
+    step = decision.next_step
+    if step is not None:
+        run = "runs/a-night-on-the-large-machine"
+        command = f"frontier sweep sweep.yaml -o {run} --only 1024/256 --prove {step.concurrency}"
+        step = dataclasses.replace(step, seconds=seconds, command=command)
+    return dataclasses.replace(decision, claim=claim, next_step=step)
+
+
+WAVES = Flag("lockstep", "8.1", "2", "stagger the starts")
+FEW = {"p99_ttft": Estimate(0.325, 0.3, math.inf, 300, lower=0.3, need=1000)}
+
+
+def a_better_one(*, chosen: int, undecided: int, excluded: bool = False) -> Decision:
+    """The decision on toy points: one proven, one that would give more and has too few requests, or was excluded."""
+    points = [toy_point(c, n=1200) for c in (1, chosen, 80)]
+    other = toy_point(undecided, n=1200, flags=(WAVES,) if excluded else ())
+    points.append(other if excluded else dataclasses.replace(other, metrics={**other.metrics, **FEW}))
+    return solve_all(points, LIMITS)[0]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width: int) -> None:
+    """A better setting that is not proven, one that was excluded and is more than half of the throughput, no answer
+    yet, and a proof that a later visit contradicted; each with the command that decides on a line of its own.
+    """
+    none = solve_all([dataclasses.replace(p, metrics={**p.metrics, **FEW}) for p in toy_points((56,))], LIMITS)[0]
+    corrected = solve_all([toy_point(c, n=1200) for c in (32, 80)], LIMITS)[0]
+    found = corrected.explanation
+    reasons = (Reason(Cause.CORRECTED, (56,)), *found.reasons)
+    remark = "Restarts were delayed by up to one decode step, so that requests do not come in waves."
+    corrected = dataclasses.replace(
+        corrected, explanation=dataclasses.replace(found, reasons=reasons, remarks=(remark,))
+    )
+    decisions = [
+        commanded(a_better_one(chosen=32, undecided=56), 170.0, Claim("early", 21, 0.133)),
+        commanded(a_better_one(chosen=8, undecided=56, excluded=True), 4000.0, Claim("final", 340, 0.0088)),
+        commanded(none, 40.0),
+        commanded(corrected, None, Claim("early", 1, 0.95, corrected=True)),
+    ]
+    text = "\n\n".join(answers_text([Answer("", LIMITS, (decision,))], width=width) for decision in decisions)
+
+    commands = [line for line in text.splitlines() if line.startswith("  frontier sweep")]
+    assert [d.next_step.command for d in decisions if d.next_step] == [line.strip() for line in commands]
+    assert widest("\n".join(line for line in text.splitlines() if line not in commands)) <= width
+    assert_golden(f"answer-better-{width}.txt", text)
 
 
 def test_an_answer_without_an_operating_point() -> None:
