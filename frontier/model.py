@@ -232,6 +232,9 @@ class Phase(StrEnum):
 class Trial:
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time` ends it earlier.
 
+    `max_time` counts from the trial's start. `seconds` bounds the window alone, which lasts until a request was sent
+    in it even so; None: only `max_time` bounds it.
+
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
     decides the trial's numbers; a stored trial with another fingerprint does not count.
     """
@@ -247,6 +250,7 @@ class Trial:
     min_time: float
     max_time: float
     fingerprint: str
+    seconds: float | None = None
 
     @property
     def series(self) -> Series:

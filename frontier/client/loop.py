@@ -213,6 +213,8 @@ class ClosedLoop:
             if self.window_sent >= trial.requests and now - self.start >= trial.min_time:
                 # A little later than now: the last one decided on must also be on its way within the window.
                 self.close_window(now + _SEND, "requests")
+            elif trial.seconds is not None and now - self.start >= trial.seconds and self.window_sent:
+                self.close_window(now + _SEND, "time")
             elif now >= trial.max_time:
                 self.close_window(now, "time")
         else:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from frontier.decide.confirmation import History, claim_points
+from frontier.decide.proof import History, claim_points
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
 from frontier.model import Claim, Limit, Phase, Trial, Verdict

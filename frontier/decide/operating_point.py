@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from frontier import errors
 from frontier.decide import capacity
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
-from frontier.decide.confirmation import History
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
+from frontier.decide.proof import History
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.decide.wording import notes
 from frontier.errors import ExitCode

@@ -60,7 +60,7 @@ def compare_runs(
     """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`; `names`
-    is what the sides are called in a note on which of them is proven inside the SLA.
+    is what the sides are called where it is said which of them is proven inside the SLA.
     UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
     length on one side only, deployments that cannot be matched.
     """
@@ -89,7 +89,7 @@ def _with_proven(
     comparisons: Sequence[Comparison], runs: tuple[Run, Run], points: tuple[Sequence[Point], Sequence[Point]],
     limits: tuple[Limit, ...], names: Names | None,
 ) -> list[Comparison]:  # fmt: skip
-    """The comparisons with a note each on who carries the most inside the SLA: the areas are of all points, proven or
+    """The comparisons, each with who carries the most inside the SLA: the areas are of all points, proven or
     not, so that the better frontier may be one of which nothing is proven.
     """
     if not limits or not all(run.histories for run in runs):
@@ -105,7 +105,7 @@ def _with_proven(
             gpus = run.gpus.get(deployment) if comparison.per_gpu else None
             views.append(View(mine, frontier, decided.get(series), limits, None, gpus))
         sentence = title_of([Group(names_of(comparison, names), tuple(views))])
-        noted.append(dataclasses.replace(comparison, notes=(*comparison.notes, f"{sentence}.")))
+        noted.append(dataclasses.replace(comparison, proven=f"{sentence}."))
     return noted
 
 
@@ -189,7 +189,8 @@ def comparison_table(
         for gain in comparison.gains:
             label = rate.label + (per if rate.unit in RATES else "")
             rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
-        lines: list[ConsoleRenderable] = [*([text_grid(rows)] if rows else []),
+        lines: list[ConsoleRenderable] = [*([Text(comparison.proven)] if comparison.proven else []),
+                 *([text_grid(rows)] if rows else []),
                  *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names))]  # fmt: skip
         blocks += [head, *(Padding(line, (0, 0, 0, 2)) for line in lines)]
     return to_text(*blocks, width=width, colour=colour) if blocks else "nothing to compare"
@@ -238,5 +239,6 @@ def _tree(comparison: Comparison, names: Names | None) -> Tree:
         "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
         "gpus": list(comparison.gpus),
         "per_gpu": comparison.per_gpu,
+        "proven": comparison.proven,
         "notes": _notes(comparison, names),
     }

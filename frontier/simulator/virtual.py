@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -159,6 +159,7 @@ def closed_loop(
     warmup: float = 0.0,
     min_time: float = 0.0,
     max_time: float = math.inf,
+    seconds: float = math.inf,
     stagger: bool = True,
     seed: int = 0,
 ) -> tuple[list[Record], Window]:
@@ -167,7 +168,8 @@ def closed_loop(
     The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
     ended in all and `warmup` seconds have passed. `stagger=False` sends the first N at once, as most tools do.
     """
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, (warmup, min_time, max_time), stagger, seed)
+    times = _Times(warmup, min_time, max_time, seconds)
+    run = _simulate(spec, shape, concurrency, requests, warmup_requests, times, stagger, seed)
     return records_of(run), run.window
 
 
@@ -182,7 +184,7 @@ def closed_loop_arrays(
     seed: int = 0,
 ) -> Arrays:
     """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, (0.0, 0.0, math.inf), stagger, seed)
+    run = _simulate(spec, shape, concurrency, requests, warmup_requests, _Times(), stagger, seed)
     return arrays_of(run)
 
 
@@ -193,7 +195,7 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     """
     asked = metric(name)
     if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests, None, (0.0, 0.0, math.inf), True, seed)
+        run = _simulate(spec, shape, concurrency, requests, None, _Times(), True, seed)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
     found = closed_loop_arrays(spec, shape, concurrency, requests=requests, seed=seed)
@@ -211,7 +213,8 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
 def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
     """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
-    times = (trial.warmup, trial.min_time, trial.max_time)
+    seconds = math.inf if trial.seconds is None else trial.seconds
+    times = _Times(trial.warmup, trial.min_time, trial.max_time, seconds)
     run = _simulate(own, trial.shape, trial.concurrency, trial.requests, None, times, True, trial.seed)
     return records_of(run), Measurement(trial, 0.0, run.window, run.ended, server=run.server, server_identity="virtual")
 
@@ -349,20 +352,28 @@ class _Gauges:
         return means | {name: value - self.before[name] for name, value in self.counters().items()}
 
 
+class _Times(NamedTuple):
+    """Seconds of a trial: of the warm-up and the window at least, of the trial and the window at most."""
+
+    warmup: float = 0.0
+    min_time: float = 0.0
+    max_time: float = math.inf
+    seconds: float = math.inf
+
+
 def _simulate(
     spec: EngineSpec,
     shape: Shape,
     concurrency: int,
     requests: int,
     warmup_requests: int | None,
-    times: tuple[float, float, float],
+    times: _Times,
     stagger: bool,
     seed: int,
 ) -> Took:
     """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends."""
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
-    warmup, min_time, max_time = times
     loop = _Loop(spec, shape, concurrency, stagger, seed)
     enough = 2 * concurrency if warmup_requests is None else warmup_requests
     now, ended = 0.0, "requests"
@@ -378,16 +389,16 @@ def _simulate(
         now = step.start + step.duration
         if start < math.inf and end == math.inf:
             gauges.add(step)
-            if now >= max_time and sent:
+            if sent and (now >= times.max_time or now - start >= times.seconds):
                 ended, end, server = "time", now - step.duration / 2, gauges.result()
         if not step.finished:
             continue
-        if end == math.inf and sent >= requests and now - start >= min_time:
+        if end == math.inf and sent >= requests and now - start >= times.min_time:
             end, server = now - step.duration / 2, gauges.result()
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
-            warm = not unseen and loop.completed >= enough and now >= warmup
-            if warm or now >= max_time / 2:
+            warm = not unseen and loop.completed >= enough and now >= times.warmup
+            if warm or now >= times.max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler)
         if end == math.inf and start < math.inf:

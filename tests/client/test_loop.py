@@ -223,6 +223,26 @@ def test_max_time_closes_the_window_with_what_there_is(server: Hostile) -> None:
     assert max(r.end for r in records) < 4
 
 
+def test_seconds_close_the_window_however_long_the_warm_up_took(server: Hostile) -> None:
+    engine = Engine("windowed").install()
+    measurement, records = go(trial(2, 100000, warmup=0.8, seconds=0.5), target(server, engine))
+    window = measurement.window
+    assert "time" == measurement.ended
+    assert window.start >= 0.8
+    assert 0.5 <= window.length < 0.8
+    assert all(r.outcome is Outcome.OK for r in records if window.start <= r.sent <= window.end)
+
+
+def test_a_window_shorter_than_a_request_lasts_until_one_was_sent(server: Hostile) -> None:
+    engine = Engine("long", ttft=0.4).install()
+    measurement, records = go(trial(1, 100000, osl=2, warmup=0.0, min_time=0.0, seconds=0.05), target(server, engine))
+    window = measurement.window
+    assert "time" == measurement.ended
+    inside = [r for r in records if window.start <= r.sent <= window.end]
+    assert inside
+    assert all(r.outcome is Outcome.OK for r in inside)
+
+
 def test_warm_up_never_takes_more_than_half_of_max_time(server: Hostile) -> None:
     engine = Engine("sluggish", ttft=3.0).install()
     measurement, _ = go(trial(2, 1, max_time=1.0, warmup=30.0), target(server, engine))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from frontier.decide import claim, operating_point
-from frontier.decide.confirmation import claim_point
+from frontier.decide.proof import EARLIER_ALPHA, claim_point
 from frontier.decide.wording import claim_sentence, headline
 from frontier.errors import ExitCode
 from frontier.metrics import fewest_to_bound
@@ -175,7 +175,7 @@ def decided(parts, limits=(TTFT,)):
     from frontier.stats.window import join
 
     history = [(made.trial(8, phase, i), sample) for i, (phase, sample) in enumerate(parts, 1)]
-    point = claim_point(join(tuple(sample for _, sample in parts)), tuple(limits))
+    point = claim_point(join(tuple(sample for _, sample in parts)), tuple(limits), EARLIER_ALPHA)
     return operating_point.solve([point], limits, history=history)
 
 

@@ -124,8 +124,18 @@ def test_a_trial_obeys_its_times_and_has_its_own_noise():
     cut = virtual_trial(trial(4, max_time=10.0, requests=10**6), spec)[1]
     assert "time" == cut.ended
     assert cut.window.end == pytest.approx(10.0, abs=0.1)
+    short = virtual_trial(trial(4, seconds=5.0, requests=10**6), spec)[1]
+    assert "time" == short.ended
+    assert short.window.length == pytest.approx(5.0, abs=0.1)
     other = virtual_trial(trial(4, warmup=3.0, min_time=20.0, requests=5, seed=8), spec)[0]
     assert [r.gaps for r in records[:5]] != [r.gaps for r in other[:5]]
+
+
+def test_a_window_shorter_than_a_request_lasts_until_one_was_sent():
+    alone = trial(1, shape=Shape.of(64, 200), seconds=0.1, requests=10**6)
+    records, measured = virtual_trial(alone, EngineSpec())
+    assert "time" == measured.ended
+    assert any(measured.window.start <= r.sent <= measured.window.end and r.outcome is Outcome.OK for r in records)
 
 
 def test_a_shared_prefix_is_served_from_the_cache():
