@@ -158,11 +158,16 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     return f"{word} {value_text(limit.metric, bound)} (95%)"
 
 
+def bound_words(estimate: Estimate, limit: Limit) -> str:
+    """The same where no legend explains a sign."""
+    return bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+
+
 def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit 500 ms'."""
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
-    bound = bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+    bound = bound_words(estimate, limit)
     value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
@@ -371,6 +376,7 @@ def _with_better(decision: Decision, numbers: str) -> str:
     if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
         half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
         word = "Accepted" if asked else "Proven"
+        numbers = numbers.replace(": ", ", ", 1) if numbers.startswith(": ") else numbers
         return f"{half}: {may_give(step)}. {word} so far: concurrency {decision.concurrency}{numbers}"
     run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
     return f"{run}. {may_give(step)}" if step is not None else run
@@ -418,14 +424,9 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     step, words = decision.next_step, next_step_words(decision)
     if step is None:
         return "", ""
-    if step.gain is None:
-        words = f"{may_give(step)}: {words}"
-    elif not step.command:
-        words = f"{setting(step.concurrency)}: {words}"
-    else:
-        words = words[0].upper() + words[1:]
     command = clean(step.command, 4000) if step.command else ""
-    return f"{words}{':' if command else '.'}", command
+    head = may_give(step) if step.gain is None else setting(step.concurrency)
+    return f"{head}: {words}{':' if command else '.'}", command
 
 
 def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | None = None) -> str:

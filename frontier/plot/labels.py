@@ -7,10 +7,10 @@ from frontier.decide.wording import (
     Provenance,
     apart,
     binding_limit,
+    bound_words,
     brief_sentence,
     decision_sentence,
     flag_kinds,
-    interval_text,
     left_out,
     limit_text,
     limit_value_text,
@@ -23,7 +23,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, metric, per_gpu
-from frontier.model import Decision, Estimate, Limit, Verdict, unnamed
+from frontier.model import Decision, Limit, Verdict, unnamed
 from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.stats import cost_energy
 from frontier.text import clean, clean_name, middle_cut
@@ -96,7 +96,7 @@ def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tupl
 
 
 def answer_cells(view: View) -> tuple[str, ...]:
-    """The operating point in columns: concurrency, throughput, the binding metric, its interval and its limit. Without
+    """The operating point in columns: concurrency, throughput, the binding metric, its bound and its limit. Without
     one why there is none, in words.
     """
     decision, up = view.decision, view.axes[1]
@@ -108,7 +108,7 @@ def answer_cells(view: View) -> tuple[str, ...]:
     if limit and limit.metric in decision.metrics:
         estimate = decision.metrics[limit.metric]
         cells.append(f"{metric(limit.metric).label} {value_text(limit.metric, estimate.value)}")
-        cells.append((_interval_lines(limit.metric, estimate) or ["no interval"])[0])
+        cells.append(bound_words(estimate, limit))
         cells.append(f"limit {limit_value_text(limit.metric, limit.promise)}")
     return tuple(cells)
 
@@ -291,19 +291,9 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
         if (estimate := decision.metrics.get(name)) is None:
             continue
         lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
-        if name == names[0]:
-            lines += _interval_lines(name, estimate)
+        if limit is not None and name == limit.metric:
+            lines.append(bound_words(estimate, limit))
     return tuple(lines)
-
-
-def _interval_lines(name: str, estimate: Estimate) -> list[str]:
-    """'95% CI 373–438 ms'; where that has no upper end, the one-sided bound that the verdict stands on, if any."""
-    if not (interval := interval_text(name, estimate)):
-        return []
-    if math.isinf(estimate.high) and math.isfinite(estimate.upper) and metric(name).better == "lower":
-        return [f"at most {value_text(name, estimate.upper)} (95%)"]
-    unit = value_text(name, estimate.value).rpartition(" ")[2]
-    return [f"95% CI {interval[1:-1].replace(', ', '–')} {unit}"]
 
 
 def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:

@@ -281,7 +281,7 @@ def _panel_sentence(group: Group, result: Contest) -> str:
     if len(result.proven) == 1:
         return f"Only {best.name} is proven inside {promise} ({value}){_clauses(result)}"
     if result.sure:
-        of = "" if not result.others else " of those proven"
+        of = " of those proven" if result.others else " that is proven" if result.may_give else ""
         return f"{best.name} carries the most{of} inside {promise}: {words}{_clauses(result)}"
     known = all(math.isfinite(p.speed.low) and math.isfinite(p.speed.high) for p in result.proven)
     reason = "within the interval of the next" if known else "but intervals are not known"

@@ -210,6 +210,42 @@ def test_hostile_text_is_neither_markup_nor_control() -> None:
         assert bad not in text
 
 
+def test_a_percentile_without_a_bound_is_marked_where_its_interval_has_no_room() -> None:
+    points = toy_points()
+    few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
+    points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_ttft": few})
+    narrow = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points)], width=80)
+    wide = points_table(points, [toy_frontier(points)], LIMITS, width=200)
+    legend = "* too few requests to bound this percentile"
+
+    assert 1 == narrow.count("450 ms *")
+    assert 1 == narrow.count("\n" + legend)
+    assert "450 ms *  ≥ 420 " in wide
+    assert legend not in points_table(toy_points(), [toy_frontier(toy_points())], LIMITS, width=200)
+
+
+def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there() -> None:
+    points = toy_points()
+    few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
+    points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_e2e": few})
+    decision = toy_decision(points)
+    table = [points_table(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
+             for d in (decision, dataclasses.replace(decision, concurrency=None))]  # fmt: skip
+
+    assert ["; not needed for the answer" in text for text in table] == [True, False]
+
+
+def test_without_an_sla_nothing_is_proven_and_the_frontier_is_the_answer() -> None:
+    points = toy_points((1, 8, 64))
+    text = points_table(points, [toy_frontier(points)], width=200)
+
+    assert (
+        "No SLA, so nothing is to be proven. The frontier is c = 1, 8, 64; the most is 2,825 tok/s with p99 TTFT 418 ms"
+        " at c=64."
+    ) in text
+    assert "No SLA" not in points_table(points, [toy_frontier(points)], LIMITS, width=200)
+
+
 def test_no_points_is_said() -> None:
     none: list[Point] = []
     assert "no points" == points_table(none, [], width=80)
