@@ -237,6 +237,8 @@ def test_a_proof_that_max_time_cut_short_says_so():
     whole = dataclasses.replace(made.trial(8, Phase.CONFIRM, 2), requests=800)
     assert {8: 5800} == claim.cut_short([(trial, cut), (whole, window(100, start=900.0))])
     assert {} == claim.cut_short([(whole, window(100))])
+    as_planned = dataclasses.replace(trial, seconds=float(cut.ends[0]))
+    assert {} == claim.cut_short([(as_planned, cut)]), "it lasted as long as it was to"
     point = summarize.point(cut, limits=(TTFT,))
     d = operating_point.solve([point], [TTFT], history=[(trial, cut)])
     assert any("max_time ended its trials after 800 of 5,000 requests" in note for note in d.notes)
