@@ -76,7 +76,7 @@ def _written(limit: Limit) -> str:
 
     def text(value: float) -> str:
         if limit.of.unit is Unit.SECONDS:
-            return f"{value * 1000:.12g}ms"
+            return f"{value:.12g}s" if value >= 1 else f"{value * 1000:.12g}ms"
         return f"{value * 100:.12g}%" if limit.of.unit is Unit.SHARE else f"{value:.12g}"
 
     return text(limit.promise) if limit.comfort is None else f"[{text(limit.comfort)}, {text(limit.promise)}]"

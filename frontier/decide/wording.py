@@ -408,7 +408,7 @@ def next_step_words(decision: Decision) -> str:
     if step is None:
         return ""
     if step.command is not None and step.seconds is None:
-        return "to decide, measure it"
+        return "a sweep would decide"
     if step.requests is None:
         return "too close to its limit to decide at a reasonable cost"
     amount = f"{roughly(step.requests)} requests"
@@ -603,10 +603,14 @@ def notes(decision: Decision) -> tuple[str, ...]:
     """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
     may give more, then what the claim covers.
     """
-    explanation, claim = decision.explanation, claim_sentence(decision)
-    remarks = [clean(remark, 400) for remark in explanation.remarks]
+    claim = claim_sentence(decision)
     first = [*_next_step_note(decision), *([claim] if claim else [])]
-    return (*first, *map(sentence, explanation.reasons), *remarks)
+    return (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
+
+
+def _remarks(decision: Decision) -> list[str]:
+    """How the operating point was measured, where that needs saying: 'c=64: restarts were delayed'."""
+    return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
 _IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
@@ -625,7 +629,7 @@ def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list
         f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
         for reason in reasons if reason not in without
     ]  # fmt: skip
-    return [*lines, *(clean(remark, 400) for remark in decision.explanation.remarks)]
+    return [*lines, *_remarks(decision)]
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:

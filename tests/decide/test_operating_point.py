@@ -799,4 +799,4 @@ def test_what_is_known_of_how_a_point_was_measured_is_said_with_it():
     remedy = "restarts were delayed by up to one decode step, so that requests do not come in waves"
     chosen = dataclasses.replace(point(8, 0.1), notes=(remedy,))
     d = operating_point.solve([chosen, point(16, 0.9)], [TTFT])
-    assert remedy == d.notes[-1]
+    assert f"c=8: {remedy}" == d.notes[-1]

@@ -152,7 +152,7 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
     corrected = solve_all([toy_point(c, n=1200) for c in (32, 80)], LIMITS)[0]
     found = corrected.explanation
     reasons = (Reason(Cause.CORRECTED, (56,)), *found.reasons)
-    remark = "Restarts were delayed by up to one decode step, so that requests do not come in waves."
+    remark = "restarts were delayed by up to one decode step, so that requests do not come in waves"
     corrected = dataclasses.replace(
         corrected, explanation=dataclasses.replace(found, reasons=reasons, remarks=(remark,))
     )
