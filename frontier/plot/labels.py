@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frontier.decide.wording import (
     Provenance,
@@ -103,7 +104,8 @@ def answer_cells(view: View) -> tuple[str, ...]:
     if decision is None or decision.concurrency is None:
         return (view_sentence(view, brief=True),)
     speed, limit = decision.metrics.get(up), binding_limit(decision)
-    better = f" ({may_give(decision.next_step)})" if decision.next_step is not None else ""
+    step = decision.next_step
+    better = "" if step is None else f" ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
     cells = [f"run at {decision.concurrency}{better}", named_value(up, speed.value, view.gpus) if speed else "–"]
     if limit and limit.metric in decision.metrics:
         estimate = decision.metrics[limit.metric]

@@ -22,6 +22,7 @@ from frontier.decide.wording import (
     flag_kinds,
     headline,
     next_step_lines,
+    no_sla_sentence,
     production_lines,
     reason_sentences,
     sentence,
@@ -283,13 +284,14 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
             *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision else (),
+        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
+        else () if report.limits else (no_sla_sentence(points, frontier, gpus),),
         columns=tuple(point_columns(points, frontier, report.limits, chosen, gpus)),
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
         neighbours=neighbours_grid(decision) if decision else None,
         evidence=tuple(evidence_grids(report.samples.get(frontier.series, {}))),
-    )
+    )  # fmt: skip
 
 
 def _sides(decision: Decision) -> dict[str, Reason]:
