@@ -4,7 +4,7 @@ excluded, and what would decide. `decide/wording.py` has the sentences; tables, 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.decide.verdict import RISING, deciding_bound, judge
@@ -34,11 +34,13 @@ def explain(
     *,
     planned: Mapping[int, int] | None = None,
     corrected: tuple[int, ...] = (),
+    unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those that were only
     scanned, by concurrency; `rate` names the throughput. `planned` are the requests that were to be sent where
-    `max_time` cut a trial short; `corrected` are settings that a later visit contradicted.
+    `max_time` cut a trial short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
+    would not be worth their tail.
     """
     cut = planned or {}
     judged = {j.concurrency: j for j in decision.judgements}
@@ -48,7 +50,8 @@ def explain(
     )
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     reasons = [*([Reason(Cause.CORRECTED, corrected)] if corrected else []), *_undefined(decision)]
-    step = None if point_estimates else _next_step(decision, points, settings)
+    open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
+    step = None if point_estimates else _next_step(decision, points, open_settings)
     decision = dataclasses.replace(decision, next_step=step)
     if decision.concurrency is not None:
         reasons += _chosen(decision, decision.concurrency, by_concurrency)

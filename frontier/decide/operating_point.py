@@ -6,7 +6,7 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frontier import errors
@@ -95,8 +95,9 @@ def solve(
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
     explained = explain(
-        decision, by_c, rate, planned=cut_short(history), corrected=corrected, point_estimates=point_estimates
-    )
+        decision, by_c, rate, planned=cut_short(history), corrected=corrected, point_estimates=point_estimates,
+        unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
+    )  # fmt: skip
     return replace(explained, notes=notes(explained))
 
 
@@ -243,6 +244,16 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
         if growth > factor:
             name, factor = limit.metric, growth
     return name, factor or 1.0
+
+
+def _unworthy(
+    chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
+) -> tuple[int, ...]:
+    """The settings to which the step from the operating point would not be worth its tail, were they proven."""
+    if chosen is None or rate is None:
+        return ()
+    others = [p for p in points if rate in p.metrics and p is not chosen]
+    return tuple(p.concurrency for p in others if not _step(chosen, p, limits, rate, point_estimates=False).worth_it)
 
 
 def _rejected(

@@ -726,19 +726,15 @@ def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_co
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (point(32, 0.2, 109), "too little more"),
+        (point(32, estimate(0.2, 0.1, INF, n=300, need=1000), 109), "too little more"),
         (point(32, (0.4, 0.51, 0.6), 300), "its value is over the limit"),
         (point(32, 0.2, 300, flags=(Flag("token_mismatch", "2", "1", ""),)), "its numbers mean nothing"),
         (Point("d", SHAPE, 32, {"output_throughput": sure(300)}, 3000), "its limit was not measured"),
     ],
 )
 def test_what_is_no_better_answer_is_not_named(other, why):
-    open_one = dataclasses.replace(other, metrics=other.metrics)
-    d = operating_point.solve([point(8, 0.1, 100), open_one], [TTFT], marginal_gain=False)
-    if d.concurrency == 32:
-        return
-    assert d.next_step is None, why
-    assert headline(d) == "Run at concurrency 8"
+    d = operating_point.solve([point(8, 0.1, 100), other], [TTFT], marginal_gain=False)
+    assert (None, "Run at concurrency 8") == (d.next_step, headline(d)), why
 
 
 def test_a_setting_above_a_violation_is_never_the_next_step():
@@ -764,6 +760,12 @@ def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     assert (64, 3631) == (d.next_step.concurrency, d.next_step.requests)
     alone = operating_point.solve([point(8, 0.1, 100), too_close], [TTFT])
     assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
+
+
+def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
+    few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12 % more for four times the tail
+    assert operating_point.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
+    assert 64 == operating_point.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
 
 
 def test_without_an_answer_the_next_step_is_the_candidate():
