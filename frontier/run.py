@@ -23,9 +23,9 @@ from frontier.budget import TrialTimes
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
-from frontier.decide.confirmation import by_concurrency
 from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.operating_point import Answer, answer
+from frontier.decide.proof import by_concurrency
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError
