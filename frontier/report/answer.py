@@ -14,9 +14,11 @@ from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
 from frontier.decide.verdict import judge
 from frontier.decide.wording import (
+    HALF_UNDECIDED,
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
+    claim_sentence,
     clean,
     count,
     figure_row,
@@ -24,6 +26,7 @@ from frontier.decide.wording import (
     headline,
     limit_value_text,
     limits_text,
+    next_step_lines,
     production_lines,
     reason_sentences,
     setting,
@@ -47,8 +50,11 @@ def answers_text(answers: Sequence[Answer], *, gpus: Gpus = None, width: int = 8
     """Every tier's decisions, under its name where there are several, and what is common to its shapes."""
     blocks = []
     for tier in answers:
-        lines = [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
-        lines += [textwrap.fill(clean(text, _LONGEST), width) for text in [*_production(tier), *tier.notes]]
+        first = [best.note for best in tier.best]
+        more = [*_production(tier), *(note for note in tier.notes if note not in first)]
+        lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
+        lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
+        lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
         if len(answers) > 1:
             promise, name = limits_text(tier.limits), clean(tier.tier, 60)
             lines.insert(0, name if name == promise or "<" in name or ">" in name else f"{name}   {promise}")
@@ -77,11 +83,16 @@ def decision_table(decisions: Sequence[Decision], *, gpus: Gpus = None, width: i
 def _decision(decision: Decision, among: list[Series], gpus: int | None, width: int) -> list[RenderableType]:
     """One decision as lines."""
     name = decision.series.label(among, longest=40, keep_shape=True)
-    line = clean(headline(decision), _LONGEST)
+    line = clean(headline(decision, gpus), _LONGEST)
     gap = min(width, 100) - len(line) - len(name)
-    style = f"bold {_STYLES.get(decision.verdict, 'yellow')}"
+    # What may be far from the best is not green.
+    open_half = decision.next_step is not None and (decision.next_step.gain or 0.0) >= HALF_UNDECIDED
+    style = f"bold {'yellow' if open_half else _STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
     lines: list[RenderableType] = [*head]
+    words, command = next_step_lines(decision)
+    lines += [Text(words)] if words else []
+    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     rows: list[tuple[str, ...]] = [figure_row(figure, gpus) for figure in figures(decision)]
     if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
         brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
@@ -90,7 +101,8 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(Padding(Text(NO_BOUND_LEGEND, style="dim"), (0, 0, 0, 2)))
-    return [*lines, *map(Text, reason_sentences(decision))]
+    claim = claim_sentence(decision)
+    return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
 
 
 def answers_json(answers: Sequence[Answer]) -> Tree:
@@ -117,8 +129,8 @@ def _answer_json(tier: Answer) -> Tree:
                 **_choice_json(b.decision),
                 "rate": number(b.rate),
                 "per_gpu": b.per_gpu,
-                "sure": b.sure and not b.open,
-                "open": list(b.open),
+                "sure": b.sure and not b.open and not b.may_give,
+                "open": list(dict.fromkeys([*b.open, *(name for name, _ in b.may_give)])),
             }
             for b in tier.best
         ],
