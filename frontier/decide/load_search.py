@@ -41,11 +41,11 @@ LOOKS = 5
 """Most looks that locate."""
 LOOK_TAIL = 4
 """Requests beyond the percentile in a look, of a server that is right at its limit."""
-LOOK_TURNS, PROOF_TURNS = 10, 20
+LOOK_TURNS, PROOF_TURNS = 10, 40
 """Fewest requests of a look, and of a proof's first WINDOWS windows, per request in flight."""
-GIVEN_UP = 4
+GIVEN_UP = 6
 """Most candidates given up: what is left to gain is not worth a night."""
-LOOK_SPELLS, PROOF_SPELLS = 1, 10
+LOOK_SPELLS, PROOF_SPELLS = 1, 20
 """The same per request that arrives while the queue forgets its past: waits come in spells, and one is not enough."""
 INVALID = 3
 """Looks that are invalid when the search ends: one or two can have met a busy machine."""
