@@ -19,6 +19,7 @@ FLOORS: list[set[str]] = [
     {"decide"},
     {"plan"},
     {"budget"},
+    {"next_step"},
     {"run"},
     {"plot"},
     {"report"},
