@@ -19,6 +19,9 @@ FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does not say."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of the operating point, or this long."""
+MOST_TURNS = 600
+"""A claim that is not final after twice the turns of a p99 stays early: something rare is there that more may not rule
+out soon."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
 LATER_WORTH = 0.004
@@ -60,7 +63,7 @@ def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c), limits)
-    if claim is None or claim.stage == "final":
+    if claim is None or claim.stage == "final" or claim.turns >= MOST_TURNS:
         return None
     reason = f"the claim of c={c} covers {claim.turns} turns; visiting it again"
     return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, VISIT_SECONDS)

@@ -97,6 +97,34 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
     return worst
 
 
+# --- a candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES: given up, and why.
+
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, visits not included. `point` stands
+    on all of its data, `proof` on that of its last judgement.
+    """
+
+    concurrency: int
+    verdict: Verdict
+    reason: str
+    alpha: float
+    windows: int
+    point: Point
+    proof: Point
+
+    def reach(self, limit: Limit) -> float | None:
+        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was not measured."""
+        e = self.point.metrics.get(limit.metric)
+        if e is None or not math.isfinite(e.value):
+            return None
+        bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
+        return bound - value if math.isfinite(value) else None
+
+
 # --- what may be claimed
 
 
@@ -121,21 +149,35 @@ def claim_points(
     those of its last judgement; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
     """
     limits = tuple(limits)
-    alphas = claim_alphas(history, limits)
-    return tuple(
-        claim_point(sample, limits, alphas[c], names=names, price=price)
-        if c in alphas
-        else estimate.point(sample, names=names, limits=limits, price=price)
-        for c, sample in sorted(claim_windows(history).items())
-    )
+    judged = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
+    earlier = {trial.concurrency for trial, _ in history if trial.phase is Phase.CONFIRM}
+    points = []
+    for c, sample in sorted(claim_windows(history).items()):
+        alpha = judged[c].alpha if c in judged else EARLIER_ALPHA if c in earlier else None
+        if alpha is None:
+            points.append(estimate.point(sample, names=names, limits=limits, price=price))
+            continue
+        point = claim_point(sample, limits, alpha, names=names, price=price)
+        points.append(_with_proof(point, judged[c], limits) if c in judged else point)
+    return tuple(points)
 
 
-def claim_alphas(history: History, limits: tuple[Limit, ...]) -> dict[int, float]:
-    """The one-sided error of each candidate's last judgement, by concurrency."""
-    alphas = {trial.concurrency: EARLIER_ALPHA for trial, _ in history if trial.phase is Phase.CONFIRM}
-    for candidate in candidates(history, limits):
-        alphas[candidate.concurrency] = candidate.alpha
-    return alphas
+def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
+    """The point of a proven setting with the bounds of its proof where they are tighter than those of all its data.
+
+    The bounds of all judgements hold together (the error is shared among them), so the tightest holds.
+    """
+    if candidate.verdict is not Verdict.MEETS:
+        return point
+    metrics = dict(point.metrics)
+    for limit in limits:
+        then, now = candidate.proof.metrics.get(limit.metric), metrics.get(limit.metric)
+        if then is None or now is None:
+            continue
+        side = "upper" if limit.better == "lower" else "lower"
+        if limit.of.improves(limit.bound(then), limit.bound(now)):
+            metrics[limit.metric] = dataclasses.replace(now, **{side: limit.bound(then), "need": None})
+    return dataclasses.replace(point, metrics=metrics)
 
 
 def claim_point(
@@ -158,29 +200,6 @@ def _judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alph
 
 
 # --- candidates
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES: given up, and why.
-
-    `alpha` is the error of its last judgement. `windows` counts those of its proof, visits not included.
-    """
-
-    concurrency: int
-    verdict: Verdict
-    reason: str
-    alpha: float
-    windows: int
-    point: Point
-
-    def reach(self, limit: Limit) -> float | None:
-        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was not measured."""
-        e = self.point.metrics.get(limit.metric)
-        if e is None or not math.isfinite(e.value):
-            return None
-        bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
-        return bound - value if math.isfinite(value) else None
 
 
 def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
@@ -230,13 +249,14 @@ def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], erro
         verdict, reason = _standing(point, limits, alpha, count, look=look)
         if verdict is not Verdict.UNPROVEN:
             break
-    return Candidate(c, verdict, reason, alpha, len(parts), point)
+    return Candidate(c, verdict, reason, alpha, len(parts), point, point)
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
-    """A proven candidate by all of its data, its visits included: given up where these do not prove it."""
+    """A proven candidate with its visits: given up where the values of all its data are over a limit."""
     point = _judged_point(parts, limits, candidate.alpha)
-    if judge(point, limits, alpha=candidate.alpha).verdict is Verdict.MEETS:
+    over = violation(point, limits)
+    if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)
     reason = "later visits contradict its proof"
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)

@@ -71,7 +71,7 @@ class _Blocks:
     middles: Floats
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
     """How TTFT, TPOT and E2E wander; those are left out of which too little is known. In lockstep blocks are turns.
 

@@ -32,7 +32,7 @@ class Widening:
 NONE = Widening()
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=64)
 def widening(sample: WindowData) -> Widening:
     """What the flags on this sample's load add to its intervals; NONE without such flags."""
     raised = {flag.name for flag in load_flags.of_load(sample)}

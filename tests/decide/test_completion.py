@@ -1,0 +1,85 @@
+"""Completion: visits until the claim is final, the settings of the config, the gaps of the frontier."""
+
+import random
+
+import pytest
+
+from frontier.decide import completion, search
+from frontier.decide.claim import claim_of, proof_windows
+from frontier.decide.search import Ask, Done, SearchPolicy
+from frontier.model import Limit, Phase
+from tests.stats.made import SHAPE, Server, grid, trial
+
+TTFT = (Limit("p99_ttft", 0.5),)
+LADDER = (1, 4, 16, 64)
+POLICY = SearchPolicy(LADDER)
+
+
+def run(server, history, ask):
+    repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+    t = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+    history.append((t, server.run(t)))
+
+
+def sweep(server, limits=TTFT, policy=POLICY):
+    """The history of a whole sweep, and the asks that completed it."""
+    history, asks, tiers = [], [], [("", limits)]
+    while isinstance(ask := search.next_ask(policy, SHAPE, tiers, history), Ask):
+        run(server, history, ask)
+    while isinstance(ask := completion.next_ask(policy, SHAPE, tiers, history), Ask):
+        run(server, history, ask)
+        asks.append(ask)
+        assert len(asks) < 120
+    return history, asks
+
+
+@pytest.fixture(scope="module")
+def completed():
+    return sweep(Server(lambda c: 0.01 * c))
+
+
+def test_the_operating_point_is_visited_until_its_claim_is_final(completed):
+    history, asks = completed
+    point = completion.operating_concurrency(TTFT, history)
+    visits = [a for a in asks if a.phase is Phase.VISIT]
+    assert visits
+    claim = claim_of(proof_windows(history, point), TTFT)
+    assert claim.stage == "final"
+    assert claim.turns >= 300
+
+
+def test_visits_are_spread_between_the_other_trials(completed):
+    _, asks = completed
+    others = [i for i, a in enumerate(asks) if a.phase is not Phase.VISIT]
+    assert all(asks[i + 1].phase is Phase.VISIT for i in others[:-1] if i + 1 < len(asks))
+
+
+def test_every_setting_of_the_config_is_measured_those_next_to_the_edge_first(completed):
+    history, asks = completed
+    measured = {t.concurrency for t, _ in history if t.phase in (Phase.GRID, Phase.PROVE)}
+    assert set(LADDER) <= measured
+    order = [a.concurrency for a in asks if a.phase is Phase.GRID]
+    assert order.index(16) < order.index(1)
+
+
+def test_the_same_history_asks_for_the_same(completed):
+    history, _ = completed
+    for cut in range(len(history) // 2, len(history), 3):
+        known = history[:cut]
+        shuffled = random.Random(cut).sample(known, cut)
+        assert completion.next_ask(POLICY, SHAPE, [("", TTFT)], known) == completion.next_ask(
+            POLICY, SHAPE, [("", TTFT)], shuffled
+        )
+
+
+def test_without_limits_only_the_frontier_is_completed():
+    history, asks = sweep(Server(lambda c: 0.01 * c), limits=())
+    assert {Phase.GRID, Phase.FRONTIER} >= {a.phase for a in asks}
+    assert set(LADDER) <= {t.concurrency for t, _ in history}
+
+
+def test_a_config_that_allows_no_more_settings_gets_none():
+    policy = SearchPolicy(LADDER, 300, refine=0)
+    history = grid(Server(lambda c: 0.001 * c), LADDER)
+    ask = completion.next_ask(policy, SHAPE, [("", ())], history)
+    assert isinstance(ask, Done)

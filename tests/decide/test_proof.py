@@ -1,0 +1,101 @@
+"""The proof of a setting: error spending, candidates by their windows and visits, what a claim stands on."""
+
+import math
+
+import pytest
+from scipy.stats import binom
+
+from frontier.decide import proof
+from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
+from frontier.model import Limit, Phase, Point, Verdict
+from tests.stats.made import SHAPE, Server, trial
+
+TTFT = (Limit("p99_ttft", 0.5),)
+NOTHING = Point("d", SHAPE, 8, {}, 0)
+
+
+def history_of(server, c, *phases, requests=400):
+    """Windows of one setting, in this order."""
+    history = []
+    for phase in phases:
+        repeat = 1 + sum(t.phase is phase for t, _ in history)
+        t = trial(c, phase, repeat, requests)
+        history.append((t, server.run(t)))
+    return history
+
+
+def candidate(verdict, windows):
+    return Candidate(8, verdict, "", 0.01, windows, NOTHING, NOTHING)
+
+
+def test_the_error_of_all_judgements_together_is_alpha_at_most():
+    """Each judgement made spends a part of what is left, so that the sum over any number of them stays below."""
+    judged, spent = [], 0.0
+    for _ in range(40):
+        left = proof.error_left(judged)
+        spent += sum(SPEND * left * (1 - SPEND) ** k for k in range(len(LOOKS)))
+        judged.append(candidate(Verdict.VIOLATES, max(LOOKS)))
+    assert ALPHA * 0.99 < spent <= ALPHA * (1 + 1e-12)
+
+
+def test_a_candidate_given_up_before_its_first_judgement_spends_nothing():
+    assert ALPHA == proof.error_left([candidate(Verdict.VIOLATES, LOOKS[0] - 1)])
+    assert ALPHA == proof.error_left([candidate(Verdict.MEETS, LOOKS[0])])  # it comes back, as in a fixed sequence
+    assert proof.error_left([candidate(Verdict.VIOLATES, LOOKS[0])]) == pytest.approx(ALPHA * (1 - SPEND))
+
+
+def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
+    server = Server(lambda c: 0.1)
+    history = history_of(server, 8, *[Phase.PROVE] * 4)
+    verdicts = [proof.candidates(history[:k], TTFT)[0].verdict for k in (1, 2, 3, 4)]
+    assert [Verdict.UNPROVEN, Verdict.UNPROVEN, Verdict.MEETS, Verdict.MEETS] == verdicts
+
+
+def test_a_value_over_the_limit_ends_a_candidate_at_once():
+    (given_up,) = proof.candidates(history_of(Server(lambda c: 0.6), 8, Phase.PROVE), TTFT)
+    assert Verdict.VIOLATES is given_up.verdict
+    assert "p99_ttft" in given_up.reason
+
+
+def test_visits_that_contradict_a_proof_end_it():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict
+    slow = Server(lambda c: 0.6)
+    slow.clock = 1e6
+    history += history_of(slow, 8, Phase.VISIT)
+    (given_up,) = proof.candidates(history, TTFT)
+    assert Verdict.VIOLATES is given_up.verdict
+    assert "visits" in given_up.reason
+
+
+def test_a_claim_stands_on_proofs_with_their_visits_and_else_on_the_grid():
+    server = Server(lambda c: 0.1)
+    history = [
+        *history_of(server, 8, Phase.GRID, Phase.SCAN, *[Phase.PROVE] * 3, Phase.VISIT),
+        *history_of(server, 4, Phase.GRID, Phase.SCAN),
+        *history_of(server, 2, Phase.SCAN, Phase.FRONTIER),
+    ]
+    windows = proof.claim_windows(history)
+    assert {8: 1600, 4: 400} == {c: sample.n for c, sample in windows.items()}
+
+
+@pytest.mark.parametrize(("p", "effective", "alpha"), [(0.99, 909, 0.0175), (0.99, 3000, 0.01), (0.95, 300, 0.0175)])
+def test_the_allowance_is_what_the_binomial_law_allows(p, effective, alpha):
+    violations = math.floor(proof.allowance(p, effective, alpha) * effective)
+    assert binom.cdf(violations, effective, 1 - p) <= alpha < binom.cdf(violations + 1, effective, 1 - p)
+
+
+def test_too_few_requests_allow_nothing():
+    assert proof.allowance(0.99, 100, 0.01) == 0.0
+
+
+def test_the_bound_of_a_proof_holds_on_where_visits_are_too_few_to_tighten_it():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    (alone,) = proof.claim_points(history, TTFT)
+    noisy = Server(lambda c: 0.1, sigma=0.6)
+    noisy.clock = 1e6
+    history += history_of(noisy, 8, Phase.VISIT)
+    (with_visit,) = proof.claim_points(history, TTFT)
+    assert with_visit.n > alone.n
+    assert with_visit.metrics["p99_ttft"].upper <= alone.metrics["p99_ttft"].upper
+    assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict
