@@ -26,6 +26,8 @@ SURE = 2.7
 """Standard errors by which successive blocks must be alike; by chance a few of a thousand steady windows are."""
 OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
+CAUTION = 1.3
+"""Standard errors by which the correlation of neighbors is taken as higher than observed: nine times in ten enough."""
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -176,7 +178,7 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     sure = (along / variance + 1 / n) * math.sqrt(float(neighbors.sum()))
     own = max(variance - noise, variance / 1000)
     observed = min(max(along / own, 0.0), 1.0)
-    observed = min(1.0, observed + math.sqrt((1 - observed**2) / float(neighbors.sum())))
+    observed = min(1.0, observed + CAUTION * math.sqrt((1 - observed**2) / float(neighbors.sum())))
     apart = np.abs(times[:, None] - times[None, :])
     correlation, stretches = observed, float(n)
     for _ in range(_SETTLES):
