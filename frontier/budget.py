@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, Config, DeploymentConfig
-from frontier.decide.confirmation import History, by_concurrency
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
+from frontier.decide.proof import History, by_concurrency
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline

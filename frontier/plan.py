@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import described
-from frontier.decide.confirmation import MAX_BATCHES
+from frontier.decide.proof import MAX_WINDOWS
 from frontier.errors import UsageError
 from frontier.model import Flag, Phase, Shape, Trial
 from frontier.stats.window import BATCH
@@ -47,7 +47,7 @@ class Plan:
     """The grid in order, and room for refinement.
 
     `longest` and `refine_longest` are seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. Refinement
-    comes on top and is a budget, used only where the SLA is crossed: each takes at most MAX_BATCHES trials. The
+    comes on top and is a budget, used only where the SLA is crossed: each takes at most MAX_WINDOWS trials. The
     time for the last requests of a trial to end, after its window, is not counted.
     """
 
@@ -114,8 +114,8 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         repeats=config.repeats,
         refine=refine,
         longest=sum(cost.longest for cost in costs),
-        refine_longest=refine * pairs * MAX_BATCHES * config.max_time,
-        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * MAX_BATCHES * biggest,
+        refine_longest=refine * pairs * MAX_WINDOWS * config.max_time,
+        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * MAX_WINDOWS * biggest,
         expected_memory=_memory(trials),
         requests=sum(trial.requests for trial in trials),
     )

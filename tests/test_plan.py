@@ -8,7 +8,7 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.schema import TURNS
-from frontier.decide.confirmation import MAX_BATCHES
+from frontier.decide.proof import MAX_WINDOWS
 from frontier.model import Phase, Shape, Trial
 from frontier.plan import RECORD_BYTES, TOKEN_BYTES, Plan, estimate, make_plan, make_trial
 
@@ -131,7 +131,7 @@ def test_a_window_holds_several_turns_of_every_stream() -> None:
 def test_the_longest_time_is_every_trial_at_its_limit_and_refinement_comes_on_top() -> None:
     found = plan("max_time: 2min\nrefine: 4\n")
     assert 2 * 2 * 8 * 3 * 120.0 == found.longest
-    assert 4 * 4 * MAX_BATCHES * 120.0 == found.refine_longest
+    assert 4 * 4 * MAX_WINDOWS * 120.0 == found.refine_longest
     assert sum(t.requests for t in found.trials) == found.requests
 
 

@@ -75,6 +75,9 @@ LATEST = 1e11
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """A tree for JSON; what the server told is cleaned."""
     tree = dataclasses.asdict(measurement)
+    for name in ("seconds", "rate"):
+        if tree["trial"][name] is None:
+            del tree["trial"][name]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 
@@ -86,7 +89,7 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     measurement: Measurement = build(Measurement, fields | {"server": server})
     require_usable(fields | {"server": server, "trial": {**fields["trial"], "seed": 0}})
     trial, window = measurement.trial, measurement.window
-    lasts = (window.end, trial.warmup, trial.min_time, trial.max_time)
+    lasts = (window.end, trial.warmup, trial.min_time, trial.max_time, trial.seconds or 0.0)
     if not (0 <= window.start <= window.end and max(lasts) <= LONGEST and abs(measurement.epoch) <= LATEST):
         raise ValueError("its times are impossible")
     if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):

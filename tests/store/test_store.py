@@ -19,6 +19,7 @@ from frontier.store.records import decode_measurement, decode_record, encode_mea
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, newest_run, runs_under
 from frontier.store.trial_files import AlteredError
 from frontier.text import stored
+from frontier.units import LONGEST
 
 
 def trial(concurrency: int = 4, repeat: int = 1) -> Trial:
@@ -82,6 +83,16 @@ def test_any_record_survives_the_file(written: Record) -> None:
 
 def test_a_measurement_survives_the_file() -> None:
     assert measurement(trial()) == decode_measurement(encode_measurement(measurement(trial())))
+
+
+def test_only_a_trial_whose_window_is_bounded_says_so_in_the_file() -> None:
+    unbounded = encode_measurement(measurement(trial()))
+    assert "seconds" not in unbounded["trial"]
+    short = measurement(replace(trial(), seconds=4.0))
+    assert encode_measurement(short)["trial"]["seconds"] == 4.0
+    assert decode_measurement(encode_measurement(short)) == short
+    with pytest.raises(ValueError, match="times are impossible"):
+        decode_measurement(encode_measurement(measurement(replace(trial(), seconds=LONGEST * 2))))
 
 
 def test_a_damaged_record_is_an_error_with_a_reason() -> None:
