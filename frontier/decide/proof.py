@@ -260,7 +260,7 @@ def _standing(
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    if windows >= MAX_WINDOWS or (judged.need or most) > FORECAST_SLACK * most:
+    if windows >= MAX_WINDOWS or (judged.need or math.inf) > FORECAST_SLACK * most:
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 

@@ -62,9 +62,9 @@ EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
 RUN_TO_RUN = 0.03
 """By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
-WINDOW_WORTH = float(__import__("os").environ.get("WW", "0.015"))
+WINDOW_WORTH = 0.01
 """The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
-LOWER = 0.95
+LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 MOST_THINNER = 16.0
 FAR_LOWER = 0.7
