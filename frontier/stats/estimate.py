@@ -187,10 +187,18 @@ def _sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """
     best, worst = _as_measured(sample, quantity)
     slack = widening(sample)
-    if not slack.longer and not slack.shorter:
+    if not slack.longer and not slack.shorter and not slack.pause:
         return best, worst
-    tokens = np.fmax(sample.completion_tokens - 1, 1) if quantity == "tpot" else 1.0
-    return np.maximum(best - slack.shorter / tokens, 0.0), worst + slack.longer / tokens
+    each = np.fmax(sample.completion_tokens - 1, 1) if quantity == "tpot" else 1.0
+    mean = _tokens_after_first(sample) if quantity == "tpot" else 1.0
+    less, more = (slack.pause / each + seconds / mean for seconds in (slack.shorter, slack.longer))
+    return np.maximum(best - less, 0.0), worst + more
+
+
+def _tokens_after_first(sample: WindowData) -> float:
+    """Of an answer, on average; 1 where that is not known."""
+    known = sample.completion_tokens[sample.completion_tokens > 1]
+    return float(known.mean()) - 1 if len(known) else 1.0
 
 
 def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
@@ -369,9 +377,11 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     slack = widening(sample)
     if wander := slack.wander.get("tpot"):
         exact = _wandering(exact, exact, math.log(max(pooled.quantile(0.5), X0)), p, wander, confidence)
+    tokens = _tokens_after_first(sample)
+    less, more = (slack.pause + seconds / tokens for seconds in (slack.shorter, slack.longer))
     return replace(
-        exact, low=max(0.0, exact.low - slack.shorter), lower=exact.lower - slack.shorter,
-        high=exact.high + slack.longer, upper=exact.upper + slack.longer,
+        exact, low=max(0.0, exact.low - less), lower=max(exact.lower - less, min(exact.lower, 0.0)),
+        high=exact.high + more, upper=exact.upper + more,
     )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ SURE = 2.7
 """Standard errors by which successive blocks must be alike; by chance a few of a thousand steady windows are."""
 OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
+CAUTION = 1.3
+"""Standard errors by which the correlation of neighbors is taken as higher than observed: nine times in ten enough."""
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -126,7 +128,8 @@ def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
     of_request = before[sample.window] + np.clip(into.astype(np.int64), 0, counts[sample.window] - 1)
     windows = np.repeat(np.arange(len(counts)), counts)
     into_window = np.arange(len(windows)) - before[windows] + 0.5
-    middles = (sample.starts - sample.starts[0])[windows] + into_window * (lengths / counts)[windows]
+    # Windows are taken to follow each other at once: clocks can be set, and an answer must not depend on that.
+    middles = (lengths.cumsum() - lengths)[windows] + into_window * (lengths / counts)[windows]
     return _Blocks(of_request, windows, middles / step)
 
 
@@ -137,9 +140,8 @@ def _turns(sample: WindowData) -> _Blocks:
     place = np.arange(sample.n) - (sizes.cumsum() - sizes)[sample.window]
     before = counts.cumsum() - counts
     of_request = before[sample.window] + np.minimum(place // size, counts[sample.window] - 1)
-    middles = np.bincount(of_request, sample.sent - sample.sent[0]) / np.bincount(of_request)
-    each = mean_e2e(sample) * size / sample.concurrency
-    return _Blocks(of_request, np.repeat(np.arange(len(counts)), counts), middles / max(each, _TINY))
+    windows = np.repeat(np.arange(len(counts)), counts)
+    return _Blocks(of_request, windows, np.arange(len(windows), dtype=np.float64))
 
 
 def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, float]:
@@ -161,7 +163,7 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     """The wander of the logarithms of block levels, their times counted in blocks; None for fewer than FEWEST.
 
     `noise` is the variance that the blocks' own requests explain. The correlation of neighbors gives how long the
-    wander lasts, and that, with the real times of the blocks, how many independent stretches they are worth. Variance
+    wander lasts, and that, with the times of the blocks, how many independent stretches they are worth. Variance
     and correlation come out low where the blocks extend over few stretches, so both are corrected for their number.
     """
     n = len(levels)
@@ -176,7 +178,7 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     sure = (along / variance + 1 / n) * math.sqrt(float(neighbors.sum()))
     own = max(variance - noise, variance / 1000)
     observed = min(max(along / own, 0.0), 1.0)
-    observed = min(1.0, observed + math.sqrt((1 - observed**2) / float(neighbors.sum())))
+    observed = min(1.0, observed + CAUTION * math.sqrt((1 - observed**2) / float(neighbors.sum())))
     apart = np.abs(times[:, None] - times[None, :])
     correlation, stretches = observed, float(n)
     for _ in range(_SETTLES):

@@ -17,14 +17,15 @@ from frontier.stats.window import WindowData
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """`longer` and `shorter`: seconds by which each request's latency may be longer or shorter at the stated load with
-    a client that never pauses. `more` and `less`: factors of what the rates may be then.
+    """Seconds by which a request's latency may be longer or shorter at the stated load, and by how much to either side
+    for a `pause` of the client. `more` and `less`: factors of what the rates may be then.
     """
 
     waves: bool = False
     wander: Mapping[str, Wander] = field(default_factory=dict)
     longer: float = 0.0
     shorter: float = 0.0
+    pause: float = 0.0
     more: float = 1.0
     less: float = 1.0
 
@@ -48,12 +49,13 @@ def widening(sample: WindowData) -> Widening:
         ratios.append(load_flags.rate_times_e2e(sample) / sample.concurrency)
     waves = "lockstep" in raised
     fewer, more = max(min(ratios), ERRORS), max(ratios)
-    longer = pause + e2e * (1 / fewer - 1)
+    longer = e2e * (1 / fewer - 1)
     return Widening(
         waves=waves,
         wander=of_latencies(sample, waves) if waves or "non_stationary" in raised else {},
         longer=longer,
-        shorter=pause + e2e * (1 - 1 / more),
-        more=1 + longer / e2e if e2e > 0 else math.inf,
+        shorter=e2e * (1 - 1 / more),
+        pause=pause,
+        more=1 + (longer + pause) / e2e if e2e > 0 else math.inf,
         less=1 / more,
     )

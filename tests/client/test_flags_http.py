@@ -241,7 +241,7 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     assert ("CPU" in bound.measured) is (share > 0.8)
     assert "5.00 ms" in bound.limit
     assert "idle machine" in bound.advice
-    assert raised["under_concurrency"].fatal
+    assert bound.fatal
     assert "in flight on average" in raised["under_concurrency"].measured
     assert "16 ±2.00%" == raised["under_concurrency"].limit
 

@@ -162,6 +162,35 @@ def guidellm(streams: int = 8, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def guidellm_detailed(records: Sequence[Record], streams: int) -> dict[str, Any]:
+    """A benchmarks.json with every request."""
+    tree = guidellm(streams)
+    one = tree["benchmarks"][0]
+    epoch = 1.8e9
+    items = []
+    for r in records:
+        assert r.first is not None
+        assert r.last is not None
+        items.append(
+            {
+                "request_start_time": epoch + r.sent, "request_end_time": epoch + r.end,
+                "time_to_first_token_ms": (r.first - r.sent) * 1e3, "output_tokens": r.completion_tokens,
+                "prompt_tokens": r.prompt_tokens,
+                "info": {"timings": {"last_token_iteration": epoch + r.last, "token_iterations": r.events}},
+            }
+        )  # fmt: skip
+    seconds = max(r.end for r in records) - min(r.sent for r in records)
+    one["scheduler_state"] = {"successful_requests": len(items), "errored_requests": 0}
+    one["metrics"] = {
+        "time_to_first_token_ms": {
+            "successful": {"mean": float(np.mean([i["time_to_first_token_ms"] for i in items]))}
+        },
+        "requests_per_second": {"successful": {"mean": len(items) / seconds}},
+    }
+    one["requests"] = {"successful": items, "errored": []}
+    return tree
+
+
 def genai_bench(**more: Any) -> dict[str, Any]:
     """One result of genai-bench."""
 

@@ -12,11 +12,11 @@ from frontier.formats.assemble import assemble
 from frontier.formats.documents import ForeignFileError
 from frontier.formats.results import ImportedFile
 from frontier.formats.traces import concurrency_of, window_of
-from frontier.model import Outcome, Phase, Record, Shape, Trial
+from frontier.model import Outcome, Phase, Point, Record, Shape, Trial
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import virtual_trial
+from frontier.simulator.virtual import closed_loop, virtual_trial
 from frontier.stats import estimate, window
-from tests.formats.peer_files import aiperf_lines, said, vllm_detailed
+from tests.formats.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
 
 N = 8
 
@@ -155,3 +155,67 @@ def test_details_without_start_times_are_aggregates() -> None:
     found = said(json.loads(json.dumps(tree)))
     (result,) = found.results
     assert not result.records
+
+
+# --- a load that is not quite the one asked for
+
+
+IN_FLIGHT = 16
+
+
+@cache
+def in_step(apart: float = 0.0, counted: float = 1.0) -> tuple[Record, ...]:
+    """128/64 tokens at 16 in flight from a client that starts all at once and pauses a share `apart` between requests;
+    its tool counts `counted` times the tokens that were streamed.
+    """
+    spec = EngineSpec.from_mapping({"step_base": "5ms", "per_decode": "60us", "noise": "0.05"})
+    records, _ = closed_loop(spec, Shape.of(128, 64), IN_FLIGHT, requests=1500, stagger=False, seed=3)
+    full = 1 - apart
+
+    def nearer(r: Record) -> Record:
+        assert r.first is not None
+        assert r.last is not None
+        first, last, end = (r.sent + full * (t - r.sent) for t in (r.first, r.last, r.end))
+        gaps, tokens = tuple(round(gap * full) for gap in r.gaps), round(counted * (r.completion_tokens or 0))
+        return replace(r, first=first, last=last, end=end, gaps=gaps, completion_tokens=tokens)
+
+    return tuple(nearer(r) for r in sorted(records, key=lambda r: r.sent) if r.outcome is Outcome.OK)
+
+
+def point_of(tool: str, records: tuple[Record, ...]) -> Point:
+    """The point of the file that the tool would have written."""
+    read = {
+        "vllm": lambda: said(vllm_detailed(records, IN_FLIGHT)),
+        "aiperf": lambda: importing.read_results("profile_export.jsonl", aiperf_lines(records)),
+        "guidellm": lambda: said(guidellm_detailed(records, IN_FLIGHT)),
+    }[tool]()
+    assert read is not None
+    ((measurement, theirs),) = assemble([read], shape=Shape.of(128, 64)).trials
+    return estimate.point(window.window_data(measurement, theirs))
+
+
+@pytest.mark.parametrize("tool", ["vllm", "aiperf", "guidellm"])
+@pytest.mark.parametrize("apart", [0.0, 0.02, 0.03])
+def test_lockstep_and_15_5_of_16_in_flight_widen_the_bars_and_keep_the_point(tool: str, apart: float) -> None:
+    found = point_of(tool, in_step(apart))
+    flags = {flag.name: flag for flag in found.flags}
+    assert "lockstep" in flags
+    assert found.valid, flags
+    if apart == 0.03:
+        assert flags["under_concurrency"].measured.startswith("15.5 in flight")
+    truth = point_of(tool, in_step())
+    for name in ("p50_ttft", "p95_e2e", "p50_tpot", "output_throughput"):
+        one = found.metrics[name]
+        assert math.isfinite(one.high)
+        assert one.low <= truth.metrics[name].value <= one.high, name
+
+
+def test_another_load_than_was_asked_is_still_no_measurement_of_it() -> None:
+    found = point_of("vllm", in_step(0.15))
+    assert not found.valid
+    assert "under_concurrency" in {flag.name for flag in found.flags if flag.fatal}
+
+
+def test_a_wrong_count_of_tokens_is_still_excluded() -> None:
+    found = point_of("vllm", in_step(0.03, counted=0.5))
+    assert "token_mismatch" in {flag.name for flag in found.flags if flag.fatal}

@@ -381,6 +381,29 @@ def test_late_sends_matter_more_to_short_requests() -> None:
     assert "client_bound" in found(replace(healthy(), health=late, e2e=healthy().e2e / 5))
 
 
+@pytest.mark.parametrize(
+    ("health", "fatal"),
+    [
+        (ClientHealth(loop_lag_p99=0.0056), False),
+        (ClientHealth(send_late_p99=0.0101), False),
+        (ClientHealth(gc_pause_max=0.021), False),
+        (ClientHealth(loop_lag_p99=0.06), True),
+        (ClientHealth(send_late_p99=0.06), True),
+        (ClientHealth(cpu_share=0.81), True),
+        (ClientHealth(suspended=0.6), True),
+        (ClientHealth(stood_still=0.6), True),
+    ],
+)
+def test_a_pause_is_a_warning_until_the_client_is_the_bottleneck(health: ClientHealth, fatal: bool) -> None:
+    assert fatal is found(replace(healthy(), health=(health,)))["client_bound"].fatal
+
+
+def test_a_pause_of_a_tenth_of_a_request_is_fatal_however_short() -> None:
+    paused = replace(healthy(), health=(ClientHealth(loop_lag_p99=0.0056),))
+    assert not found(paused)["client_bound"].fatal
+    assert found(replace(paused, e2e=np.full(paused.n, 0.055)))["client_bound"].fatal
+
+
 def test_the_worst_window_counts() -> None:
     joined = join([simulated(seed=1), simulated(seed=2)])
     assert "client_bound" in found(replace(joined, health=(ClientHealth(cpu_share=0.1), ClientHealth(cpu_share=0.9))))
@@ -409,6 +432,15 @@ def test_one_idle_window_of_several_is_seen() -> None:
 def test_a_load_thinned_by_failures_is_no_failed_measurement() -> None:
     overloaded = replace(failed(healthy(), 40), in_flight=np.full(BLOCKS, 5.0))
     assert not found(overloaded)["under_concurrency"].fatal
+
+
+@pytest.mark.parametrize(
+    ("occupancy", "fatal"), [(7.75, False), (7.25, False), (7.15, True), (8.75, False), (8.85, True)]
+)
+def test_a_load_off_by_some_percent_is_a_warning_and_by_over_ten_another_load(occupancy: float, fatal: bool) -> None:
+    (flag,) = found(replace(healthy(), in_flight=np.full(BLOCKS, occupancy))).values()
+    assert fatal is flag.fatal
+    assert f"{occupancy:g} in flight" in flag.measured
 
 
 def test_in_open_loop_nothing_is_expected_of_the_load() -> None:
