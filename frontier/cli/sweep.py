@@ -107,7 +107,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     import platform
 
     from frontier._version import __version__
-    from frontier.config import describe_difference
+    from frontier.config import describe_difference, left_out
     from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
 
     facts = {
@@ -119,7 +119,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     try:
         return RunDirectory.open_for_sweep(
             path, identity=request.config.identity(), canonical=request.config.canonical(), config_text=request.text,
-            facts=facts, extend=request.extend,
+            facts=facts, defaults=left_out(None), extend=request.extend,
         )  # fmt: skip
     except AnotherSweepError as error:
         difference, hint = describe_difference(error.theirs, error.ours), request.command(Path(f"{path}-2"))

@@ -24,6 +24,7 @@ from frontier.client.target import Proxies, read_key_file
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.model import Measurement, Record, Trial
+from frontier.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
@@ -137,7 +138,7 @@ class HttpBackend(Backend):
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
         if self._config.prompts == "random" or (ready.target.salted and ready.target.adapter.salted):
             return ()
-        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
+        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests or GRID_REQUESTS
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
         return (again,) if count < sent else ()
 

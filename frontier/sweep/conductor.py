@@ -16,7 +16,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.decide import search
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.model import Series, Shape, Trial
-from frontier.plan import Plan, Progress, in_turn, make_trial
+from frontier.plan import Plan, Progress, in_turn, make_trial, search_policy
 from frontier.run import History
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
@@ -235,11 +235,11 @@ class Conductor:
 
     @property
     def _refines(self) -> bool:
-        return bool(self.config.refine and self.config.limits)
+        return self.config.searches
 
     def _ask(self, deployment: DeploymentConfig, shape: Shape) -> search.Ask | search.Done:
         history = self._runner.history(Series(deployment.name, shape))
-        policy = search.SearchPolicy(self.config.refine, self.config.requests, max(self.config.concurrency))
+        policy = search_policy(self.config)
         return search.next_ask(policy, shape, self.config.tiers, history)
 
     # -- what is not measured ----------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def open_trial(config: Config, check: Check, repeat: int) -> Trial:
         seed=int(digest[:15], 16),
         warmup=config.warmup,
         min_time=0.0,
-        max_time=max(config.max_time, 2 * (config.warmup + check.seconds + 4 * usual)),
+        max_time=max(config.trial_time, 2 * (config.warmup + check.seconds + 4 * usual)),
         fingerprint=digest[:16],
     )
 
