@@ -2,23 +2,27 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, make_trial
-from frontier.decide import operating_point, search
+from frontier.decide import completion, operating_point, search
+from frontier.decide.claim import claim_of, proof_windows
+from frontier.decide.proof import pilot_point
 from frontier.metrics import claim_floor, metric
-from frontier.model import Phase, Trial
+from frontier.model import Decision, Phase, Trial
 from frontier.stats import estimate, intervals
 from frontier.stats.window import WindowData
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
 """Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
+MOST_LATER = 60
+"""Trials after the answer, at most."""
 WINDOWS = 3
 """Of a setting's proof, apart in time: one window cannot tell what differs from run to run."""
-LEAST_WARMUP, TURNS_AROUND = 10.0, 4
+LEAST_WARMUP, TURNS_AROUND, SCAN_TURNS = 10.0, 4, 3
 """Seconds, and latencies of a request, that a trial takes beside its window: its starts, its warm-up, its last ends."""
 
 
@@ -26,7 +30,8 @@ LEAST_WARMUP, TURNS_AROUND = 10.0, 4
 class Answer:
     """What a rule says: the concurrency to run (None: nothing), what it called that, and what it took.
 
-    `seconds` are those of its trials, each from its first request to the end of its last.
+    `seconds` are those of its trials, each from its first request to the end of its last. `early_concurrency` is what
+    was announced first, `early_seconds` when.
     """
 
     concurrency: int | None
@@ -34,63 +39,99 @@ class Answer:
     requests: int
     seconds: float
     settings: int
+    early_concurrency: int | None = None
+    early_seconds: float | None = None
+    trace: tuple[str, ...] = ()
+    claim_stage: str = ""
+    turns: int = 0
 
 
 class Bench:
-    """Runs trials of one deployment; every trial has a seed of its own."""
+    """Runs trials of one deployment; every trial has a seed of its own, and `clock` is the time that all have taken."""
 
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.next_seed = server, seed * 100_000
         self.history: list[tuple[Trial, WindowData]] = []
+        self.clock = 0.0
 
-    def run(self, concurrency: int, phase: Phase, requests: int) -> WindowData:
+    def run(self, concurrency: int, phase: Phase, requests: int, seconds: float | None = None) -> WindowData:
         repeat = 1 + sum((t.concurrency, t.phase) == (concurrency, phase) for t, _ in self.history)
-        trial = make_trial(self.server, concurrency, phase, repeat, requests)
+        trial = make_trial(self.server, concurrency, phase, repeat, requests, seconds)
         self.next_seed += 1
-        sample = self.server.trial(trial, self.next_seed)
+        sample = self.server.trial(trial, self.next_seed, self.clock)
         self.history.append((trial, sample))
+        self.clock += _around(concurrency, sample.n, float((sample.ends - sample.starts).sum()), phase)
         return sample
 
     def answer(self, concurrency: int | None, verdict: str) -> Answer:
-        took = [_around(t.concurrency, s.n, float((s.ends - s.starts).sum())) for t, s in self.history]
         return Answer(
             concurrency,
             verdict,
             sum(s.n for _, s in self.history),
-            sum(took),
+            self.clock,
             len({t.concurrency for t, _ in self.history}),
         )
 
 
-def _around(concurrency: int, requests: int, window: float) -> float:
-    """Seconds of a trial with this window: a request's latency follows from its rate (Little's law)."""
+def _around(concurrency: int, requests: int, window: float, phase: Phase = Phase.GRID) -> float:
+    """Seconds of a trial with this window: a request's latency follows from its rate (Little's law).
+
+    A scan has no least warm-up: its window opens when every stream has finished a request, twice a latency at least.
+    """
     latency = concurrency * window / max(1, requests)
+    if phase is Phase.SCAN:
+        return window + (SCAN_TURNS - 1) * latency + latency
     return window + max(LEAST_WARMUP, (TURNS_AROUND - 1) * latency) + latency
 
 
-def ours(server: Server, seed: int, *, refine: int, repeats: int = 3) -> Answer:
-    """Grid, search, and the decision on what may be claimed, as a sweep does it.
+def ours(server: Server, seed: int, *, later: bool = False) -> Answer:
+    """Scan and proof, and the decision on what may be claimed, as a sweep does it.
 
-    Repeats of 300 requests for a p99; a third of it for a p95, which needs a fifth of the proof. The lowest setting
-    comes first, then every repeat has an order of its own, as `frontier.plan` has it.
+    `later`: then better candidates and visits of the operating point, until its claim is final.
     """
     bench = Bench(server, seed)
-    requests = 300 if any(metric(lim.metric).p == 0.99 for lim in server.limits) else 100
-    rng = np.random.default_rng([seed, 7])
-    order = [(repeat, int(c)) for repeat in range(1, repeats + 1) for c in rng.permutation(GRID)]
-    for repeat, c in sorted(order, key=lambda planned: planned != (1, GRID[0])):
-        planned = make_trial(server, c, Phase.GRID, repeat, requests)
-        if search.skip_reason(planned, bench.history, server.limits) is None:
-            bench.run(c, Phase.GRID, requests)
-    policy = search.SearchPolicy(refine, requests, TOP)
+    policy = search.SearchPolicy(GRID, None)
     tiers = [("", server.limits)]
+    early: tuple[int, float] | None = None
     while isinstance(ask := search.next_ask(policy, server.shape, tiers, bench.history), search.Ask):
-        if ask.phase is Phase.FRONTIER:  # refining the picture is not part of the answer
+        bench.run(ask.concurrency, ask.phase, ask.requests, ask.seconds)
+        if early is None and ask.phase is Phase.PROVE:
+            decision = decided(bench)
+            if decision.concurrency is not None:
+                early = decision.concurrency, bench.clock
+    for _ in range(MOST_LATER if later else 0):
+        ask = completion.next_ask(policy, server.shape, tiers, bench.history)
+        if isinstance(ask, search.Done):
             break
-        bench.run(ask.concurrency, ask.phase, ask.requests)
+        if ask.phase in (Phase.PROVE, Phase.VISIT):
+            bench.run(ask.concurrency, ask.phase, ask.requests, ask.seconds)
+        elif (visit := completion.next_visit(server.limits, bench.history)) is not None:
+            bench.run(visit.concurrency, visit.phase, visit.requests, visit.seconds)
+        else:
+            break
+    decision = decided(bench)
+    answer = bench.answer(decision.concurrency, decision.verdict.value)
+    trace = tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in bench.history)
+    claim = None
+    if decision.concurrency is not None:
+        claim = claim_of(proof_windows(bench.history, decision.concurrency), server.limits)
+    return replace(
+        answer,
+        early_concurrency=early[0] if early else None,
+        early_seconds=early[1] if early else bench.clock,
+        trace=trace,
+        claim_stage=claim.stage if claim else "",
+        turns=claim.turns if claim else 0,
+    )
+
+
+def decided(bench: Bench) -> Decision:
+    """The decision on what may be claimed so far."""
+    server = bench.server
     points = search.claim_points(bench.history, server.limits, names=search_names(server))
-    decision = operating_point.solve(points, server.limits)
-    return bench.answer(decision.concurrency, decision.verdict.value)
+    if not points:
+        return operating_point.solve([pilot_point(s, server.limits) for _, s in bench.history[:1]], server.limits)
+    return operating_point.solve(points, server.limits)
 
 
 def search_names(server: Server) -> tuple[str, ...]:
@@ -116,6 +157,13 @@ def proof_size(server: Server, c: int) -> int:
         max(claim_floor(metric(lim.metric).p or 0.5, c), intervals.needed(metric(lim.metric).p or 0.5, violations=1))
         for lim in server.limits
     )
+
+
+def reference_seconds(server: Server, concurrency: int) -> float:
+    """What it takes somebody who knows the best setting and only proves that one: WINDOWS windows at its own rate."""
+    size = -(-proof_size(server, concurrency) // WINDOWS)
+    window = size / server.truth(concurrency)["request_throughput"]
+    return WINDOWS * _around(concurrency, size, window)
 
 
 def dense_grid_cost(server: Server) -> tuple[int, float]:

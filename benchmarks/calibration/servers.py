@@ -1,8 +1,9 @@
 """Simulated deployments drawn at random, with a truth to any precision, in virtual time.
 
-Two kinds. `Process` draws latencies from a law of concurrency with dependence between requests, drift, stalls and
-differences between runs: a thousand of them can be swept in minutes. `Engine` is the embedded scheduler itself
-(frontier.simulator.virtual), a hundred times slower, as a check that the process is not kinder than an engine.
+Two kinds. `Process` draws latencies from a law of concurrency with dependence between requests, drift, stalls, convoys,
+a machine whose speed wanders, and differences between runs: a thousand of them can be swept in minutes. `Engine` is the
+embedded scheduler itself (frontier.simulator.virtual), a hundred times slower, as a check that the process is not
+kinder than an engine.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from frontier.model import ClientHealth, Lengths, Limit, Phase, Shape, Trial
+from frontier.model import ClientHealth, Lengths, Limit, Measurement, Phase, Record, Shape, Trial, Window
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.stats import window
@@ -25,7 +26,15 @@ from frontier.stats.window import BLOCKS, WindowData
 Floats = NDArray[np.float64]
 Truth = dict[str, float]
 TOP = 128
-FAMILIES = ("smooth", "cliff", "queue_capped", "drifting", "stalling", "non_monotone", "infeasible")
+FAMILIES = (
+    "smooth", "cliff", "queue_capped", "drifting", "stalling", "non_monotone", "infeasible", "fixed_lengths", "noisy",
+    "rare_stalls",
+)  # fmt: skip
+"""New ones come last: a family's place is part of the seed of its deployments."""
+NIGHT = 100_000
+"""Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine."""
+APART = 600.0
+"""Seconds from the start of a trial to the next one's, where nobody says when it runs."""
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
 
 
@@ -37,13 +46,74 @@ class Server(Protocol):
     limits: tuple[Limit, ...]
     band: tuple[int, int] | None
 
-    def trial(self, trial: Trial, seed: int) -> WindowData:
-        """One window of it."""
+    def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
+        """One window of it, begun `at` seconds into the night of its seed (None: in the order of the seeds)."""
         ...
 
     def truth(self, concurrency: int) -> Truth:
         """The metrics of the limits and the throughput in the long run, over many runs."""
         ...
+
+    def touched(self, concurrency: int) -> float:
+        """The share of requests with a rare stall in what the SLA limits; 0 without rare stalls."""
+        ...
+
+
+def excess(server: Server, concurrency: int) -> float:
+    """The worst metric over its limit in the long run: above 1 the SLA is broken."""
+    true = server.truth(concurrency)
+    return max(true[limit.metric] / limit.promise for limit in server.limits)
+
+
+def last_inside(server: Server, low: int, high: int) -> int | None:
+    """The highest concurrency inside the SLA from `low` to `high`, by halving; None when `low` is outside."""
+    if excess(server, low) > 1:
+        return None
+    if excess(server, high) <= 1:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if excess(server, middle) <= 1 else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class Convoys:
+    """Requests of equal length run in step: each belongs to one of `count` convoys.
+
+    A convoy's requests share the part `together` of the variance of their noise. A request that is early or late for
+    its convoy keeps the part `hold` of that until its next turn, as it waits less or longer; at each turn the part
+    `leave` of the requests goes over to another convoy.
+    """
+
+    count: int
+    together: float
+    hold: float
+    leave: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wander:
+    """The speed of the whole machine: an Ornstein-Uhlenbeck process in ln(seconds of the clock per second of work).
+
+    `sd` is its standard deviation, `time` its correlation time in seconds of work; a second of work takes one second on
+    average.
+    """
+
+    sd: float
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class RareStalls:
+    """The server stands still for `length` seconds at random moments, so often that `share` of all requests meet it.
+
+    To meet it means: in the phase that the SLA limits (to the first token, after it, or the whole request).
+    """
+
+    share: float
+    length: float
+    phase: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +144,9 @@ class Law:
     stall_every: float = math.inf
     stall: float = 0.0
     band: tuple[int, int] | None = None
+    convoys: Convoys | None = None
+    wander: Wander | None = None
+    rare: RareStalls | None = None
 
 
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
@@ -105,7 +178,19 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
         band = (place, max(place + 1, round(1.35 * place)))
         worse = rng.uniform(1.1, 1.8)
         return dataclasses.replace(law, band=band, edge_tpot=worse, edge_ttft=worse)
+    if family == "fixed_lengths":
+        convoys = Convoys(
+            int(rng.integers(1, 5)), rng.uniform(0.5, 0.95), rng.uniform(0.8, 0.97), _between(rng, 2e-3, 0.05)
+        )
+        return dataclasses.replace(law, osl_cv=0.0, convoys=convoys)
+    if family == "noisy":
+        return dataclasses.replace(law, wander=draw_wander(rng))
     return law
+
+
+def draw_wander(rng: np.random.Generator) -> Wander:
+    """By 5 to 20 %, within a second to five minutes."""
+    return Wander(rng.uniform(0.05, 0.2), _between(rng, 1, 300))
 
 
 def draw_metrics(rng: np.random.Generator) -> tuple[str, ...]:
@@ -127,6 +212,95 @@ def draw_limits(
     return tuple(Limit(name, _between(rng, one[name], max(one[name], 1.2 * many[name]))) for name in names)
 
 
+def draw_rare(rng: np.random.Generator, server: Server) -> RareStalls:
+    """Rare stalls that push a request at the edge of a server without any to 1.5 to 4 times its limit.
+
+    They meet 0.1 to 3 % of the requests, evenly in the logarithm.
+    """
+    quantities = {limit.metric.split("_")[1] for limit in server.limits}
+    phase = {("ttft",): "ttft", ("tpot",): "tpot"}.get(tuple(quantities), "e2e")
+    true = server.truth(last_inside(server, 1, TOP) or 1)
+    times = rng.uniform(1.5, 4.0)
+    tokens = {"ttft": 1.0, "tpot": server.shape.osl.mean - 1, "e2e": 1.0}
+    lengths = [
+        (times * limit.promise - true[f"p50_{name}"]) * tokens[name]
+        for limit in server.limits
+        for name in (limit.metric.split("_")[1],)
+    ]
+    return RareStalls(_between(rng, 1e-3, 0.03), max(lengths), phase)
+
+
+def stalls_met(phase_seconds: Floats, every: float, rng: np.random.Generator) -> Floats:
+    """How many stalls of a Poisson process each of these spans meets. Stratified: their share hardly varies."""
+    u = (rng.permutation(len(phase_seconds)) + rng.random(len(phase_seconds))) / len(phase_seconds)
+    mean = phase_seconds / every
+    term = np.exp(-mean)
+    met, below = np.zeros(len(u)), term.copy()
+    for k in range(1, 20):
+        met += u > below
+        term = term * mean / k
+        below += term
+    return met
+
+
+class Path:
+    """One path of a wandering speed: from seconds of work to seconds of the clock. Grows as far as it is asked for."""
+
+    STEPS = 4
+    """Per correlation time."""
+
+    def __init__(self, wander: Wander, seed: list[int]) -> None:
+        self.wander, self.rng = wander, np.random.default_rng(seed)
+        self.step = wander.time / self.STEPS
+        self.last = self.rng.standard_normal()
+        self.clock = np.zeros(1)
+
+    def _grow(self) -> None:
+        keep = math.exp(-1 / self.STEPS)
+        shocks = self.rng.standard_normal(max(4096, len(self.clock))) * math.sqrt(1 - keep**2)
+        x, _ = lfilter([1.0], [1.0, -keep], shocks, zi=[keep * self.last])
+        self.last = float(x[-1])
+        paces = np.exp(self.wander.sd * x - self.wander.sd**2 / 2)
+        self.clock = np.concatenate((self.clock, self.clock[-1] + self.step * paces.cumsum()))
+
+    @property
+    def length(self) -> float:
+        """Seconds of work so far."""
+        return self.step * (len(self.clock) - 1)
+
+    def work(self, clock: float) -> float:
+        """The seconds of work done by this time of the clock."""
+        while self.clock[-1] <= clock:
+            self._grow()
+        below = int(np.searchsorted(self.clock, clock, side="right")) - 1
+        return self.step * (below + (clock - self.clock[below]) / (self.clock[below + 1] - self.clock[below]))
+
+    def at(self, work: Floats) -> Floats:
+        """The time of the clock when so much work is done."""
+        while self.length < float(work.max()):
+            self._grow()
+        where = work / self.step
+        below = np.minimum(where.astype(np.int64), len(self.clock) - 2)
+        return self.clock[below] + (where - below) * (self.clock[below + 1] - self.clock[below])
+
+
+def with_rare(
+    rare: RareStalls, every: float, ttft: Floats, e2e: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats, float]:
+    """TTFT and E2E of a steady server with its rare stalls, each request by itself, and the share that met one."""
+    before, after = stalls_met(ttft, every, rng), stalls_met(e2e - ttft, every, rng)
+    met = {"ttft": before, "tpot": after, "e2e": before + after}[rare.phase]
+    return ttft + rare.length * before, e2e + rare.length * (before + after), float((met > 0).mean())
+
+
+def wandering(path: Path, ttft: Floats, e2e: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """TTFT and E2E if each request came at a time of its own, evenly over very many correlation times of the path."""
+    n = len(ttft)
+    begun = (rng.permutation(n) + rng.random(n)) / n * 40_000 * path.wander.time
+    clock = path.at(begun)
+    return path.at(begun + ttft) - clock, path.at(begun + e2e) - clock
+
+
 class Process:
     """A `Law` under an SLA drawn with it."""
 
@@ -135,6 +309,8 @@ class Process:
         self.shape = Shape.of(512, round(law.osl))
         self.band = law.band
         self._truth: dict[int, Truth] = {}
+        self._night: tuple[int, Path] | None = None
+        self._many_nights: Path | None = None
 
     @classmethod
     def drawn(cls, family: str, seed: int) -> "Process":
@@ -143,7 +319,10 @@ class Process:
         bare = cls(draw_law(rng, family), family, (), seed)
         names = draw_metrics(rng)
         limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
-        return cls(bare.law, family, limits, seed)
+        server = cls(bare.law, family, limits, seed)
+        if family == "rare_stalls":
+            return cls(dataclasses.replace(bare.law, rare=draw_rare(rng, server)), family, limits, seed)
+        return server
 
     def medians(self, c: int) -> tuple[float, float, float]:
         """TPOT, TTFT and the mean wait for a seat."""
@@ -153,11 +332,18 @@ class Process:
         ttft = law.ttft * (1 + seated / law.ttft_half) ** law.ttft_power * (law.edge_ttft if slow else 1.0)
         return tpot, ttft, (c - seated) * (ttft + tpot * law.osl) / seated
 
-    def timeline(self, c: int, n: int, rng: np.random.Generator) -> tuple[Floats, ...]:
-        """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded; and the window."""
+    def phase_seconds(self, c: int, phase: str) -> float:
+        """The mean length of a request until its first token, after it, or in all, without stalls."""
         law = self.law
-        rows = math.ceil((1.3 * n + 4 * c) / c) + 2
-        k = rows * c
+        tpot, ttft, wait = self.medians(c)
+        runs = law.run_effect**2 / 2
+        first = ttft * math.exp(runs + (law.shared_noise**2 + law.ttft_noise**2) / 2) + wait * math.exp(runs)
+        rest = tpot * (law.osl - 1) * math.exp(runs + (law.shared_noise**2 + law.tpot_noise**2) / 2)
+        return {"ttft": first, "tpot": rest, "e2e": first + rest}[phase]
+
+    def _alone(self, c: int, rows: int, rng: np.random.Generator) -> tuple[Floats, Floats, Floats, Floats]:
+        """`rows` turns of c streams: their starts; and TTFT, E2E and tokens of the requests, turn by turn."""
+        law, k = self.law, rows * c
         shocks = rng.standard_normal(k) * math.sqrt(1 - law.memory**2)
         shocks[0] = rng.standard_normal()
         shared = law.shared_noise * lfilter([1.0], [1.0, -law.memory], shocks)
@@ -169,17 +355,68 @@ class Process:
         if wait:
             first += wait * scale * np.exp(law.wait_noise * rng.standard_normal(k) - law.wait_noise**2 / 2)
         tokens = np.maximum(2.0, np.round(law.osl * (1 + law.osl_cv * rng.standard_normal(k))))
-        e2e = (first + per_token * (tokens - 1)).reshape(rows, c)
-        starts = np.arange(c) / c * e2e[0].mean()
+        e2e = first + per_token * (tokens - 1)
+        return np.arange(c) / c * e2e[:c].mean(), first, e2e, tokens
+
+    def _in_convoys(
+        self, convoys: Convoys, c: int, rows: int, rng: np.random.Generator
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """As `_alone`, of streams that run in step."""
+        law, count = self.law, min(c, convoys.count)
+        tpot, ttft, _ = self.medians(c)
+        scale, tokens = math.exp(law.run_effect * rng.standard_normal()), law.osl
+        shocks = rng.standard_normal((rows, count)) * math.sqrt(1 - law.memory**2)
+        shocks[0] = rng.standard_normal(count)
+        shared = law.shared_noise * lfilter([1.0], [1.0, -law.memory], shocks, axis=0)
+        every, own = math.sqrt(convoys.together), math.sqrt(1 - convoys.together)
+        pace = tpot * scale * np.exp(shared + law.tpot_noise * every * rng.standard_normal((rows, count)))
+        wait = ttft * scale * np.exp(shared + law.ttft_noise * every * rng.standard_normal((rows, count)))
+        turn = wait + pace * (tokens - 1)
+        phases = rng.random(count) * turn.mean()
+        # The convoys keep their distances, loosely: each convoy's turns are held to the mean of all.
+        clock = phases + lfilter([0.0, 1.0], [1.0, -convoys.hold], turn - turn.mean(axis=1, keepdims=True), axis=0)
+
+        moves = rng.random((rows, c)) < convoys.leave
+        moves[0] = False
+        since = np.maximum.accumulate(np.where(moves, np.arange(rows)[:, None], 0), axis=0)
+        member = np.take_along_axis(rng.integers(0, count, (rows, c)), since, axis=0)
+        pace = np.take_along_axis(pace, member, 1) * np.exp(law.tpot_noise * own * rng.standard_normal((rows, c)))
+        wait = np.take_along_axis(wait, member, 1) * np.exp(law.ttft_noise * own * rng.standard_normal((rows, c)))
+        e2e = wait + pace * (tokens - 1)
+        behind = np.zeros((rows, c))
+        behind[1:] = (e2e - np.take_along_axis(turn, member, 1))[:-1]
+        behind[1:] += np.take_along_axis(clock[1:], member[:-1], 1) - np.take_along_axis(clock[1:], member[1:], 1)
+        behind = lfilter([1.0], [1.0, -convoys.hold], behind, axis=0)
+        stretch = np.clip(1 - (1 - convoys.hold) * behind / e2e, 0.75, 1.33)
+        starts = phases[member[0]] + turn.mean() * 0.01 * rng.random(c)
+        return starts, (wait * stretch).ravel(), (e2e * stretch).ravel(), np.full(rows * c, tokens)
+
+    def timeline(
+        self, c: int, n: int, rng: np.random.Generator, seconds: float = math.inf, when: tuple[int, float] | None = None
+    ) -> tuple[Floats, ...]:
+        """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded; and the window.
+
+        The window ends with the n-th request, or after `seconds`. `when`: the night, and when in it the run begins;
+        without it the machine is steady: its speed does not wander, and no rare stall comes.
+        """
+        law = self.law
+        rows = math.ceil((1.3 * n + 4 * c) / c) + 2
+        starts, first, e2e_flat, tokens = (
+            self._alone(c, rows, rng) if law.convoys is None else self._in_convoys(law.convoys, c, rows, rng)
+        )
+        k, e2e = rows * c, e2e_flat.reshape(rows, c)
         sent = (starts + np.vstack((np.zeros(c), np.cumsum(e2e, axis=0)[:-1]))).ravel()
         order = np.argsort(sent)
-        sent, first, e2e_flat, tokens = sent[order], first[order], e2e.ravel()[order], tokens[order]
+        sent, first, e2e_flat, tokens = sent[order], first[order], e2e_flat[order], tokens[order]
         open_at = int(np.searchsorted(sent, starts.max() + e2e[0].max()))
         edges = np.array([sent[open_at], sent[min(k - 1, open_at + n)]])
         times = [sent, sent + first, sent + e2e_flat, edges]
-        times = self._warped(times, edges[1] - edges[0], rng)
+        times = self._warped(times, min(edges[1] - edges[0], seconds), rng)
+        if when is not None:
+            times = self._on_the_machine(times, c, rng, *when)
         ok = rng.random(k) >= law.error_rate
-        return (*times[:3], tokens, ok, times[3])
+        start, stop = times[3]
+        return (*times[:3], tokens, ok, np.array([start, min(stop, start + seconds)]))
 
     def _warped(self, times: list[Floats], length: float, rng: np.random.Generator) -> list[Floats]:
         """Drift and stalls hit everything in flight at once, so they stretch the axis of time itself."""
@@ -190,18 +427,42 @@ class Process:
             turn = 2 * math.pi / period
             times = [t - reach * (np.cos(turn * t + phase) - math.cos(phase)) for t in times]
         if law.stall:
-            last = float(times[2].max())
-            count = rng.poisson(last / law.stall_every)
-            at = np.sort(rng.uniform(0, last, count))
-            lasted = np.concatenate(([0.0], np.cumsum(law.stall * rng.uniform(0.5, 1.5, count))))
-            times = [t + lasted[np.searchsorted(at, t)] for t in times]
+            times = _stalled(times, law.stall_every, (0.5 * law.stall, 1.5 * law.stall), rng)
         return times
 
-    def trial(self, trial: Trial, seed: int) -> WindowData:
+    def _on_the_machine(
+        self, times: list[Floats], c: int, rng: np.random.Generator, night: int, at: float
+    ) -> list[Floats]:
+        """What comes over the whole machine, whatever runs on it: rare stalls, and the wander of its speed."""
+        law = self.law
+        if law.rare is not None:
+            times = _stalled(times, self._rare_every(c), (law.rare.length, law.rare.length), rng)
+        if law.wander is not None:
+            if self._night is None or self._night[0] != night:
+                self._night = night, Path(law.wander, [self.seed, 31, night])
+            path = self._night[1]
+            begun = path.work(at)
+            times = [path.at(begun + t) - at for t in times]
+        return times
+
+    def _rare_every(self, c: int) -> float:
+        """Seconds of work from one rare stall to the next, on average: every concurrency has the same share of them."""
+        assert self.law.rare is not None
+        return self.phase_seconds(c, self.law.rare.phase) / self.law.rare.share
+
+    def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window, as the summary wants it."""
-        rng = np.random.default_rng([self.seed, trial.concurrency, seed])
-        sent, first, end, tokens, ok, edges = self.timeline(trial.concurrency, trial.requests, rng)
-        start, stop = float(edges[0]), float(edges[1])
+        night, at = _when(seed, at)
+        c, n, seconds = trial.concurrency, trial.requests, trial.seconds or math.inf
+        if seconds < math.inf:
+            n = min(n, math.ceil(2 * c + seconds * 1.5 * c / self.phase_seconds(c, "e2e")))
+        while True:
+            rng = np.random.default_rng([self.seed, c, seed])
+            sent, first, end, tokens, ok, edges = self.timeline(c, n, rng, seconds, (night, at))
+            if n == trial.requests or edges[1] - edges[0] >= 0.999 * seconds:
+                break
+            n = min(trial.requests, 2 * n)  # the machine was faster than its mean
+        start, stop, epoch = float(edges[0]), float(edges[1]), 1e9 * night + at
         inside = (sent >= start) & (sent < stop)
         marks = np.linspace(start, stop, BLOCKS + 1)
         arrived = np.clip((marks - first[:, None]) / (end - first)[:, None], 0, 1) * (tokens * ok)[:, None]
@@ -213,7 +474,7 @@ class Process:
         whole = tokens.astype(np.int64)
         return WindowData(
             deployment="d", shape=self.shape, concurrency=trial.concurrency,
-            starts=np.array([start + 1e6 * seed]), ends=np.array([stop + 1e6 * seed]), sent=sent[inside] + 1e6 * seed,
+            starts=np.array([epoch + start]), ends=np.array([epoch + stop]), sent=epoch + sent[inside],
             window=np.zeros(n, np.int64), ttft=np.where(ok, ttft, math.inf),
             tpot=np.where(ok, (e2e - ttft) / (tokens - 1), math.inf), e2e=np.where(ok, e2e, math.inf), ok=ok,
             silence=np.zeros(n), hollow=np.zeros(n, dtype=bool), irregular=np.full(n, math.nan),
@@ -244,35 +505,61 @@ class Process:
             ended += float(((end >= edges[0]) & (end < edges[1]) & ok).sum())
             lasted += float(edges[1] - edges[0])
             gone = np.where(ok, 1.0, math.inf)[inside]
-            ttft, e2e = (first - sent)[inside], (end - sent)[inside]
-            parts.append((ttft * gone, (e2e - ttft) / (tokens[inside] - 1) * gone, e2e * gone))
-        found = {"output_throughput": produced / lasted, "request_throughput": ended / lasted}
-        for name, values in zip(("ttft", "tpot", "e2e"), map(np.concatenate, zip(*parts, strict=True)), strict=True):
+            parts.append(((first - sent)[inside], (end - sent)[inside], tokens[inside], gone))
+        ttft, e2e, tokens, gone = (np.concatenate(part) for part in zip(*parts, strict=True))
+        found: Truth = {}
+        if self.law.rare is not None:
+            every = self._rare_every(c)
+            ttft, e2e, found["touched"] = with_rare(self.law.rare, every, ttft, e2e, rng)
+            lasted *= 1 + self.law.rare.length / every
+        if self.law.wander is not None:
+            self._many_nights = self._many_nights or Path(self.law.wander, [self.seed, 41])
+            ttft, e2e = wandering(self._many_nights, ttft, e2e, rng)
+        columns = {"ttft": ttft * gone, "tpot": (e2e - ttft) / (tokens - 1) * gone, "e2e": e2e * gone}
+        found |= {"output_throughput": produced / lasted, "request_throughput": ended / lasted}
+        for name, values in columns.items():
             for p in (50, 90, 95, 99):
                 found[f"p{p}_{name}"] = float(np.quantile(values, p / 100, method="inverted_cdf"))
             found[f"mean_{name}"] = float(values[np.isfinite(values)].mean())
         found["error_rate"] = self.law.error_rate
         if self.limits:
-            found["attainment"] = self._attained(parts)
-            found["goodput"] = found["attainment"] * sum(len(part[0]) for part in parts) / lasted
+            within = np.ones(len(gone), bool)
+            for limit in self.limits:
+                within &= columns[limit.metric.split("_")[1]] <= limit.promise
+            found["attainment"] = float(within.mean())
+            found["goodput"] = found["attainment"] * len(gone) / lasted
         return found
 
-    def _attained(self, parts: list[tuple[Floats, ...]]) -> float:
-        columns = dict(zip(("ttft", "tpot", "e2e"), map(np.concatenate, zip(*parts, strict=True)), strict=True))
-        within = np.ones(len(columns["ttft"]), bool)
-        for limit in self.limits:
-            within &= columns[limit.metric.split("_")[1]] <= limit.promise
-        return float(within.mean())
+    def touched(self, c: int) -> float:
+        """The share of requests with a rare stall in what the SLA limits."""
+        return self.truth(c).get("touched", 0.0)
+
+
+def _when(seed: int, at: float | None) -> tuple[int, float]:
+    """The night of a seed, and the seconds into it: by the order of the seeds where nobody says."""
+    return seed // NIGHT, seed % NIGHT * APART if at is None else at
+
+
+def _stalled(times: list[Floats], every: float, lengths: tuple[float, float], rng: np.random.Generator) -> list[Floats]:
+    """The times when everything stands still now and then, for as long as drawn evenly between two lengths."""
+    last = float(times[2].max())
+    count = rng.poisson(last / every)
+    begun = np.sort(rng.uniform(0, last, count))
+    lasted = np.concatenate(([0.0], np.cumsum(rng.uniform(*lengths, count))))
+    return [t + lasted[np.searchsorted(begun, t)] for t in times]
 
 
 class Engine:
     """The embedded engine as a deployment, with short outputs so that a study of many stays affordable."""
 
     def __init__(self, spec: EngineSpec, family: str, shape: Shape, limits: tuple[Limit, ...], run_effect: float,
-                 band: tuple[int, int] | None, worse: float, seed: int) -> None:  # fmt: skip
+                 band: tuple[int, int] | None, worse: float, seed: int, wander: Wander | None) -> None:  # fmt: skip
         self.spec, self.family, self.shape, self.limits, self.seed = spec, family, shape, limits, seed
-        self.run_effect, self.band, self.worse = run_effect, band, worse
+        self.run_effect, self.band, self.worse, self.wander = run_effect, band, worse, wander
+        self.rare: RareStalls | None = None
         self.truth = lru_cache(maxsize=None)(self._truth)  # type: ignore[method-assign]
+        self.phase_seconds = lru_cache(maxsize=None)(self._phase_seconds)
+        self._night: tuple[int, Path] | None = None
 
     @classmethod
     def drawn(cls, family: str, seed: int) -> "Engine":
@@ -281,6 +568,8 @@ class Engine:
         place = round(_between(rng, 8, 100))
         isl, osl = _between(rng, 128, 1024), _between(rng, 16, 40)
         shape = Shape(Lengths.normal(round(isl), isl * 0.3), Lengths.normal(round(osl), osl * 0.3))
+        if family == "fixed_lengths":
+            shape = Shape.of(round(isl), round(osl))
         spec = EngineSpec(
             step_base=_between(rng, 4e-3, 15e-3), per_decode=_between(rng, 10e-6, 80e-6),
             per_prefill_token=_between(rng, 10e-6, 60e-6), per_context_token=_between(rng, 10e-9, 80e-9),
@@ -290,42 +579,118 @@ class Engine:
             stalls=Stalls(_between(rng, 5, 60), _between(rng, 0.1, 1.0)) if family == "stalling" else None,
         )  # fmt: skip
         band = (place, max(place + 1, round(1.35 * place))) if family == "non_monotone" else None
-        bare = cls(spec, family, shape, (), rng.uniform(0, 0.04), band, rng.uniform(1.1, 1.8), seed)
+        run_effect, worse = rng.uniform(0, 0.04), rng.uniform(1.1, 1.8)
+        wander = draw_wander(rng) if family == "noisy" else None
+        server = cls(spec, family, shape, (), run_effect, band, worse, seed, wander)
         names = draw_metrics(rng)
-        bare.limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
-        return bare
+        server.limits = draw_limits(rng, names, server.truth(1), server.truth(TOP), infeasible=family == "infeasible")
+        if family == "rare_stalls":
+            server.rare = draw_rare(rng, server)
+            server.truth.cache_clear()  # type: ignore[attr-defined]
+        return server
 
-    def _spec(self, c: int, seed: int) -> EngineSpec:
+    def _spec(self, c: int, seed: int, *, steady: bool = False) -> EngineSpec:
         scale = math.exp(self.run_effect * np.random.default_rng([self.seed, c, seed]).standard_normal())
         slow = self.band is not None and self.band[0] <= c <= self.band[1]
-        return dataclasses.replace(
-            self.spec, time_scale=scale * (self.worse if slow else 1.0), seed=self.seed * 7919 + seed
-        )
+        scale *= self.worse if slow else 1.0
+        spec = dataclasses.replace(self.spec, time_scale=scale, seed=self.seed * 7919 + seed)
+        if self.rare is None or steady:
+            return spec
+        # The engine counts `every` on a clock that runs on during a stall.
+        stalls = Stalls((self._rare_every(c) + self.rare.length) / scale, self.rare.length / scale)
+        return dataclasses.replace(spec, stalls=stalls)
 
-    def trial(self, trial: Trial, seed: int) -> WindowData:
-        """One window, through records and all."""
-        records, measurement = virtual.virtual_trial(
-            dataclasses.replace(trial, seed=seed), self._spec(trial.concurrency, seed)
+    def _phase_seconds(self, c: int) -> dict[str, float]:
+        """The mean length of a request until its first token, after it, and in all, without rare stalls."""
+        found = virtual.closed_loop_arrays(
+            self._spec(c, 9_999, steady=True), self.shape, c, requests=max(300, 4 * c), seed=49_999
         )
-        return window.window_data(dataclasses.replace(measurement, epoch=1e6 * seed), records)
+        first, whole = float(found.ttft.mean()), float(found.e2e.mean())
+        return {"ttft": first, "tpot": whole - first, "e2e": whole}
+
+    def _rare_every(self, c: int) -> float:
+        """As `Process._rare_every`."""
+        assert self.rare is not None
+        return self.phase_seconds(c)[self.rare.phase] / self.rare.share
+
+    def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
+        """One window, through records and all."""
+        (night, at), c = _when(seed, at), trial.concurrency
+        records, measurement = self._run(dataclasses.replace(trial, seed=seed), self._spec(c, seed))
+        if self.wander is not None:
+            if self._night is None or self._night[0] != night:
+                self._night = night, Path(self.wander, [self.seed, 31, night])
+            path = self._night[1]
+            begun = path.work(at)
+            records = [_moved(record, path, begun, at) for record in records]
+            edges = Window(
+                *(path.at(begun + np.array([measurement.window.start, measurement.window.end])) - at).tolist()
+            )
+            measurement = dataclasses.replace(measurement, window=edges)
+        return window.window_data(dataclasses.replace(measurement, epoch=1e9 * night + at), records)
+
+    def _run(self, trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
+        """The trial; equal lengths all start at once, or the engine alone would not fall into lockstep."""
+        if self.family != "fixed_lengths":
+            return virtual.virtual_trial(trial, spec)
+        records, edges = virtual.closed_loop(
+            spec, trial.shape, trial.concurrency, requests=trial.requests, warmup=trial.warmup, stagger=False,
+            seconds=trial.seconds or math.inf, seed=trial.seed,
+        )  # fmt: skip
+        return records, Measurement(trial, 0.0, edges, "requests", server_identity="virtual")
 
     def _truth(self, c: int) -> Truth:
         parts, produced, lasted = [], 0.0, 0.0
         for run in range(10):
             found = virtual.closed_loop_arrays(
-                self._spec(c, 10_000 + run), self.shape, c, requests=1000, seed=50_000 + run
-            )
-            parts.append((found.ttft, found.tpot, found.e2e))
+                self._spec(c, 10_000 + run, steady=True), self.shape, c, requests=1000, seed=50_000 + run,
+                stagger=self.family != "fixed_lengths",
+            )  # fmt: skip
+            parts.append((found.ttft, found.e2e, found.tokens))
             produced += found.output_tokens
             lasted += found.window.length
-        out = {"output_throughput": produced / lasted, "request_throughput": sum(len(p[0]) for p in parts) / lasted}
-        for name, values in zip(("ttft", "tpot", "e2e"), map(np.concatenate, zip(*parts, strict=True)), strict=True):
+        ttft, e2e, tokens = (np.concatenate(part) for part in zip(*parts, strict=True))
+        out: Truth = {}
+        rng = np.random.default_rng([self.seed, c, 1 << 20])
+        if self.rare is not None:
+            ttft, e2e, out["touched"] = with_rare(self.rare, self._rare_every(c), ttft, e2e, rng)
+            lasted *= 1 + self.rare.length / self._rare_every(c)
+        if self.wander is not None:
+            ttft, e2e = wandering(Path(self.wander, [self.seed, 41]), ttft, e2e, rng)
+        out |= {"output_throughput": produced / lasted, "request_throughput": len(e2e) / lasted}
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tpot = np.where(tokens > 1, (e2e - ttft) / (tokens - 1), np.nan)
+        for name, values in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e)):
             known = values[~np.isnan(values)]
-            for p in (95, 99):
+            out[f"mean_{name}"] = float(known.mean())
+            for p in (50, 95, 99):
                 out[f"p{p}_{name}"] = float(np.quantile(known, p / 100, method="inverted_cdf"))
         return out
 
+    def touched(self, c: int) -> float:
+        """As `Process.touched`."""
+        return self.truth(c).get("touched", 0.0)
 
-def make_trial(server: Server, concurrency: int, phase: Phase, repeat: int, requests: int) -> Trial:
+
+def _moved(record: Record, path: Path, begun: float, at: float) -> Record:
+    """A record of a steady machine as the clock of a wandering one has it."""
+
+    def moved(*times: float | None) -> list[float | None]:
+        known = np.array([begun if t is None else begun + t for t in times])
+        return [None if t is None else float(new) - at for t, new in zip(times, path.at(known), strict=True)]
+
+    sent, end, first, visible, last = moved(record.sent, record.end, record.first, record.visible, record.last)
+    gaps = record.gaps
+    if record.first is not None and gaps:
+        marks = begun + record.first + np.concatenate(([0.0], np.cumsum(gaps) * 1e-6))
+        gaps = tuple(np.rint(np.diff(path.at(marks)) * 1e6).astype(np.int64).tolist())
+    assert sent is not None
+    assert end is not None
+    return dataclasses.replace(record, sent=sent, end=end, first=first, visible=visible, last=last, gaps=gaps)
+
+
+def make_trial(
+    server: Server, concurrency: int, phase: Phase, repeat: int, requests: int, seconds: float | None = None
+) -> Trial:
     """A trial as the sweep would plan it."""
-    return Trial("d", server.shape, concurrency, repeat, phase, requests, 1, 0.0, 0.0, 1e9, "calibration")
+    return Trial("d", server.shape, concurrency, repeat, phase, requests, 1, 0.0, 0.0, 1e9, "calibration", seconds)

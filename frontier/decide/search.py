@@ -1,20 +1,18 @@
 """Search: where to measure next, as a pure function of what was measured, so that resuming a sweep replays its history.
 
-Locate, then confirm. On the grid's values and a few cheap probes the search estimates where the SLA is crossed; that
-claims nothing. It then ascends towards it on fresh data, each candidate as high as all data so far promise to be
-provable (`confirmation`).
+Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show about where the SLA
+is crossed, and claim nothing. A candidate is then placed where the scan expects it to be provable at little cost, a
+little below the edge, and measured on fresh data until it is proven or given up (`proof`). `completion` goes on from
+there.
 
 What is guaranteed. An ascent goes upwards only and ends at the first candidate not proven, so whatever its length it
 can name a concurrency that breaks the SLA only at the first such candidate it meets (fixed-sequence testing, as in
-Angelopoulos et al. 2021, "Learn then Test"). There are at most ASCENTS ascents, and at most MAX_BATCHES judgements of a
-candidate; they share the error ALPHA equally (Bonferroni). Which candidate comes next may depend on anything seen
-before, as each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken,
-the search names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds
-themselves (2 to 7 % at nominal 5 %, see `stats`). A grid setting that meets by its own data is a claim of its own at
-ALPHA, so a sweep that also uses one may err by the sum; for servers that are not monotone each setting's own claim
-holds. With several tiers a candidate proven for one is judged for all, and each tier errs with ALPHA plus
-MAX_BATCHES * BATCH_ALPHA for every candidate of another tier that breaks it and passes for the lowest that does. What
-it comes to is measured in docs/calibration.md.
+Angelopoulos et al. 2021, "Learn then Test"). The ascents share the error ALPHA of a claim, and the judgements of a
+candidate share the error of its ascent (`proof`). Which candidate comes next may depend on anything seen before, as
+each is tested on data of its own. If the SLA is broken at every concurrency above one where it is broken, the search
+names one that breaks it with probability at most ALPHA = 5 %, up to the coverage error of the bounds themselves. For
+servers that are not monotone each candidate's own claim holds. With several tiers each tier errs with ALPHA, plus what
+a candidate of another tier adds that breaks it and passes. What it comes to is measured in docs/calibration.md.
 """
 
 import dataclasses
@@ -24,41 +22,59 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from frontier.decide import operating_point
 from frontier.decide.capacity import knee
-from frontier.decide.confirmation import (
+from frontier.decide.proof import (
     ASCENTS,
-    BATCH_SIZES,
-    MAX_BATCHES,
+    LOOKS,
+    PROOFS,
+    WINDOWS,
+    Candidate,
     History,
-    batch_size,
-    bulk_name,
+    allowance,
+    ascent_alpha,
+    ascents_over,
+    candidates,
     claim_points,
     claim_windows,
-    in_order,
-    join,
+    dependence,
     joined,
     pilot_point,
-    standing,
+    quantity,
     violation,
+    window_size,
 )
+from frontier.metrics import metric
+from frontier.decide.verdict import RISING
 from frontier.model import Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.stats import estimate
-from frontier.stats.window import WindowData
+from frontier.stats.window import Floats, WindowData
 
 __all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
 
-START = 0.10
-"""An ascent starts at the highest concurrency whose tail is expected this far (in ln) below its limit, ..."""
-REACH = 0.025
-"""... and steps to the highest expected this far below; both grow by this much with every candidate given up."""
-STRIDE = 1.5
-"""A candidate further above the last one proven than this counts as a start."""
+SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 60, 4, 12.0
+"""A scan's window holds this many requests, or this many of each stream, unless the time is over before."""
+EXACT = 0.05
+"""The distance (in ln) asked where the limit is on a mean, a rate or a share."""
+RUN_TO_RUN = 0.03
+"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
+WINDOW_WORTH = float(__import__('os').environ.get('WW', '0.015'))
+"""The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
+LOWER = 0.95
+"""The next candidate after one given up is at most this share of it, unless something is proven."""
+MOST_WIDER = 5.0
+FAR_LOWER = 0.7
+"""And where nothing promises to be provable, this share."""
+FALLBACK, GIVEN_UP_AFTER = 0.75, 4
+"""What a proof that fails leaves, as a share of what the safest brings, and how many windows it usually takes."""
 FAR = 3.0
 """A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
 STEEP = 3.0
-"""A trend that rises faster than this power of concurrency is a cliff."""
+"""Latency that rises faster than this power of concurrency is a cliff."""
+CLOSE = 1.25
+"""The scan ends when the edge is known within this factor."""
 NARROW = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between them."""
 IMPORTANT = 3.0
@@ -69,19 +85,21 @@ SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """What the search may spend: `refine` settings beyond the grid.
+    """What the search may do: look at the `grid`, the config's settings, and prove at most `refine` beyond it.
 
-    `requests` is the size of a probe; a confirming batch is as large as its proof needs. `top` is the highest
-    concurrency asked, `gap` how close (relative) the location is driven. `grid` are the config's settings, `prove`
-    those that the user asked to be proven.
+    `requests` is the size of a window that the config states, None: the search sizes its trials. `prove` are settings
+    that the user asked to be proven.
     """
 
-    refine: int
-    requests: int
-    top: int
-    gap: float = 0.05
-    grid: tuple[int, ...] = ()
+    grid: tuple[int, ...]
+    requests: int | None = None
+    refine: int = 6
     prove: tuple[int, ...] = ()
+
+    @property
+    def top(self) -> int:
+        """The highest concurrency that may be asked for."""
+        return max((*self.grid, *self.prove))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,49 +115,39 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `located` is the likely limit (no claim), `confirmed` the highest candidate proven."""
+    """Nothing more to ask. `located` is the likely limit (no claim), `proven` the highest candidate proven."""
 
     reason: str
     located: int | None = None
-    confirmed: int | None = None
+    proven: int | None = None
 
 
 def next_ask(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
-) -> Ask | Done:
+    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
+    *, window_worth: float = WINDOW_WORTH,
+) -> Ask | Done:  # fmt: skip
     """The next trial for one (deployment, shape), given all of its finished trials in any order; or Done.
 
-    `tiers` are named SLAs inside the one budget. First every tier is located, then each is ascended to, the one with
-    the lowest limit first: what is proven for it serves the looser ones too. Of the extra settings each tier may use an
-    equal share and what those before it left; then any tier that still has a use for one, then the frontier. Without
-    limits only the frontier is refined. ValueError for trials of another shape.
+    `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is proven, the one with the
+    lowest limit first: what is proven for it serves the looser ones too. ValueError for trials of another shape.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the same next trial.
     """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
-    states = [_State.of(policy, tuple(limits), history) for _, limits in tiers]
-    aims = [_aim(state) for state in states]
-    first = aims[0] if aims else _Aim()
-    if not any(state.limits for state in states):
-        return _frontier(_State.of(policy, (), history)) or Done("no limit to search for")
-    if not any(state.pilot for state in states):
-        return _frontier(states[0]) or Done("no valid measurement to start from", first.located)
-    order = sorted(range(len(tiers)), key=lambda i: aims[i].located or 0)
-    probed = states[0].settings(Phase.LOCATE)
-    ends: dict[int, Done] = {}
-    for k, i in enumerate(order, 1):
-        probe = _locate(states[i].within(math.ceil(policy.refine * k / len(tiers))), aims[i])
-        if probe is not None:
-            return probe
-    shares = [probed + math.ceil((policy.refine - probed) * k / len(tiers)) for k in range(1, len(tiers) + 1)]
-    for i, share in [*zip(order, shares, strict=True), *((i, policy.refine) for i in order)]:
-        step = _confirm(states[i].within(share), aims[i])
+    states = [_State.of(policy, tuple(limits), history) for _, limits in tiers if limits]
+    if not states:
+        return Done("no limit to search for")
+    for state in states:
+        if (look := _scan(state)) is not None:
+            return look
+    ends = []
+    for state in sorted(states, key=lambda state: _edge(state) or 0):
+        step = _prove(state, window_worth)
         if isinstance(step, Ask):
             return step
-        ends[i] = step
-    reasons = [f"{name}: {ends[i].reason}" if len(tiers) > 1 else ends[i].reason for i, (name, _) in enumerate(tiers)]
-    return _frontier(states[0]) or Done("; ".join(reasons), first.located, ends[0].confirmed)
+        ends.append(step)
+    return ends[0]
 
 
 # --- what is known
@@ -147,251 +155,318 @@ def next_ask(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The history, sorted: `pilot` are the points that locate, `samples` their data, `fresh` the confirming trials."""
+    """The history, sorted: all `samples` by concurrency, valid or not, the `points` of the valid ones, their curves,
+    and the candidates so far.
+    """
 
     policy: SearchPolicy
     limits: tuple[Limit, ...]
-    history: History
     samples: Mapping[int, WindowData]
-    pilot: Mapping[int, Point]
-    trend: Mapping[int, float]
-    fresh: Mapping[int, list[WindowData]]
+    points: Mapping[int, Point]
+    curves: tuple["_Curve", ...]
+    candidates: tuple[Candidate, ...]
+    scanned: Mapping[int, WindowData]
+    wider: Mapping[Limit, float]
 
     @classmethod
     def of(cls, policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
-        samples = joined(history, (Phase.GRID, Phase.LOCATE))
-        points = {c: pilot_point(sample, limits) for c, sample in samples.items()}
-        fresh: dict[int, list[WindowData]] = {}
-        for trial, sample in in_order(history, Phase.CONFIRM):
-            fresh.setdefault(trial.concurrency, []).append(sample)
-        pilot = {c: p for c, p in points.items() if violation(p, limits) is not None}
-        return cls(policy, limits, history, samples, pilot, _trend(pilot, limits), fresh)
+        samples = joined(history, tuple(Phase))
+        points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
+        points = {c: p for c, p in points.items() if violation(p, limits) is not None}
+        curves = tuple(_Curve.of(limit, {c: samples[c] for c in points}, points) for limit in limits)
+        begun = tuple(candidates(history, limits))
+        scanned = joined(history, tuple(phase for phase in Phase if phase not in (*PROOFS, Phase.VISIT))) or samples
+        state = cls(policy, limits, samples, points, curves, begun, scanned, {})
+        return dataclasses.replace(state, wider=state._wider())
 
-    def settings(self, *phases: Phase) -> int:
-        """How many of the extra settings these phases have used."""
-        return len({(t.phase, t.concurrency) for t, _ in self.history if t.phase in phases})
+    def _wider(self) -> Mapping[Limit, float]:
+        """By how much bounds were wider, at the last judgement of a candidate, than the scan let expect; 1 at least."""
+        wider = {}
+        for curve in self.curves:
+            factors = [1.0]
+            for k in self.candidates:
+                expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
+                seen = k.reach(curve.limit)
+                if k.windows >= WINDOWS and expected and seen is not None:
+                    factors.append(min(MOST_WIDER, seen / expected))
+            wider[curve.limit] = max(factors)
+        return wider
 
-    @property
-    def left(self) -> int:
-        """Extra settings left."""
-        return self.policy.refine - self.settings(Phase.LOCATE, Phase.CONFIRM, Phase.FRONTIER)
+    def _reach(self, curve: "_Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
+        """How far (in ln) the bound is expected to lie beyond the value; None where there is none."""
+        p = curve.limit.of.p
+        if not curve.sigma or p is None:
+            return EXACT
+        effective = int(windows * size / dependence(self.scanned[self.nearest_scan(c)], curve.limit))
+        allowed = allowance(p, effective, alpha) / (1 - p)
+        return curve.at(c, allowed) - curve.at(c, 1.0) if allowed > 0 else None
 
-    def within(self, refine: int) -> "_State":
-        """The same with fewer extra settings."""
-        return dataclasses.replace(self, policy=dataclasses.replace(self.policy, refine=refine))
+    def value(self, c: int) -> float:
+        """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
+        return max(min(FAR, curve.at(c, 1.0)) for curve in self.curves)
 
-    def batch_size(self, concurrency: int) -> int:
-        """Requests of a candidate's first batch, sized from the nearest pilot data."""
-        nearest = min(self.pilot, key=lambda c: (abs(math.log(c / concurrency)), c))
-        return batch_size(self.samples[nearest], self.limits, concurrency, self.policy.requests)
+    def surely_outside(self, c: int) -> bool:
+        """Whether the value is beyond a limit by more than its noise."""
+        return any(curve.at(c, 1.0) > curve.doubt(c) for curve in self.curves)
+
+    def prospects(self, c: int) -> Mapping[int, float]:
+        """The chance that a proof at c has succeeded after so many windows."""
+        alpha = ascent_alpha(ascents_over(self.candidates))
+        size = self.window_size(c)
+        chances: dict[int, float] = {}
+        for windows, share in LOOKS.items():
+            chances[windows] = min(
+                self._chance(curve, c, windows, size, alpha * share) for curve in self.curves
+            )
+        return chances
+
+    def _chance(self, curve: "_Curve", c: int, windows: int, size: int, alpha: float) -> float:
+        reach = self._reach(curve, c, windows, size, alpha)
+        if reach is None:
+            return 0.0
+        expected = curve.at(c, 1.0) + self.wider.get(curve.limit, 1.0) * reach
+        return float(special.ndtr(-expected / curve.doubt(c)))
+
+    def nearest_scan(self, c: int) -> int:
+        """The setting nearest to c with data from before any proof."""
+        return min(self.scanned, key=lambda k: (abs(math.log(k / c)), k))
+
+    def window_size(self, c: int) -> int:
+        """Requests of each window of a proof at c."""
+        return window_size(self.scanned[self.nearest_scan(c)], self.limits, c)
+
+    def rate(self, c: int) -> float:
+        """Expected output throughput at c."""
+        known = {k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics}
+        return _between({k: math.log(v) for k, v in known.items() if v > 0}, c) if known else 0.0
 
 
-# --- the trend
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """One limit over concurrency, for planning and not for verdicts.
 
-
-def _trend(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> dict[int, float]:
-    """Isotonic trend of the violation over concurrency, less noisy than measured; for planning, not for verdicts.
-
-    A p99 of a few hundred requests is noisy, so half of each comes from the setting's own p90 times what the p99 is of
-    the p90 in the middle of all settings. Then it is made non-decreasing in concurrency (isotonic regression, weighted
-    by requests): one unlucky value would otherwise send the search an octave down.
+    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted by requests), since
+    a median needs few requests where a p99 needs many. `sigma` turns normal quantiles into the distance from median to
+    tail, by the tail of the settings nearest by, of which there are `pooled` values. A limit that is no percentile has
+    its value as the level, and no tail.
     """
-    usable = {c: p for c, p in sorted(points.items()) if violation(p, limits) is not None}
-    if not usable:
+
+    limit: Limit
+    level: Mapping[int, float]
+    requests: Mapping[int, int]
+    sigma: Mapping[int, float]
+    pooled: Mapping[int, int]
+
+    @classmethod
+    def of(cls, limit: Limit, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "_Curve":
+        m = limit.of
+        if m.p is None or m.quantity in (None, "itl") or m.inverted:
+            level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+            level = level if m.name in RISING else _rising(level, points)
+            return cls(limit, level, {c: points[c].n for c in level}, {}, {})
+        logs = {c: _logs(quantity(sample, m.quantity or ""), limit.promise) for c, sample in samples.items()}
+        logs = {c: x for c, x in logs.items() if len(x)}
+        level = _rising({c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}, points)
+        tails = {c: _tail(logs, c) for c in level}
+        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
+        return cls(limit, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
+
+    def _z(self, tail: float) -> float:
+        """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
+        p = self.limit.of.p
+        return float(special.ndtri(1 - tail * (1 - p))) if self.sigma and p is not None else 0.0
+
+    def at(self, c: int, tail: float) -> float:
+        """Expected ln of that quantile over the limit; of a limit without a tail that of its value."""
+        if not self.level:
+            return FAR
+        z = self._z(tail)
+        return _between({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
+
+    def doubt(self, c: int) -> float:
+        """Standard error of the expected value: of its median, of its tail, and of what differs from run to run."""
+        if not self.sigma:
+            return EXACT
+        near = min(self.level, key=lambda k: abs(math.log(k / c)))
+        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
+        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+
+
+def _logs(values: Floats, promise: float) -> Floats:
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(values / promise)
+    return logs
+
+
+def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
+    """The standard deviation of the normal law that has the tail of the settings nearest to c (in ln, from the median),
+    and from how many values.
+
+    Of three settings together, as one has few requests; the largest of what several quantiles say.
+    """
+    near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
+    parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
+    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+    widths = [0.01]
+    for p in (0.8, 0.9, 0.95, 0.99):
+        if len(pooled) * (1 - p) >= 3:
+            widths.append(float(pooled[math.ceil(p * len(pooled)) - 1]) / float(special.ndtri(p)))
+    return min(FAR, max(widths)), len(pooled)
+
+
+def _rising(level: Mapping[int, float], points: Mapping[int, Point]) -> dict[int, float]:
+    """The level made non-decreasing in concurrency: one unlucky value would send the search an octave down."""
+    if not level:
         return {}
-    worst = dict.fromkeys(usable, -FAR)
-    for limit in limits:
-        bulk_limit = dataclasses.replace(limit, metric=bulk_name(limit.metric))
-        own = {c: violation(p, (limit,)) for c, p in usable.items()}
-        bulk = {c: violation(p, (bulk_limit,)) for c, p in usable.items()}
-        apart = {c: x - y for c in usable if (x := own[c]) is not None and (y := bulk[c]) is not None and abs(x) < FAR}
-        usual = float(np.median(list(apart.values()))) if apart else 0.0
-        for c in usable:
-            value = own[c] or 0.0
-            if c in apart:
-                value -= 0.5 * (apart[c] - usual)
-            worst[c] = max(worst[c], min(FAR, value))
     from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
 
-    fitted = isotonic_regression(list(worst.values()), weights=[points[c].n for c in worst]).x
-    return {c: float(value) for c, value in zip(worst, fitted, strict=True)}
+    ordered = dict(sorted(level.items()))
+    fitted = isotonic_regression(list(ordered.values()), weights=[max(1, points[c].n) for c in ordered]).x
+    return {c: float(value) for c, value in zip(ordered, fitted, strict=True)}
 
 
-def _trend_at(trend: Mapping[int, float], c: int) -> float:
-    """The trend at c, on straight lines in ln c. A cliff is taken to be half way between its ends."""
-    measured = sorted(trend)
+def _between(level: Mapping[int, float], c: int) -> float:
+    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between settings.
+
+    A cliff is taken to be half way between its ends.
+    """
+    measured = sorted(level)
     above = next((a for a in measured if a >= c), None)
     below = next((b for b in reversed(measured) if b <= c), None)
     if above is None or below is None or above == below:
         nearest = above if above is not None else below
-        return FAR if nearest is None else trend[nearest]
-    span = math.log(above / below)
-    share = math.log(c / below) / span
-    if (trend[above] - trend[below]) / span > STEEP:
-        return trend[above] if share > 0.5 else trend[below]
-    return trend[below] + share * (trend[above] - trend[below])
+        return FAR if nearest is None else level[nearest]
+    if (level[above] - level[below]) / math.log(above / below) > STEEP:
+        return level[above] if c > math.sqrt(below * above) else level[below]
+    share = (c - below) / (above - below)
+    return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))
 
 
-# --- locate
+# --- scan
+
+
+def _scan(state: _State) -> Ask | None:
+    """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that holds its edge."""
+    grid, seen = state.policy.grid, state.samples
+    if state.candidates:
+        return None
+    unseen = [c for c in grid if c not in seen]
+    if grid[0] not in seen:
+        return _look(state, grid[0], "the lowest setting shows how long a request takes")
+    edge = _bracket(state)
+    if edge is None:
+        return None
+    low, high = edge
+    if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
+        above = [c for c in unseen if c > (high or low)]
+        if above:
+            step = above[min(1, len(above) - 1)] if high is None else above[0]
+            return _look(state, step, f"c={low} is inside the SLA; looking higher")
+    if high is None or high - low <= 1 or high / low <= CLOSE:
+        return None
+    inner = [c for c in unseen if low < c < high]
+    middle = min(inner, key=lambda c: abs(math.log(c / math.sqrt(low * high))), default=between(low, high))
+    return _look(state, middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+
+
+def _bracket(state: _State) -> tuple[int, int | None] | None:
+    """The highest setting seen inside the SLA and the lowest above it that is not; None when none is inside."""
+    inside = [c for c in state.points if state.value(c) <= 0]
+    high = min((c for c in state.points if state.value(c) > 0), default=None)
+    below = [c for c in inside if high is None or c < high]
+    return (max(below), high) if below else None
+
+
+def _edge(state: _State) -> int | None:
+    edge = _bracket(state)
+    return None if edge is None else edge[0]
+
+
+def _look(state: _State, c: int, reason: str) -> Ask:
+    if state.policy.requests is not None and c in state.policy.grid:
+        return Ask(c, Phase.GRID, state.policy.requests, reason)
+    return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), reason, SCAN_SECONDS)
+
+
+# --- prove
+
+
+def _prove(state: _State, window_worth: float) -> Ask | Done:
+    """The next window of a candidate, or how the ascents ended."""
+    proven = max((k.concurrency for k in state.candidates if k.verdict is Verdict.MEETS), default=None)
+    given_up = [k for k in state.candidates if k.verdict is Verdict.VIOLATES]
+    for k in state.candidates:
+        if k.verdict is Verdict.UNPROVEN:
+            return _window(state, k.concurrency)
+    if ascents_over(state.candidates) < ASCENTS:
+        candidate = _candidate(state, proven, [k.concurrency for k in given_up], window_worth)
+        if candidate is not None:
+            return _window(state, candidate)
+    reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
+    if given_up:
+        lowest = min(given_up, key=lambda k: k.concurrency)
+        reason += f"; c={lowest.concurrency} is not: {lowest.reason}"
+    return Done(reason, _edge(state), proven)
+
+
+def _window(state: _State, c: int) -> Ask:
+    done = next((k.windows for k in state.candidates if k.concurrency == c), 0)
+    return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")
+
+
+def _candidate(
+    state: _State, proven: int | None, failed: Sequence[int], window_worth: float
+) -> int | None:
+    """The next concurrency to prove: above what is proven, below what was given up, as high as is cheap to prove."""
+    edge = _bracket(state)
+    if edge is None:
+        lowest = min(state.samples)
+        return lowest if not state.candidates and lowest in state.points else None
+    low, high = edge
+    most = state.policy.top if high is None else high - 1
+    if failed:
+        most = min(most, min(failed) - 1 if proven is not None else math.floor(LOWER * min(failed)))
+    least = 1 if proven is None else proven + 1
+    options = range(least, most + 1)
+    forecasts = {c: _forecast(state, c) for c in options}
+    if not forecasts:
+        return None
+    if proven is not None:
+        base = math.exp(state.rate(proven))
+        worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
+        best = max(worth, key=lambda c: (worth[c], -c))
+        return best if worth[best] > 0 else None
+    safe = max(f.chance * f.rate for f in forecasts.values())
+    if safe <= 0:
+        return max(1, math.floor(FAR_LOWER * most))
+    worth = {
+        c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
+        for c, f in forecasts.items()
+    }
+    return max(worth, key=lambda c: (worth[c], -c))
 
 
 @dataclass(frozen=True, slots=True)
-class _Aim:
-    """What the values say: `low` is worth running, `high` is the first above it that breaks the SLA, if any does.
+class _Forecast:
+    """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is over."""
 
-    `located` is the likely limit, or `low` itself where more concurrency would not be worth its tail.
-    """
-
-    low: int | None = None
-    high: int | None = None
-    located: int | None = None
+    rate: float
+    chance: float
+    windows: float
 
 
-def _aim(state: _State) -> _Aim:
-    if not state.pilot or not state.limits:
-        return _Aim()
-    inside = [c for c in state.pilot if state.trend[c] <= 0]
-    high = min((c for c in state.pilot if state.trend[c] > 0), default=None)
-    if not inside:
-        return _Aim(high=high)
-    low, top = _worthwhile(state, inside), max(inside)
-    if high is None or low != top or _flat(state, low, high):
-        return _Aim(low, None, low)
-    span, share = math.log(high / low), _crossing(state, low, high)
-    if (state.trend[high] - state.trend[low]) / span > STEEP:
-        share = min(share, 0.5)  # over a cliff a straight line points too high
-    return _Aim(low, high, max(low, min(high - 1, math.floor(low * math.exp(share * span) + 1e-9))))
-
-
-def _worthwhile(state: _State, inside: Sequence[int]) -> int:
-    """The setting among these that the marginal-gain rule would run, by values alone."""
-    never_broken = [dataclasses.replace(limit, promise=limit.of.worst_possible) for limit in state.limits]
-    decision = operating_point.solve([state.pilot[c] for c in inside], never_broken, point_estimates=True)
-    return max(inside) if decision.concurrency is None else decision.concurrency
-
-
-def _crossing(state: _State, low: int, high: int) -> float:
-    """Where in ln c between two settings a straight line crosses the limit, 0..1."""
-    below, above = state.trend[low], state.trend[high]
-    return -below / (above - below)
-
-
-def _flat(state: _State, low: int, high: int) -> bool:
-    """Throughput has stopped growing before the limit: between the two there is nothing to win."""
-    rate = {c: p.metrics["output_throughput"].value for c, p in state.pilot.items() if "output_throughput" in p.metrics}
-    before = max((c for c in rate if c < low), default=None)
-    if low not in rate or high not in rate or before is None:
-        return False
-    noise = math.exp(operating_point.NOISE)
-    return rate[high] <= rate[low] * noise and rate[low] <= rate[before] * noise
-
-
-def _locate(state: _State, aim: _Aim) -> Ask | None:
-    """A cheap probe between the last setting inside and the first outside, if candidates can be afforded after it."""
-    if state.fresh or state.left < 1:
-        return None
-    requests = state.policy.requests
-    if aim.low is None:
-        lowest = min(state.samples)
-        if aim.high is None or aim.high != lowest or lowest == 1:
-            return None
-        return Ask(max(1, lowest // 4), Phase.LOCATE, requests, f"c={lowest}, the lowest measured, breaks the SLA")
-    if aim.high is None or state.settings(Phase.LOCATE) >= _probes(state.policy.refine):
-        return None
-    low, high = aim.low, aim.high
-    if high - low <= 1 or (high - low) / high <= state.policy.gap:
-        return None
-    share = min(0.75, max(0.25, _crossing(state, low, high)))
-    probe = min(high - 1, max(low + 1, round(low * math.exp(share * math.log(high / low)))))
-    if probe in state.samples:  # measured, and not valid
-        return None
-    return Ask(probe, Phase.LOCATE, requests, f"c={low} is inside the SLA and c={high} is not; looking between them")
-
-
-def _probes(refine: int) -> int:
-    """How many of the extra settings may go into locating: none of one, then a third or so, at most four."""
-    return min(4, (refine + 1) // 3) if refine > 1 else 0
-
-
-# --- confirm
-
-
-def _confirm(state: _State, aim: _Aim) -> Ask | Done:
-    """The next batch of an ascent, or how the ascents ended."""
-    if aim.located is None:
-        return Done("no measured setting is inside the SLA: there is nothing to confirm")
-    standings = {c: standing(batches, state.limits, state.batch_size(c)) for c, batches in sorted(state.fresh.items())}
-    confirmed = max((c for c, (verdict, _) in standings.items() if verdict is Verdict.MEETS), default=None)
-    given_up = {c: why for c, (verdict, why) in standings.items() if verdict is Verdict.VIOLATES}
-    for c, (verdict, _) in standings.items():
-        if verdict is Verdict.UNPROVEN and c < min(given_up, default=math.inf):  # else asked for a looser tier
-            return _batch(state, aim, c)
-    grid = [pilot_point(s, state.limits) for s in joined(state.history, (Phase.GRID,)).values()]
-    by_grid = operating_point.solve(grid, state.limits).last_pass if grid else None
-    proven = max((c for c in (confirmed, by_grid) if c is not None), default=None)
-    candidate = _candidate(state, aim, proven, sorted(given_up))
-    if candidate is not None and len(given_up) < ASCENTS and state.left >= 1:
-        return _batch(state, aim, candidate)
-    reason = f"c={confirmed} is proven on fresh data" if confirmed is not None else "nothing is proven on fresh data"
-    if given_up:
-        lowest = min(given_up)
-        reason += f"; c={lowest} is not: {given_up[lowest]}"
-    elif candidate is not None:
-        reason += "; no extra settings are left"
-    elif confirmed is None and by_grid is not None:
-        reason = f"c={by_grid} is proven by the grid's own data"
-    elif confirmed is None:
-        reason += ": every setting inside the SLA is too close to its limit"
-    return Done(reason, aim.located, confirmed)
-
-
-def _batch(state: _State, aim: _Aim, c: int) -> Ask:
-    number = len(state.fresh.get(c, []))
-    reason = f"the limit is near c={aim.located}; proving c={c} on fresh data, batch {number + 1} of {MAX_BATCHES}"
-    return Ask(c, Phase.CONFIRM, state.batch_size(c) * BATCH_SIZES[number], reason)
-
-
-def _candidate(state: _State, aim: _Aim, proven: int | None, failed: Sequence[int]) -> int | None:
-    """The next concurrency to prove: above what is proven, below what was given up, as high as the data promise."""
-    assert aim.low is not None
-    known = dict(state.pilot)
-    for c, batches in state.fresh.items():
-        fresh = pilot_point(join(tuple(batches)), state.limits)
-        if fresh.valid:
-            known[c] = fresh
-    trend = _trend(known, state.limits)
-    most = min(state.policy.top, aim.low if aim.high is None else aim.high - 1)
-    if failed:
-        most = min(most, failed[0] - 1 if proven is not None else math.floor(0.85 * failed[0]))
-    least = 1 if proven is None else proven + 1
-    near = 0 if proven is None else most if aim.high is None else math.floor(STRIDE * proven)
-    more = REACH * len(failed)
-    expected = {c: _trend_at(trend, c) for c in range(least, most + 1)}
-    candidate = max((c for c, x in expected.items() if x <= -more - (REACH if c <= near else START)), default=None)
-    if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
-        candidate = max((c for c, x in expected.items() if x <= -REACH), default=None)
-    if candidate is None or (proven is not None and (candidate - proven) / candidate < state.policy.gap):
-        return None
-    return candidate
+def _forecast(state: _State, c: int) -> _Forecast:
+    expected, before = 0.0, 0.0
+    for windows, chance in state.prospects(c).items():
+        expected += windows * max(0.0, chance - before)
+        before = max(before, chance)
+    return _Forecast(math.exp(state.rate(c)), before, expected + (1 - before) * GIVEN_UP_AFTER)
 
 
 # --- the frontier
 
 
-def _frontier(state: _State) -> Ask | None:
-    """A setting where the frontier is least known, while settings are left."""
-    if state.left < 1:
-        return None
-    points = {c: pilot_point(sample, state.limits) for c, sample in joined(state.history, tuple(Phase)).items()}
-    gap = _widest_gap(points, state.limits)
-    if gap is None:
-        return None
-    low, high = gap
-    reason = f"the frontier is widest between c={low} and c={high}"
-    return Ask(_between(low, high), Phase.FRONTIER, state.policy.requests, reason)
-
-
-def _widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
+def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
     """The neighbours whose throughputs differ most, weighted where it matters; None when all are close enough.
 
     Between neighbours the frontier is known to lie between their throughputs and no closer, so this is its bracket.
@@ -407,7 +482,7 @@ def _widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple
     widest: tuple[float, int, int] | None = None
     for low, high in itertools.pairwise(measured):
         rise = abs(math.log(rates[high] / rates[low]))
-        if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or _between(low, high) in points:
+        if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or between(low, high) in points:
             continue
         a, b = violation(points[low], limits), violation(points[high], limits)
         crossing = bool(limits) and a is not None and b is not None and (a <= 0) != (b <= 0)
@@ -417,7 +492,7 @@ def _widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple
     return None if widest is None else widest[1:]
 
 
-def _between(low: int, high: int) -> int:
+def between(low: int, high: int) -> int:
     """The geometric mean, strictly between."""
     return min(high - 1, max(low + 1, round(math.sqrt(low * high))))
 

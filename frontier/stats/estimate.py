@@ -14,7 +14,9 @@ from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
 from frontier.model import Estimate, Limit, Point
 from frontier.stats import cost_energy, intervals
 from frontier.stats.flags import UNCOUNTED, differing, flags
-from frontier.stats.histogram import ALPHA, LogHistogram
+from frontier.stats.histogram import ALPHA, X0, LogHistogram
+from frontier.stats.wander import Wander, evened
+from frontier.stats.widening import widening
 from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData, gaps
 
 TWO_SIDED = 0.95
@@ -32,6 +34,8 @@ _THROUGHPUTS = {
 }
 """Which sides' tokens a throughput counts."""
 _SIDE = (1 + TWO_SIDED) / 2
+_LARGEST = 100.0
+"""Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
 
 
 def point(
@@ -157,9 +161,10 @@ def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence:
         has = ~np.isnan(values)
         if not has.any():
             return None
+        wander = widening(sample).wander.get(quantity)
         if p is None:
-            return _mean(values[has], sample.window[has], confidence)
-        return _percentile(values[has], sample.window[has], p, sample.concurrency, confidence)
+            return _wandering_mean(_mean(values[has], sample.window[has], confidence), wander, confidence)
+        return _percentile(sample, values, has, p, confidence, wander)
 
     values: Floats = getattr(sample, quantity)
     best, worst = _sides(sample, quantity)
@@ -178,7 +183,18 @@ def _sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between 0 and infinity.
     Where a count differs a little from the chunks (`differing`), the tokens were as many as one or the other.
+    What a load slightly off leaves in doubt (`widening`) comes on top: of a TPOT, shared by the tokens.
     """
+    best, worst = _as_measured(sample, quantity)
+    slack = widening(sample)
+    if not slack.longer and not slack.shorter:
+        return best, worst
+    tokens = np.fmax(sample.completion_tokens - 1, 1) if quantity == "tpot" else 1.0
+    return np.maximum(best - slack.shorter / tokens, 0.0), worst + slack.longer / tokens
+
+
+def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
+    """`_sides` of the load that was measured."""
     values: Floats = getattr(sample, quantity)
     if quantity == "ttft":
         return values, values + sample.silence if sample.silence.any() else values
@@ -197,13 +213,74 @@ def _sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     return best, worst
 
 
-def _percentile(x: Floats, windows: Ints, p: float, concurrency: int, confidence: float) -> Estimate:
+def _percentile(
+    sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
+) -> Estimate:
+    x, windows = values[has], sample.window[has]
+    exact = _ranked(sample, x, windows, p, confidence)
+    if wander is None or not wander.deviation:
+        return exact
+    # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
+    # independent, and their sum is that of the logarithms.
+    even, middle = evened(sample, x, has)
+    return _wandering(exact, _ranked(sample, even, windows, p, confidence), middle, p, wander, confidence)
+
+
+def _wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
+    """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one speed, further out by
+    what the measured stretches leave unknown. Never narrower than they were. `middle` is the mean logarithm.
+    """
+
+    def moved(bound: float, level: float) -> float:
+        if not 0 < bound < math.inf:
+            return bound
+        reach, beyond = math.log(bound) - middle, wander.beyond(p, level)
+        both = math.copysign(math.hypot(reach, beyond), reach) if reach * beyond > 0 else reach + beyond
+        return math.exp(min(middle + both, _LARGEST))
+
+    def upper(were: float, bound: float, level: float) -> float:
+        return max(moved(bound, level), were if math.isfinite(were) else 0.0)
+
+    def lower(were: float, bound: float, level: float) -> float:
+        return min(moved(bound, 1 - level), were)
+
+    wider = replace(
+        exact,
+        low=lower(exact.low, even.low, _SIDE), high=upper(exact.high, even.high, _SIDE),
+        lower=lower(exact.lower, even.lower, confidence), upper=upper(exact.upper, even.upper, confidence),
+    )  # fmt: skip
+    return replace(wider, need=None) if math.isfinite(wider.upper) else wider
+
+
+def _wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> Estimate:
+    """A mean or rate with bounds that allow for a wandering speed."""
+    if wander is None or not wander.deviation:
+        return mean
+
+    def reach(bound: float, level: float) -> float:
+        if not math.isfinite(bound):
+            return bound
+        sign = math.copysign(1.0, bound - mean.value)
+        more = mean.value * math.expm1(min(wander.of_mean(level), _LARGEST))
+        return max(0.0, mean.value + sign * math.hypot(bound - mean.value, more))
+
+    return replace(
+        mean, low=reach(mean.low, _SIDE), high=reach(mean.high, _SIDE),
+        lower=reach(mean.lower, confidence), upper=reach(mean.upper, confidence),
+    )  # fmt: skip
+
+
+def _ranked(sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float) -> Estimate:
+    """A percentile by order statistics at the effective sample size. In lockstep turns are compared too: the requests
+    of a turn share what is peculiar to it.
+    """
+    concurrency = sample.concurrency
     ordered = np.sort(x)
     value = float(ordered[intervals.rank(p, len(x)) - 1])
     beyond = np.isinf(x) if math.isinf(value) else x > value
     counts = np.bincount(windows).astype(np.float64)
     tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
-    effective = intervals.n_eff(x, p)
+    effective = intervals.n_eff(x, p, concurrency if widening(sample).waves else None)
     return _from_ranks(
         p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
         lambda rank: float(ordered[rank - 1]), confidence,
@@ -259,6 +336,7 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     if p is None:
         totals = np.array([block.total for block in sample.block_itl])
         mean = _from_blocks(totals, counts, len(sample.starts), sample.n, sample.n, confidence)
+        mean = _wandering_mean(mean, widening(sample).wander.get("tpot"), confidence)
         return _with_failures(mean) if failed else mean
     n = math.ceil(pooled.count / (1 - failed)) if failed < 1 else pooled.count
 
@@ -282,9 +360,16 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     )  # fmt: skip
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
     less, more = 1 - ALPHA, 1 + ALPHA
-    return replace(
+    exact = replace(
         exact, low=exact.low * less, lower=exact.lower * less, high=exact.high * more, upper=exact.upper * more
     )
+    slack = widening(sample)
+    if wander := slack.wander.get("tpot"):
+        exact = _wandering(exact, exact, math.log(max(pooled.quantile(0.5), X0)), p, wander, confidence)
+    return replace(
+        exact, low=max(0.0, exact.low - slack.shorter), lower=exact.lower - slack.shorter,
+        high=exact.high + slack.longer, upper=exact.upper + slack.longer,
+    )  # fmt: skip
 
 
 def _mean(x: Floats, windows: Ints, confidence: float) -> Estimate:
@@ -347,7 +432,14 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
     """A total per second over the time blocks; None for a window without length."""
     if not sample.block_seconds.sum() > 0:
         return None
-    return _from_blocks(totals, sample.block_seconds, len(sample.starts), BLOCKS, sample.n, confidence)
+    rate = _from_blocks(totals, sample.block_seconds, len(sample.starts), BLOCKS, sample.n, confidence)
+    slack = widening(sample)
+    if not sample.open_loop:
+        rate = _wandering_mean(rate, slack.wander.get("e2e"), confidence)
+    return replace(
+        rate, low=rate.low * slack.less, lower=rate.lower * slack.less,
+        high=rate.high * slack.more, upper=rate.upper * slack.more,
+    )  # fmt: skip
 
 
 def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:

@@ -7,14 +7,14 @@ measurement; they make a point invalid only where no limit would notice them.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from frontier.metrics import claim_floor
 from frontier.model import Flag, Limit
 from frontier.stats import intervals
-from frontier.stats.load_flags import ERRORS, client, littles_law, lockstep, median, occupancy, resent, stationary
+from frontier.stats.load_flags import ERRORS, median, of_load, resent
 from frontier.stats.window import Bools, Floats, WindowData, gaps
 from frontier.units import format_number, format_seconds, format_share
 
@@ -50,7 +50,7 @@ FASTER_THAN_LIGHT = 0.05
 _LIFE = re.compile(r"(?:, |^)started \d+$")
 """When the server's process began: the last part of its identity."""
 
-Check = Callable[[WindowData], Iterator[Flag]]
+Check = Callable[[WindowData], Iterable[Flag]]
 
 
 def flags(
@@ -394,6 +394,5 @@ def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _server, client, occupancy, lockstep, stationary, _stream, _finishes, _uncounted, _short_output, _wrong_input,
-    _cache, _chunks, littles_law, resent,
+    _server, of_load, _stream, _finishes, _uncounted, _short_output, _wrong_input, _cache, _chunks, resent,
 )  # fmt: skip

@@ -178,7 +178,7 @@ def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judg
 
     Its requests depend on each other so much that no bound exists; that values beyond a limit still rise is enough.
     """
-    unsteady = [flag for flag in point.flags if flag.fatal and flag.name == "non_stationary"]
+    unsteady = [flag for flag in point.flags if flag.name == "non_stationary"]
     rest = replace(point, flags=tuple(flag for flag in point.flags if flag not in unsteady))
     without = judge(rest, limits, point_estimates=True)
     if not growing or without.verdict is not Verdict.VIOLATES:

@@ -17,21 +17,20 @@ from frontier.stats.histogram import ALPHA, LogHistogram
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.stats.made import bounds
 
-SECONDS = 100.0
-
 
 def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float = 0.0, **changes: Any) -> WindowData:
     """A steady window of independent requests of 10 tokens: TTFT near 50 ms, TPOT near 10 ms; then the changes."""
     rng = np.random.default_rng(seed)
     ttft, tpot = rng.lognormal(-3, 0.3, n), rng.lognormal(-4.6, 0.1, n)
+    seconds = float((ttft + 9 * tpot).sum()) / concurrency
     gaps = [LogHistogram.of(rng.lognormal(-4.6, 0.2, max(1, 9 * n // BLOCKS))) for _ in range(BLOCKS)]
     made = WindowData(
         deployment="a",
         shape=Shape.of(100, 10),
         concurrency=concurrency,
         starts=np.array([start]),
-        ends=np.array([start + SECONDS]),
-        sent=start + (np.arange(n) + 0.5) * SECONDS / n,
+        ends=np.array([start + seconds]),
+        sent=start + (np.arange(n) + 0.5) * seconds / n,
         window=np.zeros(n, dtype=np.int64),
         ttft=ttft,
         tpot=tpot,
@@ -48,7 +47,7 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
         events=np.full(n, 10),
         reads=np.full(n, 10),
         text_chars=np.full(n, 50),
-        block_seconds=np.full(BLOCKS, SECONDS / BLOCKS),
+        block_seconds=np.full(BLOCKS, seconds / BLOCKS),
         block_output_tokens=rng.normal(10 * n / BLOCKS, 2, BLOCKS),
         block_input_tokens=rng.normal(100 * n / BLOCKS, 20, BLOCKS),
         block_finished=np.full(BLOCKS, n / BLOCKS),
@@ -245,11 +244,12 @@ def test_a_mean_has_a_students_interval_of_its_blocks() -> None:
 
 def test_throughputs_are_tokens_of_the_blocks_over_their_seconds() -> None:
     sample = a_sample()
-    output, prompt = sample.block_output_tokens.sum() / SECONDS, sample.block_input_tokens.sum() / SECONDS
+    seconds = sample.block_seconds.sum()
+    output, prompt = sample.block_output_tokens.sum() / seconds, sample.block_input_tokens.sum() / seconds
     assert output == pytest.approx(known(sample, "output_throughput").value)
     assert prompt == pytest.approx(known(sample, "input_throughput").value)
     assert output + prompt == pytest.approx(known(sample, "total_throughput").value)
-    assert 12.0 == pytest.approx(known(sample, "request_throughput").value)
+    assert 1200 / seconds == pytest.approx(known(sample, "request_throughput").value)
     assert 20 == known(sample, "output_throughput").n
 
 
@@ -329,7 +329,7 @@ def test_attainment_is_the_share_within_every_limit() -> None:
     found = known(sample, "attainment", limits=LIMITS)
     assert within.mean() == pytest.approx(found.value)
     assert found.low < found.lower < found.value < found.upper < found.high
-    assert within.sum() / SECONDS == pytest.approx(known(sample, "goodput", limits=LIMITS).value)
+    assert within.sum() / sample.block_seconds.sum() == pytest.approx(known(sample, "goodput", limits=LIMITS).value)
 
 
 def test_all_within_is_attained_at_one_with_an_interval() -> None:

@@ -1,0 +1,289 @@
+"""Proof of a setting on fresh data: which trials support a claim, and when a candidate is proven or given up.
+
+The error of a search is spent in advance. A search may try several candidates and judge each several times, and each
+time is a chance to be fooled by luck. There are at most ASCENTS ascents, each with an error of its own, and a candidate is
+ judged after LOOKS windows, each time with a share of the ascent's error: together they err with ALPHA at
+most (Bonferroni; the shares are unequal, as in Lan and DeMets 1983, because most candidates are decided at the first).
+The size of a window is fixed before the first: one that followed the results would be a way to stop at a lucky moment.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frontier.decide.verdict import judge
+from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
+from frontier.model import Limit, Phase, Point, Trial, Verdict
+from frontier.stats import estimate, intervals, window
+from frontier.stats.window import Floats, WindowData
+
+History = Sequence[tuple[Trial, WindowData]]
+"""The finished trials of one series, in any order."""
+
+ALPHA = 0.05
+"""One-sided error of a claim."""
+ASCENTS = 8
+"""Ascents at most: the first, and one more after each candidate given up that had been judged."""
+ASCENT_DECAY = 0.6
+"""Each ascent has this share of the error of the one before; the shares of ALPHA of all add up to 1."""
+LOOKS = {3: 0.4, 6: 0.3, 12: 0.3}
+"""After how many windows of a candidate it is judged, and with which share of its ascent's error."""
+WINDOWS = min(LOOKS)
+"""Windows of a proof, apart in time: one window cannot show what differs from run to run."""
+MAX_WINDOWS = max(LOOKS)
+PER_STREAM = 4
+"""Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
+DEPENDENCE_CAP = 4.0
+"""Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
+FORECAST_SLACK = 1.5
+"""A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
+EARLIER_ALPHA = ALPHA / 15
+"""The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal shares."""
+PROOFS = (Phase.PROVE, Phase.CONFIRM)
+SCANS = (Phase.SCAN, Phase.LOCATE)
+
+
+# --- the data of a setting
+
+
+def in_order(history: History, *phases: Phase) -> list[tuple[Trial, WindowData]]:
+    """The trials of these phases by concurrency and repeat, whatever order they were finished in."""
+    return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
+
+
+def by_concurrency(history: History) -> dict[int, list[WindowData]]:
+    """The samples of each concurrency, in the history's order."""
+    groups: dict[int, list[WindowData]] = {}
+    for trial, sample in history:
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return groups
+
+
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
+    """Per concurrency the data of these phases, joined."""
+    return {c: join(tuple(parts)) for c, parts in by_concurrency(in_order(history, *phases)).items()}
+
+
+@functools.lru_cache(maxsize=64)
+def join(parts: tuple[WindowData, ...]) -> WindowData:
+    """The windows as one. Remembered, as are the points below: the search replays its whole history at every step."""
+    return window.join(parts)
+
+
+@functools.lru_cache(maxsize=64)
+def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """What scanning and completing the frontier need of a sample, and no more."""
+    names = [limit.metric for limit in limits]
+    wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
+    return estimate.point(sample, names=tuple(wanted), limits=limits)
+
+
+def violation(point: Point, limits: Iterable[Limit]) -> float | None:
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured."""
+    if not point.valid:
+        return None
+    worst = -math.inf
+    for limit in limits:
+        e = point.metrics.get(limit.metric)
+        if e is None or math.isnan(e.value):
+            return None
+        worst = max(worst, limit.excess(e.value))
+    return worst
+
+
+# --- what may be claimed
+
+
+def claim_windows(history: History) -> dict[int, WindowData]:
+    """Per concurrency the data a claim stands on: proofs with their visits where there are any, the grid's otherwise.
+
+    Scans and frontier trials are left out: the former chose where to look, neither was sized for a claim.
+    """
+    return {**joined(history, (Phase.GRID,)), **joined(history, (*PROOFS, Phase.VISIT))}
+
+
+def claim_points(
+    history: History,
+    limits: Sequence[Limit] = (),
+    *,
+    names: Sequence[str] = DEFAULT_METRICS,
+    price: float | None = None,
+) -> tuple[Point, ...]:
+    """The points that `operating_point.solve` may decide on, by concurrency.
+
+    A proven setting was judged several times, as one of several, so the one-sided bounds of its limited metrics are
+    those of its last judgement; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
+    """
+    limits = tuple(limits)
+    alphas = claim_alphas(history, limits)
+    return tuple(
+        claim_point(sample, limits, alphas[c], names=names, price=price)
+        if c in alphas
+        else estimate.point(sample, names=names, limits=limits, price=price)
+        for c, sample in sorted(claim_windows(history).items())
+    )
+
+
+def claim_alphas(history: History, limits: tuple[Limit, ...]) -> dict[int, float]:
+    """The one-sided error of each candidate's last judgement, by concurrency."""
+    alphas = {trial.concurrency: EARLIER_ALPHA for trial, _ in history if trial.phase is Phase.CONFIRM}
+    for candidate in candidates(history, limits):
+        alphas[candidate.concurrency] = candidate.alpha
+    return alphas
+
+
+def claim_point(
+    sample: WindowData, limits: tuple[Limit, ...], alpha: float, *, names: Sequence[str] = (),
+    price: float | None = None,
+) -> Point:  # fmt: skip
+    """A point whose limited metrics carry one-sided bounds at this error."""
+    point = estimate.point(sample, names=names, limits=limits, price=price)
+    metrics = dict(point.metrics)
+    for limit in limits:
+        strict = estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)
+        if strict is not None:
+            metrics[limit.metric] = strict
+    return dataclasses.replace(point, metrics=metrics)
+
+
+_candidate_point = functools.lru_cache(maxsize=64)(claim_point)
+
+
+# --- candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES: given up, and why.
+
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, visits not included.
+    """
+
+    concurrency: int
+    verdict: Verdict
+    reason: str
+    alpha: float
+    windows: int
+    point: Point
+
+    def reach(self, limit: Limit) -> float | None:
+        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was not measured."""
+        e = self.point.metrics.get(limit.metric)
+        if e is None or not math.isfinite(e.value):
+            return None
+        bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
+        return bound - value if math.isfinite(value) else None
+
+
+def ascent_alpha(ascent: int) -> float:
+    """The error of an ascent, counted from 0."""
+    return ALPHA * (1 - ASCENT_DECAY) * ASCENT_DECAY**ascent
+
+
+def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
+    """The candidates in the order in which they were begun, judged as the search judged them.
+
+    Which ascent a candidate belongs to follows from how those before it ended: each one given up ends an ascent.
+    """
+    windows: dict[int, list[WindowData]] = {}
+    visits: dict[int, list[WindowData]] = {}
+    for trial, sample in sorted(history, key=lambda ts: float(ts[1].starts[0])):
+        if trial.phase in (Phase.PROVE, Phase.VISIT):
+            (windows if trial.phase is Phase.PROVE else visits).setdefault(trial.concurrency, []).append(sample)
+    judged: list[Candidate] = []
+    for c, parts in windows.items():
+        candidate = _judged(c, parts, limits, ascent_alpha(ascents_over(judged)))
+        if candidate.verdict is Verdict.MEETS and c in visits:
+            candidate = _visited(candidate, (*parts, *visits[c]), limits)
+        judged.append(candidate)
+    return judged
+
+
+def ascents_over(judged: Sequence[Candidate]) -> int:
+    """How many ascents are over. A candidate given up before its first judgement could not have been proven, so it
+    took none of the error with it.
+    """
+    return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
+
+
+def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float) -> Candidate:
+    alpha = error * LOOKS[WINDOWS]
+    for count in range(1, len(parts) + 1):
+        share = LOOKS.get(count)
+        alpha = error * share if share is not None else alpha
+        point = _candidate_point(join(tuple(parts[:count])), limits, alpha)
+        verdict, reason = _standing(point, limits, alpha, count, look=share is not None)
+        if verdict is not Verdict.UNPROVEN:
+            break
+    return Candidate(c, verdict, reason, alpha, len(parts), point)
+
+
+def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
+    """A proven candidate by all of its data, its visits included: given up where these do not prove it."""
+    point = _candidate_point(join(parts), limits, candidate.alpha)
+    if judge(point, limits, alpha=candidate.alpha).verdict is Verdict.MEETS:
+        return dataclasses.replace(candidate, point=point)
+    reason = "later visits contradict its proof"
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
+
+
+def _standing(
+    point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, *, look: bool
+) -> tuple[Verdict, str]:
+    """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the reason.
+
+    Giving up early, on a value or a forecast, costs throughput and never the guarantee.
+    """
+    judged = judge(point, limits, alpha=alpha)
+    over = violation(point, limits)
+    if judged.verdict is Verdict.MEETS and look:
+        return Verdict.MEETS, ""
+    if not point.valid:
+        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
+    if judged.verdict is Verdict.VIOLATES or over is None or over > 0:
+        return Verdict.VIOLATES, f"{judged.binding} is over its limit"
+    if not look:
+        return Verdict.UNPROVEN, ""
+    most = MAX_WINDOWS * point.n / windows
+    if windows >= MAX_WINDOWS or (judged.need or most) > FORECAST_SLACK * most:
+        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
+    return Verdict.UNPROVEN, ""
+
+
+def window_size(scanned: WindowData, limits: Sequence[Limit], concurrency: int) -> int:
+    """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
+
+    `scanned` is the nearest data from before: a size taken from the candidate's own would follow its results.
+    """
+    size = WINDOWS * max(30, PER_STREAM * concurrency)
+    for limit in limits:
+        if (p := limit.of.p) is None:
+            continue
+        independent = intervals.needed(p, 1 - ascent_alpha(0) * LOOKS[WINDOWS], violations=2)
+        size = max(size, math.ceil(dependence(scanned, limit) * independent), claim_floor(p, concurrency))
+    return -(-size // WINDOWS)
+
+
+def dependence(scanned: WindowData, limit: Limit) -> float:
+    """How many requests stand for one independent request, as far as a scan shows it, DEPENDENCE_CAP at most."""
+    p, values = limit.of.p, quantity(scanned, limit.of.quantity or "")
+    if p is None or not len(values):
+        return 1.0
+    return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
+
+
+@functools.cache
+def allowance(p: float, effective: int, alpha: float) -> float:
+    """The share of requests beyond the limit with which so many independent ones prove the percentile p; 0: none do."""
+    violations = intervals.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
+    return (violations + 0.5) / effective if violations >= 0 else 0.0
+
+
+def quantity(sample: WindowData, name: str) -> Floats:
+    """The per-request values of ttft, tpot or e2e (any other name: e2e), those that are known."""
+    values = {"ttft": sample.ttft, "tpot": sample.tpot}.get(name, sample.e2e)
+    return values[~np.isnan(values)]

@@ -1,0 +1,160 @@
+"""A server whose speed wanders: by how much, how slowly, and what the measured time leaves unknown of it.
+
+The speed is modeled as a first-order autoregression of the logarithm of a latency's level, as on a machine shared with
+others. A wander that lasts about as long as the window shows itself as few independent stretches, so that bounds have
+little freedom; windows apart in time show more of them.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from frontier.stats import intervals
+from frontier.stats.window import Bools, Floats, Ints, WindowData
+
+FEWEST = 6
+"""Blocks needed to say anything about a wander."""
+MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
+"""More blocks show a wander no better."""
+FEWEST_STRETCHES = 2.0
+"""A sample always counts as two stretches: fewer leave no freedom at all, and the price of two is high enough."""
+SURE = 3.1
+"""Standard errors by which successive blocks must be alike: an error of 0.001, as there are several looks."""
+_SETTLES = 8
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Wander:
+    """The standard deviation of a level's logarithm, and over how many independent stretches of it the sample extends.
+
+    `sure` says by how many standard errors successive blocks are alike beyond chance.
+    """
+
+    deviation: float
+    stretches: float
+    sure: float
+
+    @property
+    def certain(self) -> bool:
+        """Whether more than chance makes successive blocks alike."""
+        return self.sure > SURE
+
+    def beyond(self, p: float, confidence: float) -> float:
+        """By how much at most (`confidence`) the percentile p of the level's logarithm is above its observed mean.
+
+        The one-sided tolerance factor of the normal law (Hahn and Meeker) for this number of stretches.
+        """
+        root = math.sqrt(self.stretches)
+        shift = intervals.normal_quantile(p) * root
+        return intervals.noncentral_t_quantile(confidence, self.stretches - 1, shift) / root * self.deviation
+
+    def of_mean(self, confidence: float) -> float:
+        """By how much at most (`confidence`) the mean of the level's logarithm is above the observed one."""
+        return intervals.t_quantile(confidence, self.stretches - 1) / math.sqrt(self.stretches) * self.deviation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """The time blocks of a sample: which one each request was sent in; of each its window and its middle in blocks."""
+
+    of_request: Ints
+    windows: Ints
+    middles: Floats
+
+
+@functools.lru_cache(maxsize=8)
+def of_latencies(sample: WindowData) -> Mapping[str, Wander]:
+    """How TTFT, TPOT and E2E wander; those are left out of which too little is known.
+
+    How long a wander lasts comes from the latency that shows it most surely. One that is too noisy to show its wander
+    is taken to have at least as much.
+    """
+    own = {name: wander for name in ("ttft", "tpot", "e2e") if (wander := _wander(sample, getattr(sample, name)))}
+    if not own:
+        return {}
+    surest = max(own.values(), key=lambda wander: wander.sure)
+    return {
+        name: replace(
+            wander, stretches=surest.stretches,
+            deviation=wander.deviation if wander.certain else max(wander.deviation, surest.deviation),
+        )
+        for name, wander in own.items()
+    }  # fmt: skip
+
+
+def evened(sample: WindowData, x: Floats, has: Bools) -> tuple[Floats, float]:
+    """The latencies x of the requests `has` as at an even speed, and the mean of their levels' logarithms."""
+    blocks = _blocks(sample)
+    block = blocks.of_request[has]
+    known = np.isfinite(x) & (x > 0)
+    levels, counts, _ = _levels(np.log(x[known]), block[known], len(blocks.middles))
+    middle = float(levels[counts > 0].mean())
+    return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
+
+
+def mean_e2e(sample: WindowData) -> float:
+    """Of the successes; 0 when there are none."""
+    finite = sample.e2e[np.isfinite(sample.e2e)]
+    return float(finite.mean()) if len(finite) else 0.0
+
+
+def _blocks(sample: WindowData) -> _Blocks:
+    """Blocks of equal length in all windows, about, and none shorter than a request."""
+    lengths = np.maximum(sample.ends - sample.starts, _TINY)
+    step = max(mean_e2e(sample), float(lengths.max()) / MOST_PER_WINDOW, float(lengths.sum()) / MOST_BLOCKS, _TINY)
+    counts = np.maximum(1, (lengths / step).astype(np.int64))
+    before = counts.cumsum() - counts
+    into = (sample.sent - sample.starts[sample.window]) / lengths[sample.window] * counts[sample.window]
+    of_request = before[sample.window] + np.clip(into.astype(np.int64), 0, counts[sample.window] - 1)
+    windows = np.repeat(np.arange(len(counts)), counts)
+    into_window = np.arange(len(windows)) - before[windows] + 0.5
+    middles = (sample.starts - sample.starts[0])[windows] + into_window * (lengths / counts)[windows]
+    return _Blocks(of_request, windows, middles / step)
+
+
+def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, float]:
+    """Each block's mean and count, and the variance of those means that the requests within blocks explain."""
+    counts = np.bincount(block, minlength=blocks).astype(np.float64)
+    levels = np.bincount(block, logs, blocks) / np.maximum(counts, 1)
+    within = float(((logs - levels[block]) ** 2).sum()) / max(1.0, len(logs) - float((counts > 0).sum()))
+    return levels, counts, within * float((1 / counts[counts > 0]).mean()) if len(logs) else 0.0
+
+
+def _wander(sample: WindowData, values: Floats) -> Wander | None:
+    known = np.isfinite(values) & (values > 0)
+    blocks = _blocks(sample)
+    levels, counts, noise = _levels(np.log(values[known]), blocks.of_request[known], len(blocks.middles))
+    filled = counts > 0
+    return wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)
+
+
+def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander | None:
+    """The wander of the logarithms of block levels, their times counted in blocks; None for fewer than FEWEST.
+
+    `noise` is the variance that the blocks' own requests explain. The correlation of neighbors gives how long the
+    wander lasts, and that, with the real times of the blocks, how many independent stretches they are worth. Variance
+    and correlation come out low where the blocks extend over few stretches, so both are corrected for their number.
+    """
+    n = len(levels)
+    neighbors = windows[1:] == windows[:-1]
+    if n < FEWEST or not neighbors.any():
+        return None
+    away = levels - levels.mean()
+    variance = float(away @ away) / n
+    if variance <= 0:
+        return Wander(0.0, float(n), 0.0)
+    along = float((away[1:] * away[:-1])[neighbors].mean())
+    sure = (along / variance + 1 / n) * math.sqrt(float(neighbors.sum()))
+    own = max(variance - noise, variance / 1000)
+    observed = min(max(along / own, 0.0), 1.0)
+    apart = np.abs(times[:, None] - times[None, :])
+    correlation, stretches = observed, float(n)
+    for _ in range(_SETTLES):
+        stretches = n * n / float((correlation**apart).sum())
+        correlation = observed + (1 - observed) / stretches
+    stretches = max(FEWEST_STRETCHES, stretches)
+    return Wander(math.sqrt(own / (1 - 1 / stretches)), stretches, sure)

@@ -1,0 +1,58 @@
+"""How much wider the intervals of a sample are for its warnings: wander, lockstep, a load or a client slightly off.
+
+A number that means something is kept, and what its flag leaves in doubt goes into its bounds, by an amount measured in
+the same window. See docs/flags.md for the rule of each flag.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from frontier.stats import load_flags
+from frontier.stats.load_flags import ERRORS
+from frontier.stats.wander import Wander, mean_e2e, of_latencies
+from frontier.stats.window import WindowData
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """`longer` and `shorter`: seconds by which each request's latency may be longer or shorter at the stated load with
+    a client that never pauses. `more` and `less`: factors of what the rates may be then.
+    """
+
+    waves: bool = False
+    wander: Mapping[str, Wander] = field(default_factory=dict)
+    longer: float = 0.0
+    shorter: float = 0.0
+    more: float = 1.0
+    less: float = 1.0
+
+
+NONE = Widening()
+
+
+@functools.lru_cache(maxsize=8)
+def widening(sample: WindowData) -> Widening:
+    """What the flags on this sample's load add to its intervals; NONE without such flags."""
+    raised = {flag.name for flag in load_flags.of_load(sample)}
+    if not raised:
+        return NONE
+    e2e = mean_e2e(sample)
+    pause = load_flags.pause(sample) if "client_bound" in raised else 0.0
+    # Little's law: requests that are missing in flight, or too many, change the time of each by at most their share.
+    ratios = [1.0]
+    if raised & {"under_concurrency", "over_concurrency"}:
+        ratios.append(load_flags.worst_in_flight(sample) / sample.concurrency)
+    if "littles_law" in raised:
+        ratios.append(load_flags.rate_times_e2e(sample) / sample.concurrency)
+    fewer, more = max(min(ratios), ERRORS), max(ratios)
+    longer = pause + e2e * (1 / fewer - 1)
+    return Widening(
+        waves="lockstep" in raised,
+        wander=of_latencies(sample) if "non_stationary" in raised else {},
+        longer=longer,
+        shorter=pause + e2e * (1 - 1 / more),
+        more=1 + longer / e2e if e2e > 0 else math.inf,
+        less=1 / more,
+    )
