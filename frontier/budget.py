@@ -24,8 +24,8 @@ import numpy as np
 
 from frontier.config import BudgetConfig, Config, DeploymentConfig
 from frontier.config.schema import TURNS
-from frontier.decide.confirmation import History, by_concurrency
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
+from frontier.decide.proof import WINDOWS, History, by_concurrency
 from frontier.decide.search import Ask, Done
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
@@ -281,9 +281,12 @@ def ahead(
         look = [trial(c, Phase.SCAN, max(SCAN_REQUESTS, AROUND * c), SCAN_SECONDS)
                 for c in config.concurrency if c not in seen]  # fmt: skip
     if ask is not None and ask.phase in (Phase.PROVE, Phase.CONFIRM):
+        # The search asks for one window of a proof at a time, and may have to prove a lower candidate after it.
         proved = trial(ask.concurrency, Phase.PROVE, ask.requests, ask.seconds)
-    else:
-        proved = proof(config, deployment, shape, config.concurrency[2 * len(config.concurrency) // 3])
+        begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t in measured)
+        usual = max(1, WINDOWS - begun) + (USUAL_PROOFS - 1) * WINDOWS
+        return Ahead(tuple(look), proved, (usual, float(PROOFS * PROOF_TRIALS)), tuple(rest))
+    proved = proof(config, deployment, shape, config.concurrency[2 * len(config.concurrency) // 3])
     most = PROOFS if config.refine is None else config.refine * PROOF_TRIALS
     return Ahead(tuple(look), proved, (min(USUAL_PROOFS, most), most), tuple(rest))
 

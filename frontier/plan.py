@@ -12,14 +12,14 @@ once the operating point is proven. All of it is pure; `--dry-run` ends here.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import TURNS, described
 from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
-from frontier.model import Flag, Phase, Shape, Trial
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial
 from frontier.stats.window import BATCH
 
 if TYPE_CHECKING:
@@ -152,13 +152,8 @@ def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
 
 def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
     """What the search for the operating point may do; `prove` are the settings that the user asked to be proven."""
-    return SearchPolicy(
-        refine=3 if config.refine is None else config.refine,
-        requests=config.requests or 300,
-        top=max((*config.concurrency, *prove)),
-        grid=config.concurrency,
-        prove=tuple(prove),
-    )
+    policy = SearchPolicy(config.concurrency, config.requests, prove=tuple(prove))
+    return policy if config.refine is None else replace(policy, refine=config.refine)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
@@ -286,17 +281,40 @@ def longest_of(trial: Trial) -> float:
     return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove` proves a candidate,
+    `complete` fills the frontier. `place` of `series_count` is this series; `measured` of `settings` of the config have
+    trials of their own.
+    """
+
+    word: Literal["grid", "scan", "prove", "complete"]
+    place: int
+    series_count: int
+    measured: int
+    settings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A higher setting that is not proven: what it may give more, as a share, and the seconds that would decide."""
+
+    concurrency: int
+    gain: float
+    seconds: float
+
+
 class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it shows.
 
-    `expect` gets the seconds that the rest of the grid will take from now on, None while that is not known.
+    `expect` gets the seconds that the rest of the sweep will take from now on.
     `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float) -> None:
         """The estimate of the time left has changed."""
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
@@ -307,6 +325,15 @@ class Progress:
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """A trial is finished and stored."""
+
+    def stage(self, stage: Stage) -> None:
+        """What the next trial is run for; before each."""
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """How the setting of a finished trial stands: the limit that is tightest, and its value and bounds so far."""
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point of a series is proven, `seconds` after the sweep was begun."""
 
     def note(self, text: str) -> None:
         """Anything else worth a line."""

@@ -60,7 +60,7 @@ EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
 RUN_TO_RUN = 0.03
 """By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
-WINDOW_WORTH = float(__import__('os').environ.get('WW', '0.015'))
+WINDOW_WORTH = float(__import__("os").environ.get("WW", "0.015"))
 """The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
 LOWER = 0.95
 """The next candidate after one given up is at most this share of it, unless something is proven."""
@@ -215,9 +215,7 @@ class _State:
         size = self.window_size(c)
         chances: dict[int, float] = {}
         for windows, share in LOOKS.items():
-            chances[windows] = min(
-                self._chance(curve, c, windows, size, alpha * share) for curve in self.curves
-            )
+            chances[windows] = min(self._chance(curve, c, windows, size, alpha * share) for curve in self.curves)
         return chances
 
     def _chance(self, curve: "_Curve", c: int, windows: int, size: int, alpha: float) -> float:
@@ -237,7 +235,9 @@ class _State:
 
     def rate(self, c: int) -> float:
         """Expected output throughput at c."""
-        known = {k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics}
+        known = {
+            k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
+        }
         return _between({k: math.log(v) for k, v in known.items() if v > 0}, c) if known else 0.0
 
 
@@ -414,9 +414,7 @@ def _window(state: _State, c: int) -> Ask:
     return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")
 
 
-def _candidate(
-    state: _State, proven: int | None, failed: Sequence[int], window_worth: float
-) -> int | None:
+def _candidate(state: _State, proven: int | None, failed: Sequence[int], window_worth: float) -> int | None:
     """The next concurrency to prove: above what is proven, below what was given up, as high as is cheap to prove."""
     edge = _bracket(state)
     if edge is None:
