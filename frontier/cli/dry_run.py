@@ -40,15 +40,21 @@ class Outlook:
     fit_longest: "BudgetFit | None" = None
 
 
-def look_ahead(config: "Config", plan: "Plan", run: Path | None = None) -> Outlook:
-    """What is left of the plan, after what is in `run`."""
-    from frontier.budget import Expected, TimeEstimator, outlook
+def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: tuple[int, ...] = ()) -> Outlook:
+    """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
+    from frontier.budget import Ahead, Expected, TimeEstimator, outlook, proof
     from frontier.store.run_dir import RunDirectory
 
     ledger, todo = remaining(config, plan, run)
     directory = None if run is None else RunDirectory.read(run)
     finished = {} if directory is None else {key: m.trial for key, m in directory.finished().items()}
     aheads = outlook(config, plan, finished, [] if directory is None else directory.journal_lines())
+    if prove:
+        aheads = {
+            series: Ahead(proof=proof(config, config.deployment(series.deployment), series.shape, prove[-1]),
+                          proofs=(float(len(prove)), 2.0 * len(prove)))
+            for series in aheads
+        }  # fmt: skip
     estimator = TimeEstimator(config)
     times = {series: estimator.expected(ahead, ledger.times) for series, ahead in aheads.items()}
     known = estimator.left(todo, ledger.times) is not None
@@ -96,12 +102,12 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 # ---- printing
 
 
-def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
+def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: tuple[int, ...] = ()) -> int:
     """Print the plan; `run` is the run directory that would be resumed, if there is one."""
     from frontier.decide.prediction import grid_advice
     from frontier.report.tables import plan_table
 
-    found = look_ahead(config, plan, run)
+    found = look_ahead(config, plan, run, prove)
     advice = [*grid_advice(config), *_too_short(config, found)]
     if as_json:
         tree: dict[str, Any] = {
@@ -121,7 +127,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) 
         answer_json(tree if found.fit is None else {**tree, "budget": _budget_json(found)})
         return ExitCode.YES
     answer(plan_table(config, plan, **layout()))
-    for line in plan_lines(config, found):
+    for line in plan_lines(config, found, prove):
         answer_prose(line)
     for line in advice:
         answer_prose(line)
@@ -132,7 +138,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) 
     return ExitCode.YES
 
 
-def plan_lines(config: "Config", found: Outlook) -> list[str]:
+def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) -> list[str]:
     """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
     series' own times where there are several, and the sum with its bound.
     """
@@ -143,7 +149,9 @@ def plan_lines(config: "Config", found: Outlook) -> list[str]:
     total = found.total
     if not total.seconds:
         return ["Plan: nothing is left to measure."]
-    if not config.limits:
+    if prove:
+        first = f"prove {', '.join(f'c={c}' for c in prove)} (about {format_rough(total.answer)})"
+    elif not config.limits:
         first = (
             f"complete the {frontiers} (about {format_rough(total.seconds)}); without an SLA there is nothing to prove"
         )

@@ -47,7 +47,7 @@ class SweepRequest:
 
 def read_request(
     file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str],
-    prometheus: int | None = None,
+    prometheus: int | None = None, prove: Sequence[int] = (),
 ) -> SweepRequest:  # fmt: skip
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
@@ -65,7 +65,13 @@ def read_request(
     if more is not None:
         given.append(more)
     config = asked.config(None if run is None else read_manifest(run))
-    named = {"--set": settings, "--until": [until], "--only": only, "--prometheus": [prometheus]}
+    named = {
+        "--set": settings,
+        "--until": [until],
+        "--only": only,
+        "--prove": [",".join(map(str, prove)) or None],
+        "--prometheus": [prometheus],
+    }
     options = [word for name, values in named.items() for value in values if value is not None
                for word in (name, str(value))]  # fmt: skip
     text = config_text(text, str(file), given)

@@ -301,7 +301,8 @@ class Conductor:
             if step == "interrupted":
                 return step
             if step == "done":
-                self._announce(one)
+                if known[one].phase is not Phase.FRONTIER:
+                    self._announce(one)
             elif step == "dropped" or self._ask_completion(one) == known[one]:
                 left.remove(one)  # the history is as it was, so the same would be asked again
         return "done"
@@ -331,7 +332,6 @@ class Conductor:
     async def _measure(self, trial: Trial) -> Step:
         """Measure a trial, with what it is run for and how its setting stands after it."""
         self.progress.stage(self._stage(trial))
-        self._report_time_left()
         step = await self._runner.measure(trial)
         if step == "done":
             self._report_judged(trial)
@@ -464,6 +464,9 @@ class Conductor:
         history = self._runner.history(series)
         if not self.config.limits or not history or self.prove:
             return
+        ask = self._ask(series)
+        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
+            return  # a proof goes on: what its windows say meanwhile is no judgement
         (decision,) = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
         before = self._announced.get(series)
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
