@@ -22,7 +22,7 @@ from frontier.decide.wording import clean, count, flag_words, setting, value_tex
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict
 from frontier.plan import Better, Progress, Stage
-from frontier.units import format_elapsed, format_number, format_rough, format_seconds, format_share
+from frontier.units import format_elapsed, format_number, format_rough, format_seconds
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
@@ -93,7 +93,7 @@ def announced_lines(decision: Decision, seconds: float, better: Better | None) -
     lines = [f"Run at concurrency {decision.concurrency}: {tokens}proven after {format_elapsed(seconds)}."]
     keep = "Ctrl-C keeps this answer."
     if better is not None:
-        gain = f"c={better.concurrency} may give {format_share(better.gain)} more"
+        gain = f"c={better.concurrency} may give {better.gain:.0%} more"
         keep = f"{gain}; about {format_rough(better.seconds)} would decide. {keep}"
     return [*lines, keep]
 

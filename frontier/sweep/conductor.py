@@ -270,7 +270,7 @@ class Conductor:
         if (excluded := self._to_repeat(series)) is not None:
             step = await self._repeat(excluded)
             return await self._answer(series) if step == "done" else step
-        if self.config.searches and (self.plan.sized or self._runner.history(series)):
+        if (self.config.searches or self.prove) and self._runner.history(series):
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
@@ -349,7 +349,7 @@ class Conductor:
 
     def _ask(self, series: Series) -> Ask | Done:
         """What finds and proves the operating point next."""
-        if not self.config.searches or series.deployment in self._failures.given_up:
+        if not (self.config.searches or self.prove) or series.deployment in self._failures.given_up:
             return Done("there is nothing to search for")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
@@ -426,6 +426,7 @@ class Conductor:
         self.run.journal("measured_again", trial=trial.key, reason=reason)
         self.progress.note(f"c={trial.concurrency} is measured again: {reason}")
         step = await self._measure(trial)
+        self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
             self._in_vain = self._in_vain + 1 if trial.key in self._runner.excluded else 0
         return step
@@ -526,26 +527,25 @@ class Conductor:
             ask = self._ask(series) if history or self.prove else None
             left = self._ahead(series, ask)
             if isinstance(ask, Done):
-                left = replace(left, rest=(*left.rest, *self._visits(series)))
+                left = replace(left, rest=(*left.rest, *self._beyond(series)))
             total += self._estimator.expected(left, self._ledger.times, self.histories)
         self.progress.expect(total.seconds)
 
-    def _visits(self, series: Series) -> list[Trial]:
-        """What the completion asks for beside the grid: the visits until the claim is final, or the next trial."""
-        ask, history, limits = self._ask_completion(series), self._runner.history(series), self.config.limits
-        if not isinstance(ask, Ask) or (ask.phase is Phase.GRID and ask.concurrency in self.config.concurrency):
-            visit = completion.next_visit(limits, history) if limits and isinstance(ask, Ask) else None
-        else:
-            visit = ask
-        if visit is None:
+    def _beyond(self, series: Series) -> list[Trial]:
+        """What the completion asks for beside the grid: visits until the claim is final, and settings in between."""
+        history, limits = self._runner.history(series), self.config.limits
+        ask = self._ask_completion(series)
+        if isinstance(ask, Done):
             return []
-        trial = self._trial_for(series, visit)
-        if visit.phase is not Phase.VISIT:
-            return [trial]
-        claim = claim_of(proof_windows(history, visit.concurrency), limits)
-        enough = max((fewest_to_bound(p) for limit in limits if (p := limit.of.p) is not None), default=0)
-        lacking = max(1, enough - (claim.turns if claim else 0))
-        return [trial] * math.ceil(lacking / completion.VISIT_TURNS)
+        between = self._policy(series).refine - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER})
+        trials = [self._trial_for(series, ask)] * max(1, between) if ask.phase is Phase.FRONTIER else []
+        visit = ask if ask.phase is Phase.VISIT else completion.next_visit(limits, history) if limits else None
+        if visit is not None:
+            claim = claim_of(proof_windows(history, visit.concurrency), limits)
+            enough = max((fewest_to_bound(p) for limit in limits if (p := limit.of.p) is not None), default=0)
+            lacking = max(1, enough - (claim.turns if claim else 0))
+            trials += [self._trial_for(series, visit)] * math.ceil(lacking / completion.VISIT_TURNS)
+        return trials or ([self._trial_for(series, ask)] if ask.phase is not Phase.GRID else [])
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""

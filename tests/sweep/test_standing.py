@@ -259,8 +259,8 @@ def test_what_a_dry_run_says_to_fit_holds_with_the_search(
     ("more", "said"),
     [
         ("sla: {p99_ttft: 1s}\n",
-         ("Plan: find and prove the operating point (about 5 min), then complete the frontier (about 8 min more). About "
-          "13 min in all, at most 32 min; by the sizes of its trials alone")),
+         ("Plan: find and prove the operating point (about 5 min), then complete the frontier (about 8 min more). "
+          "About 13 min in all, at most 32 min; by the sizes of its trials alone")),
         ("", "Plan: complete the frontier (about 8 min); without an SLA there is nothing to prove."),
         ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 8 min); refine: 0 proves"),
         ("sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
