@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from frontier.client.event_loop import run as run_loop
-from frontier.config import load_config
+from frontier.config import left_out, load_config
 from frontier.errors import MeasurementError
 from frontier.formats.importing import read_files, store
 from frontier.plan import Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.store.files import read_config
-from frontier.store.run_dir import RunDirectory
+from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
 
@@ -24,10 +24,12 @@ def run_sweep(config_file: str | Path, run: str | Path, environ: Mapping[str, st
     MeasurementError when it cannot be run; MeasurementError also when the server was lost on the way.
     """
     text = read_config(Path(config_file))
-    config = load_config(text, str(config_file))
+    begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
+    config = load_config(text, str(config_file), begun=begun)
     with RunDirectory.open_for_sweep(
-        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
-    ) as directory:
+        Path(run), identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        defaults=left_out(None),
+    ) as directory:  # fmt: skip
 
         async def conduct() -> SweepEnd:
             server = backend.HttpBackend(config, environ or {}, time.time_ns())

@@ -4,26 +4,33 @@ Repeats are blocks, each with every setting once in an order of its own, so that
 cannot look like an effect of concurrency. Deployments alternate inside a block, setting by setting, for the same
 reason. Each shape is run once at its lowest concurrency first: that is cheap, and shows how long a request takes.
 
-With a budget the most valuable trials come first, as the end may be cut off: the lowest concurrency of each shape;
-every setting once, each next one halving the widest gap; the refinement at the edge of the SLA; then the other repeats,
-block by block. All of it is pure; `--dry-run` ends here.
+With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end may be cut off: the
+lowest concurrency of each shape, then each next one halving the widest gap. Where `requests` is given, every setting is
+measured once before the search for the operating point, and again after it; otherwise the grid completes the frontier
+once the operating point is proven. All of it is pure; `--dry-run` ends here.
 """
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from frontier.config import Config, DeploymentConfig, digest
-from frontier.config.schema import described
-from frontier.decide.proof import MAX_WINDOWS
+from frontier.config.schema import TURNS, described
+from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
-from frontier.model import Flag, Phase, Shape, Trial
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial
 from frontier.stats.window import BATCH
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
 
+GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
+"""A grid trial that the sweep sizes itself ends with so many requests sent, or after so many seconds of its window."""
+STATED_SECONDS = 300.0
+"""The longest window of a trial of stated `requests` where `max_time` is left out."""
+PROOFS, PROOF_TRIALS = 3, 5
+"""Settings that a search without a stated `refine` proves or gives up at most, and trials of each at most."""
 RECORD_BYTES = 420
 TOKEN_BYTES = 6
 """A record takes about this on disk, and this more per output token for its gap."""
@@ -44,11 +51,12 @@ class TrialCost:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The grid in order, and room for refinement.
+    """The grid in order; what the search for the operating point adds is estimated in `budget`.
 
-    `longest` and `refine_longest` are seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. Refinement
-    comes on top and is a budget, used only where the SLA is crossed: each takes at most MAX_WINDOWS trials. The
-    time for the last requests of a trial to end, after its window, is not counted.
+    `longest` is in seconds, `expected_bytes` on disk, `expected_memory` bytes in memory. The time for the last requests
+    of a trial to end, after its window, is not counted. `refine` is the number of settings beyond the grid that the
+    config allows the search; None: as many as it needs; 0: there is none. `sized`: the config says how many requests
+    a trial of the grid sends; otherwise their sizes are a guess.
     """
 
     trials: tuple[Trial, ...]
@@ -56,12 +64,21 @@ class Plan:
     shapes: tuple[str, ...]
     concurrency: tuple[int, ...]
     repeats: int
-    refine: int
+    refine: int | None
     longest: float
-    refine_longest: float
     expected_bytes: float
     expected_memory: float
     requests: int
+    sized: bool
+
+    def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
+        """The trials that are not among the finished ones, by key. One that the sweep sizes itself may have been of
+        another size; any other counts only with the fingerprint it has here.
+        """
+        return tuple(
+            t for t in self.trials
+            if t.key not in finished or (self.sized and finished[t.key].fingerprint != t.fingerprint)
+        )  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
         """JSON-able, for `--dry-run --json`."""
@@ -84,7 +101,6 @@ class Plan:
             ],
             "requests_at_least": self.requests,
             "longest_seconds": self.longest,
-            "refine": {"settings_per_shape": self.refine, "longest_seconds": self.refine_longest},
             "expected_bytes": round(self.expected_bytes),
             "expected_memory": round(self.expected_memory),
         }
@@ -102,22 +118,23 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
         raise UsageError(f"there is no shape or deployment {unknown[0]!r}", f"there are: {', '.join(names)}")
     ordered = (trial for turn in in_turn(config.deployments) for trial in _turn_in_order(config, turn))
     trials = tuple(t for t in ordered if t.shape.label in shapes and t.deployment in deployments)
-    costs = estimate(trials, config)
+    costs = estimate(trials)
     pairs = len(deployments) * len(shapes)
-    refine = config.refine if config.limits else 0
+    refine = config.refine if config.searches else 0
+    proofs = pairs * (PROOFS if refine is None else refine) * PROOF_TRIALS
     biggest = max(cost.bytes for cost in costs)
     return Plan(
         trials=trials,
         deployments=deployments,
         shapes=shapes,
         concurrency=config.concurrency,
-        repeats=config.repeats,
+        repeats=config.repeats or 1,
         refine=refine,
         longest=sum(cost.longest for cost in costs),
-        refine_longest=refine * pairs * MAX_WINDOWS * config.max_time,
-        expected_bytes=sum(cost.bytes for cost in costs) + refine * pairs * MAX_WINDOWS * biggest,
+        expected_bytes=sum(cost.bytes for cost in costs) + proofs * biggest,
         expected_memory=_memory(trials),
         requests=sum(trial.requests for trial in trials),
+        sized=config.requests is not None,
     )
 
 
@@ -131,6 +148,12 @@ def _memory(trials: Sequence[Trial]) -> float:
 def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
     """Those that are wanted; all of them when none of them is."""
     return tuple(name for name in names if name in wanted) or tuple(names)
+
+
+def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
+    """What the search for the operating point may do; `prove` are the settings that the user asked to be proven."""
+    policy = SearchPolicy(config.concurrency, config.requests, prove=tuple(prove))
+    return policy if config.refine is None else replace(policy, refine=config.refine)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
@@ -151,14 +174,19 @@ def make_trial(
     phase: Phase,
     repeat: int,
     requests: int,
+    seconds: float | None = None,
 ) -> Trial:
-    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone.
+    """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
+    bounds its window, which lasts `min_time` at least.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
     identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
     print_of = [config.load(), deployment.canonical(), identity, requests]
+    if seconds is not None:
+        seconds = max(seconds, config.min_time)
+        print_of.append(seconds)
     return Trial(
         deployment=deployment.name,
         shape=shape,
@@ -169,8 +197,9 @@ def make_trial(
         seed=seed,
         warmup=config.warmup,
         min_time=config.min_time,
-        max_time=config.max_time,
+        max_time=max(config.trial_time, 2 * config.min_time),
         fingerprint=digest(print_of)[:16],
+        seconds=seconds,
     )
 
 
@@ -178,23 +207,30 @@ def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> l
     """The first cheap trials, then block after block."""
 
     def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
-        requests = config.window_requests(concurrency)
-        return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests)
+        requests, seconds = grid_size(config, concurrency)
+        return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests, seconds)
 
     rng = random.Random(int(digest(["order", config.seed])[:15], 16))
     lowest = config.concurrency[0]
     trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in deployments]
     first = {trial.key for trial in trials}
-    for repeat in range(1, config.repeats + 1):
+    for repeat in range(1, (config.repeats or 1) + 1):
         settings = [(shape, concurrency) for shape in config.shapes for concurrency in config.concurrency]
         rng.shuffle(settings)
-        if repeat == 1 and config.budget.limited:
+        if repeat == 1 and (config.budget.limited or config.requests is None):
             settings = [(shape, c) for c in halving(config.concurrency) for shape in config.shapes]
         for shape, concurrency in settings:
             turn = list(deployments)
             rng.shuffle(turn)
             trials += [t for d in turn if (t := grid(d, shape, concurrency, repeat)).key not in first]
     return trials
+
+
+def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
+    """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its window."""
+    if config.requests is None:
+        return max(GRID_REQUESTS, TURNS * concurrency), GRID_SECONDS
+    return max(config.requests, TURNS * concurrency), None if config.max_time is not None else STATED_SECONDS
 
 
 def halving(ladder: tuple[int, ...]) -> list[int]:
@@ -213,40 +249,72 @@ def halving(ladder: tuple[int, ...]) -> list[int]:
     return [ladder[i] for i in order]
 
 
-def estimate(
-    trials: tuple[Trial, ...], config: Config, e2e: Callable[[Trial], float | None] = lambda _: None
-) -> tuple[TrialCost, ...]:
+def estimate(trials: tuple[Trial, ...], e2e: Callable[[Trial], float | None] = lambda _: None) -> tuple[TrialCost, ...]:
     """What each trial may cost; `e2e` gives the seconds one request of a trial takes, as far as they are known.
 
     A trial ends when its requests are sent, not before `min_time`, and at `max_time` (with its warm-up) at the latest;
     the requests in flight then are awaited.
     """
-    return tuple(_cost(trial, config, e2e(trial)) for trial in trials)
+    return tuple(_cost(trial, e2e(trial)) for trial in trials)
 
 
-def _cost(trial: Trial, config: Config, e2e: float | None) -> TrialCost:
+def _cost(trial: Trial, e2e: float | None) -> TrialCost:
     sent = trial.requests + 3 * trial.concurrency
     expected = None
     if e2e is not None:
-        warm = min(max(trial.warmup, 3 * e2e), config.max_time / 2)
+        warm = min(max(trial.warmup, 3 * e2e), trial.max_time / 2)
         window = max(trial.min_time, trial.requests * e2e / trial.concurrency)
-        expected = min(warm + window, config.max_time) + e2e
+        window = window if trial.seconds is None else min(window, trial.seconds)
+        expected = min(warm + window, trial.max_time) + e2e
         sent = min(sent, round(expected / e2e * trial.concurrency) + 1)
-    longest = trial.max_time + (e2e or 0.0)
-    return TrialCost(trial, longest, expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean))
+    return TrialCost(
+        trial, longest_of(trial) + (e2e or 0.0), expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
+    )
+
+
+def longest_of(trial: Trial) -> float:
+    """Seconds a trial takes at most, until its window is over.
+
+    Where only the window is bounded, the warm-up is counted as long as the window: how long it takes follows from how
+    long a request takes, and where that is not known nothing better can be said.
+    """
+    return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the trials of a series are run for now: `grid` and `scan` look at each setting, `prove` proves a candidate,
+    `complete` fills the frontier. `place` of `series_count` is this series; `measured` of `settings` of the config have
+    trials of their own.
+    """
+
+    word: Literal["grid", "scan", "prove", "complete"]
+    place: int
+    series_count: int
+    measured: int
+    settings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A higher setting that is not proven: what it may give more, as a share, and the seconds that would decide."""
+
+    concurrency: int
+    gain: float
+    seconds: float
 
 
 class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it shows.
 
-    `expect` gets the seconds that the rest of the grid will take from now on, None while that is not known.
+    `expect` gets the seconds that the rest of the sweep will take from now on.
     `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float) -> None:
         """The estimate of the time left has changed."""
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:
@@ -257,6 +325,15 @@ class Progress:
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
         """A trial is finished and stored."""
+
+    def stage(self, stage: Stage) -> None:
+        """What the next trial is run for; before each."""
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """How the setting of a finished trial stands: the limit that is tightest, and its value and bounds so far."""
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """The operating point of a series is proven, `seconds` after the sweep was begun."""
 
     def note(self, text: str) -> None:
         """Anything else worth a line."""

@@ -543,10 +543,10 @@ def _skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> d
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
     text, file = run.config_text(), str(run.path / "config.yaml")
-    config = load_config(text, file)
+    config = load_config(text, file, begun=run.manifest)
     if not settings:
         return config
-    changed = load_config(text, file, [ConfigSetting.of(setting) for setting in settings])
+    changed = load_config(text, file, [ConfigSetting.of(setting) for setting in settings], run.manifest)
     if changed.identity() != config.identity():
         raise UsageError(
             f"--set {' --set '.join(settings)} would be another measurement",

@@ -167,6 +167,20 @@ def format_elapsed(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_rough(seconds: float) -> str:
+    """An estimated time, no more exact than it is: '40 s', '3 min', '2 h 10 min'.
+
+    >>> [format_rough(seconds) for seconds in (7.2, 41, 100, 3580, 7980)]
+    ['10 s', '40 s', '2 min', '1 h', '2 h 10 min']
+    """
+    if seconds < 57.5:
+        return f"{max(5, 5 * round(seconds / 5)):.0f} s"
+    minutes = round(seconds / 60) if seconds < 3570 else 10 * round(seconds / 600)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min".removesuffix(" 0 min")
+
+
 def format_bytes(size: float) -> str:
     """A size in decimal units: '214 kB', '1.03 GB'."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

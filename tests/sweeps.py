@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from frontier.config import Config, load_config
-from frontier.model import Flag, Measurement, Trial
-from frontier.plan import Progress, make_plan
+from frontier.model import Decision, Flag, Measurement, Trial
+from frontier.plan import Better, Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
@@ -49,9 +49,13 @@ class Told(Progress):
     notes: list[str] = field(default_factory=list)
     flags: list[tuple[Trial, str]] = field(default_factory=list)
     left: list[float | None] = field(default_factory=list)
+    announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float) -> None:
         self.left.append(seconds)
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        self.announcements.append((decision, seconds, better))
 
     def plan(self, total: int, done: int) -> None:
         self.notes.append(f"plan {total} {done}")

@@ -1,12 +1,13 @@
 """Budgets as pure functions: when a deadline is, what a trial will take, what fits, and what is dropped."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from frontier.budget import Amount, BudgetFit, Caps, TrialTimes, Turn, described_trials, fit_budget
 from frontier.config import Config, load_config
-from frontier.model import Phase, Trial
+from frontier.model import Phase, Shape, Trial
 from frontier.plan import halving, make_plan, make_trial
 from frontier.sweep.ledger import deadline
 
@@ -94,13 +95,21 @@ def test_a_share_is_an_equal_part_of_what_is_left() -> None:
 
 
 def test_the_time_of_a_trial_is_interpolated_between_what_was_measured() -> None:
-    times = TrialTimes(((trial(1), Amount(100.0, 100.0)), (trial(4), Amount(25.0, 100.0))))
-    assert 100.0 == times.seconds(trial(1, 2))
-    assert times.seconds(trial(2)) == pytest.approx(50.0)  # a straight line on logarithmic axes
-    assert 25.0 == times.seconds(trial(8)), "above what was measured no gain is counted on"
-    assert 50.0 == times.seconds(trial(4, 1, 200, Phase.CONFIRM)), "twice the requests take twice as long"
-    assert 120.0 == times.seconds(trial(1, 1, 900, Phase.CONFIRM)), "max_time ends a trial"
-    assert TrialTimes(((trial(4), Amount(25.0, 100.0)),)).seconds(trial(1)) == pytest.approx(100.0)
+    times = TrialTimes(((trial(1), Amount(103.0, 103.0)), (trial(4), Amount(28.0, 112.0))))
+    assert 103.0 == times.seconds(trial(1, 2))
+    assert times.seconds(trial(2)) == pytest.approx(53.0)  # a straight line on logarithmic axes
+    assert 31.0 == times.seconds(trial(8)), "above what was measured no gain is counted on"
+    assert 53.0 == times.seconds(trial(4, 1, 200, Phase.PROVE)), "twice the requests, and as much around them"
+    assert 120.0 == times.seconds(trial(1, 1, 900, Phase.PROVE)), "max_time ends a trial"
+    assert TrialTimes(((trial(4), Amount(28.0, 112.0)),)).seconds(trial(1)) == pytest.approx(103.0)
+
+
+def test_a_window_that_is_bounded_by_time_counts_as_long_and_by_what_was_really_sent() -> None:
+    cut = replace(trial(1, 1, 1000), seconds=30.0)
+    times = TrialTimes(((cut, Amount(36.0, 12.0)),))
+    assert 36.0 < (times.seconds(replace(trial(1, 2, 2000), seconds=30.0)) or 0.0) <= 39.0
+    assert times.seconds(trial(1, 1, 10)) == pytest.approx(39.0), "three seconds a request"
+    assert 60.0 == times.need(replace(trial(8), shape=Shape.of(9, 9), seconds=30.0)).seconds, "nothing is known of it"
 
 
 def test_nothing_is_expected_of_a_shape_nobody_measured() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import frontier
+from tests.sweeps import commands_in_virtual_time
 
 DATA = Path(__file__).parent / "data" / "runs"
 THEN: dict[str, Any] = json.loads((DATA / "runs-0.1.0.json").read_text())
@@ -72,3 +73,22 @@ def test_its_picture_shows_the_same_decisions(runs: Path) -> None:
     assert described is not None
     assert "Both workloads keep p90 TTFT ≤ 40 ms and p90 TPOT ≤ 7 ms" in described[1]
     assert 2 == described[1].count("concurrencies on the frontier: 1, 4, 16")
+
+
+def test_an_unfinished_one_goes_on_with_the_values_it_was_begun_with(tmp_path: Path) -> None:
+    with tarfile.open(DATA / "unfinished-0.1.0.tar.gz") as archive:
+        archive.extractall(tmp_path / "runs", filter="data")
+    run = tmp_path / "runs" / "unfinished"
+    (tmp_path / "sweep.yaml").write_text((run / "config.yaml").read_text())
+    before = {path: path.stat().st_mtime_ns for path in (run / "trials").iterdir()}
+    assert 2 == len(before)
+    assert "2/6 trials" in frontier("status", "runs/unfinished", cwd=tmp_path).out
+    assert "runs/unfinished holds 2 of them" in frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
+    with commands_in_virtual_time():
+        said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
+    assert (0, [run]) == (said.code, list((tmp_path / "runs").iterdir()))
+    assert before == {path: path.stat().st_mtime_ns for path in before}, "what was finished counts"
+    evidence = [json.loads(path.read_text())["trial"] for path in (run / "evidence").iterdir()]
+    grid = [trial for trial in evidence if trial["phase"] == "grid"]
+    assert {(c, r) for c in (1, 16) for r in (1, 2, 3)} == {(trial["concurrency"], trial["repeat"]) for trial in grid}
+    assert {(300, 300.0)} == {(trial["requests"], trial["max_time"]) for trial in grid}

@@ -7,16 +7,28 @@ import statistics
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.config.schema import TURNS
-from frontier.decide.proof import MAX_WINDOWS
+from frontier.config.schema import LONGEST_TRIAL, TURNS
 from frontier.model import Phase, Shape, Trial
-from frontier.plan import RECORD_BYTES, TOKEN_BYTES, Plan, estimate, make_plan, make_trial
+from frontier.plan import (
+    GRID_SECONDS,
+    RECORD_BYTES,
+    STATED_SECONDS,
+    TOKEN_BYTES,
+    Plan,
+    estimate,
+    halving,
+    longest_of,
+    make_plan,
+    make_trial,
+)
 
 TWO = """\
 endpoint: http://h:8000
 shapes: [1024/256, 64/16]
 concurrency: [1, 2, 4, 8, 16, 32, 64, 128]
 requests: 200
+repeats: 3
+max_time: 5min
 sla: {p99_ttft: 1s}
 deployments: [{name: bf16}, {name: fp8, endpoint: "http://h:8001"}]
 """
@@ -84,7 +96,7 @@ def test_the_same_config_gives_the_same_plan_and_another_seed_another_order() ->
 
 
 def test_no_two_trials_share_a_seed_a_key_or_a_fingerprint() -> None:
-    config = load("repeats: 5\n")
+    config = load(base=TWO.replace("repeats: 3", "repeats: 5"))
     trials = list(make_plan(config).trials)
     for phase in (Phase.LOCATE, Phase.CONFIRM, Phase.FRONTIER):
         trials += [make_trial(config, config.deployments[0], config.shapes[0], c, phase, 1, 200) for c in (1, 2, 3)]
@@ -94,59 +106,85 @@ def test_no_two_trials_share_a_seed_a_key_or_a_fingerprint() -> None:
 
 
 def test_seeds_and_fingerprints_are_the_same_on_every_machine() -> None:
-    config = load_config("endpoint: http://h\nshapes: 1/1\n", "s.yaml")
+    config = load_config("endpoint: http://h\nshapes: 1/1\n", "s.yaml", begun={})
     trial = make_trial(config, config.deployments[0], config.shapes[0], 8, Phase.GRID, 2, 300)
-    assert (289814188846204209, "77f652de56a41500") == (trial.seed, trial.fingerprint)
+    assert (289814188846204209, "77f652de56a41500") == (trial.seed, trial.fingerprint), "as 0.1.0 wrote it"
 
 
 def fingerprint(config: Config, requests: int = 200) -> str:
     return make_trial(config, config.deployments[0], config.shapes[0], 4, Phase.GRID, 1, requests).fingerprint
 
 
-@pytest.mark.parametrize(
-    "line", ["repeats: 9", "refine: 0", "objectives: [goodput, p50_e2e]", "price: $1/h", "budget: {time: 9h}"]
-)
+@pytest.mark.parametrize("line", ["refine: 0", "objectives: [goodput, p50_e2e]", "price: $1/h", "budget: {time: 9h}"])
 def test_a_finished_trial_still_counts_when_nothing_it_depends_on_changes(line: str) -> None:
     assert fingerprint(load()) == fingerprint(load(line + "\n"))
     assert fingerprint(load()) == fingerprint(load(base=TWO.replace("[1, 2, 4, 8,", "[1, 3, 4, 9,")))
+    assert fingerprint(load()) == fingerprint(load(base=TWO.replace("repeats: 3\n", "")))
     assert fingerprint(load()) == fingerprint(load(base=TWO.replace("8001", "9001"))), "another deployment changed"
 
 
 @pytest.mark.parametrize(
     "line",
-    ["seed: 2", "warmup: 9s", "max_time: 4min", "min_time: 9s", "prompts: p.jsonl", "ignore_eos: false", "model: m",
+    ["seed: 2", "warmup: 9s", "min_time: 9s", "prompts: p.jsonl", "ignore_eos: false", "model: m",
      "extra_body: {temperature: 0}", "timeouts: {idle: 9s}", "headers: {X-A: b}", "dialect: vllm", "api: chat"],
 )  # fmt: skip
 def test_a_finished_trial_no_longer_counts_when_something_it_depends_on_changes(line: str) -> None:
     assert fingerprint(load()) != fingerprint(load(line + "\n"))
+    assert fingerprint(load()) != fingerprint(load(base=TWO.replace("5min", "4min")))
     assert fingerprint(load(), 200) != fingerprint(load(), 201)
 
 
 def test_a_window_holds_several_turns_of_every_stream() -> None:
-    config = load()
-    assert (200, 200, 320) == tuple(config.window_requests(c) for c in (1, 40, 64))
-    assert all(t.requests >= max(200, TURNS * t.concurrency) for t in make_plan(config).trials)
+    trials = make_plan(load()).trials
+    assert {200, 320, 640} == {t.requests for t in trials}
+    assert all(t.requests == max(200, TURNS * t.concurrency) for t in trials)
+    assert {None} == {t.seconds for t in trials}
 
 
-def test_the_longest_time_is_every_trial_at_its_limit_and_refinement_comes_on_top() -> None:
-    found = plan("max_time: 2min\nrefine: 4\n")
-    assert 2 * 2 * 8 * 3 * 120.0 == found.longest
-    assert 4 * 4 * MAX_WINDOWS * 120.0 == found.refine_longest
-    assert sum(t.requests for t in found.trials) == found.requests
+def test_the_longest_time_is_every_trial_at_its_limit() -> None:
+    found = plan("refine: 4\n")
+    assert 2 * 2 * 8 * 3 * 300.0 == found.longest
+    assert (4, sum(t.requests for t in found.trials)) == (found.refine, found.requests)
 
 
-def test_without_an_sla_there_is_nothing_to_refine_toward() -> None:
-    found = make_plan(load(base=TWO.replace("sla: {p99_ttft: 1s}\n", "")))
-    assert (0, 0.0) == (found.refine, found.refine_longest)
+def test_without_an_sla_there_is_nothing_to_search_for() -> None:
+    assert 0 == make_plan(load(base=TWO.replace("sla: {p99_ttft: 1s}\n", ""))).refine
+
+
+LEFT_OUT = TWO.replace("requests: 200\nrepeats: 3\nmax_time: 5min\n", "")
+
+
+def test_where_sizes_are_left_out_a_trial_is_bounded_by_the_time_of_its_window() -> None:
+    found = make_plan(load(base=LEFT_OUT))
+    assert (32, False, None, 1) == (len(found.trials), found.sized, found.refine, found.repeats)
+    assert {(GRID_SECONDS, LONGEST_TRIAL)} == {(t.seconds, t.max_time) for t in found.trials}
+    assert {2 * GRID_SECONDS} == {longest_of(t) for t in found.trials}
+    shape = [t.concurrency for t in found.trials if (t.deployment, t.shape.label) == ("fp8", "64/16")]
+    assert halving((1, 2, 4, 8, 16, 32, 64, 128)) == shape, "the widest gap first, wherever it is cut"
+    stated = make_plan(load("requests: 90\n", base=LEFT_OUT))
+    assert {(STATED_SECONDS, True, 1)} == {(t.seconds, stated.sized, t.repeat) for t in stated.trials}
+    (one,) = make_plan(load("min_time: 3min\n", base=LEFT_OUT), only=["bf16", "64/16"]).trials[:1]
+    assert 180.0 == one.seconds, "min_time holds"
+
+
+def test_what_is_finished_is_not_left_and_its_size_matters_only_where_it_was_stated() -> None:
+    for base, counts in ((TWO, False), (LEFT_OUT, True)):
+        config = load(base=base)
+        found = make_plan(config)
+        one = found.trials[3]
+        deployment = config.deployment(one.deployment)
+        larger = make_trial(config, deployment, one.shape, one.concurrency, one.phase, one.repeat, 7_000)
+        assert len(found.trials) - 1 == len(found.left({one.key: one}))
+        assert counts == (one not in found.left({one.key: larger}))
 
 
 def test_a_trial_costs_what_its_requests_take_and_never_more_than_its_limit() -> None:
-    config = load("max_time: 1min\nmin_time: 5s\n")
+    config = load("min_time: 5s\n", TWO.replace("5min", "1min"))
     one = make_trial(config, config.deployments[0], config.shapes[1], 1, Phase.GRID, 1, 200)
     many = make_trial(config, config.deployments[0], config.shapes[1], 100, Phase.GRID, 1, 500)
     unknown, slow, quick = (
-        *estimate((one,), config),
-        *estimate((one, many), config, lambda _: 2.0),
+        *estimate((one,)),
+        *estimate((one, many), lambda _: 2.0),
     )
     assert (60.0, None) == (unknown.longest, unknown.expected)
     assert 203 * (RECORD_BYTES + 16 * TOKEN_BYTES) == unknown.bytes

@@ -121,6 +121,6 @@ def test_a_dry_run_says_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(TEXT)
     said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
     assert 0 == said.code
-    assert "expected, by the engine model, nothing being measured yet" in said.out
+    assert "in all, at most 4 min; by the engine model, nothing being measured yet" in said.out
     (tmp_path / "s.yaml").write_text(BARE)
-    assert "expected" not in frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path).out
+    assert "by the sizes of its trials alone" in frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path).out

@@ -1,10 +1,10 @@
-"""`frontier sweep --dry-run`: the plan, the time it takes, what fits into the budget, and the budget that would do."""
+"""`frontier sweep --dry-run`: what will be done, the time it takes, what fits into the budget, and a larger budget."""
 
 import math
 import shlex
 import time
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,9 @@ from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.budget import Amount, BudgetFit
+    from frontier.budget import Ahead, Amount, BudgetFit, Expected
     from frontier.config import BudgetConfig, Config
-    from frontier.model import Trial
+    from frontier.model import Series, Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger
 
@@ -24,49 +24,68 @@ ENOUGH = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What fits into the budget. `grid` is the planned trials at their expected time, without the refinement.
+    """What is left of a sweep and how long it takes: per series and in all, `by` what that is known.
 
-    The other two count the refinement, which comes before the repeats, at its longest: is there room for `all`, and
-    how many seconds are `left` after each setting once (None: time is not limited).
+    `fit` is what the budget has room for when the proofs take what is expected, `fit_longest` when they take their
+    longest; None without a budget.
     """
 
-    grid: "BudgetFit"
-    all: bool
-    left: float | None
+    ledger: "Ledger"
+    finished: int
+    aheads: "Mapping[Series, Ahead]"
+    times: "Mapping[Series, Expected]"
+    total: "Expected"
+    by: str
+    fit: "BudgetFit | None" = None
+    fit_longest: "BudgetFit | None" = None
 
 
-def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool) -> int:
-    """Print the plan; `run` is the run directory that would be resumed, if there is one."""
-    from frontier.budget import TimeEstimator
-    from frontier.decide.prediction import grid_advice
-    from frontier.report.tables import plan_table
-    from frontier.units import format_elapsed
+def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: tuple[int, ...] = ()) -> Outlook:
+    """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
+    from frontier.budget import Ahead, Expected, TimeEstimator, outlook, proof
+    from frontier.store.run_dir import RunDirectory
 
     ledger, todo = remaining(config, plan, run)
-    expected = TimeEstimator(config).left(todo, ledger.times)
-    outlook = _outlook(config, plan, ledger, todo) if config.budget.limited else None
-    finished = len(plan.trials) - len(todo)
-    if as_json:
-        tree: dict[str, Any] = {"schema": "frontier.plan/1", **plan.summary(), "finished": finished,
-                                "expected_seconds": expected, "advice": grid_advice(config)}  # fmt: skip
-        answer_json(tree if outlook is None else {**tree, "budget": _budget_json(ledger, outlook)})
-        return ExitCode.YES
-    answer(plan_table(config, plan, **layout()))
-    if expected is not None:
-        by = "what was measured" if ledger.times.taken else "the engine model, nothing being measured yet"
-        without = ", without the refinement" if plan.refine else ""
-        answer_prose(f"about {format_elapsed(expected)} expected{without}, by {by}")
-    for advice in grid_advice(config):
-        answer_prose(advice)
-    if run is not None:
-        answer(f"{run} holds {finished} of them, finished before")
-    if outlook is not None:
-        answer_prose("\n".join(_budget_lines(config, plan, ledger, outlook, todo)))
-    return ExitCode.YES
+    directory = None if run is None else RunDirectory.read(run)
+    finished = {} if directory is None else {key: m.trial for key, m in directory.finished().items()}
+    aheads = outlook(config, plan, finished, [] if directory is None else directory.journal_lines())
+    if prove:
+        aheads = {
+            series: Ahead(proof=proof(config, config.deployment(series.deployment), series.shape, prove[-1]),
+                          proofs=(float(len(prove)), 2.0 * len(prove)))
+            for series in aheads
+        }  # fmt: skip
+    estimator = TimeEstimator(config)
+    times = {series: estimator.expected(ahead, ledger.times) for series, ahead in aheads.items()}
+    known = estimator.left(todo, ledger.times) is not None
+    by = "what was measured" if ledger.times.taken else "the engine model, nothing being measured yet"
+    if not known:
+        by = "the sizes of its trials alone, nothing being measured yet"
+    found = Outlook(ledger, len(plan.trials) - len(todo), aheads, times, sum(times.values(), Expected()), by)
+    if not config.budget.limited:
+        return found
+    return replace(found, fit=_fit(config, plan, found, todo), fit_longest=_fit(config, plan, found, todo, most=True))
+
+
+def _fit(config: "Config", plan: "Plan", found: Outlook, todo: "Sequence[Trial]", *, most: bool = False) -> "BudgetFit":
+    """What the budget has room for, the search taking what is expected or, with `most`, its longest."""
+    from frontier.budget import Amount, fit_budget, turns_of
+
+    search: dict[str, Amount] = {}
+    for series, ahead in found.aheads.items():
+        expected = found.times[series]
+        need = ahead.search_need(found.ledger.times, most=most)
+        seconds = expected.proofs_longest if most else expected.proofs
+        search[series.deployment] = search.get(series.deployment, Amount()) + replace(need, seconds=seconds)
+    deployments = (d for d in config.deployments if d.name in plan.deployments)
+    return fit_budget(
+        turns_of(deployments, todo), found.ledger.whole, found.ledger.times, now=time.time(),
+        spent=found.ledger.spent(), search=search, grid_first=config.requests is not None,
+    )  # fmt: skip
 
 
 def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger, Sequence[Trial]]":
-    """What the sweep has spent so far, and the trials that are left."""
+    """What the sweep has spent so far, and the trials of the grid that are left."""
     from frontier.store.run_dir import RunDirectory
     from frontier.sweep.ledger import Ledger
 
@@ -77,87 +96,159 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     directory = RunDirectory.read(run)
     finished = {key: measurement.trial for key, measurement in directory.finished().items()}
     ledger.recall(directory.journal_lines(), finished)
-    return ledger, [t for t in plan.trials if t.key not in finished or finished[t.key].fingerprint != t.fingerprint]
+    return ledger, plan.left(finished)
 
 
-def _outlook(config: "Config", plan: "Plan", ledger: "Ledger", todo: "Sequence[Trial]") -> Outlook:
-    """What fits when the trials are run, without the refinement and with it at its longest."""
-    from frontier.budget import fit_budget, turns_of
-
-    turns = turns_of((d for d in config.deployments if d.name in plan.deployments), todo)
-    grid, whole = (
-        fit_budget(turns, ledger.whole, ledger.times, now=time.time(), spent=ledger.spent(), refine_seconds=seconds)
-        for seconds in (0.0, plan.refine_longest / len(plan.deployments))
-    )
-    words = ledger.whole.words
-    # The requests and tokens of the refinement are not known beforehand, so within such a budget nothing is certain.
-    known = not plan.refine or {"requests", "tokens"}.isdisjoint(words)
-    timed = not {"time", "until"}.isdisjoint(words)
-    return Outlook(grid, known and whole.whole, whole.spare if timed else None)
+# ---- printing
 
 
-def _budget_json(ledger: "Ledger", outlook: Outlook) -> dict[str, Any]:
+def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, prove: tuple[int, ...] = ()) -> int:
+    """Print the plan; `run` is the run directory that would be resumed, if there is one."""
+    from frontier.decide.prediction import grid_advice
+    from frontier.report.tables import plan_table
+
+    found = look_ahead(config, plan, run, prove)
+    advice = [*grid_advice(config), *_too_short(config, found)]
+    if as_json:
+        tree: dict[str, Any] = {
+            "schema": "frontier.plan/1",
+            **plan.summary(),
+            "refine": {"settings_per_shape": plan.refine, "longest_seconds": found.total.answer_longest},
+            "finished": found.finished,
+            "expected_seconds": found.total.seconds,
+            "expected": {
+                "answer_seconds": found.total.answer,
+                "frontier_seconds": found.total.rest,
+                "longest_seconds": found.total.longest,
+                "by": found.by,
+            },
+            "advice": advice,
+        }
+        answer_json(tree if found.fit is None else {**tree, "budget": _budget_json(found)})
+        return ExitCode.YES
+    answer(plan_table(config, plan, **layout()))
+    for line in plan_lines(config, found, prove):
+        answer_prose(line)
+    for line in advice:
+        answer_prose(line)
+    if run is not None:
+        answer(f"{run} holds {found.finished} of them, finished before")
+    if found.fit is not None:
+        answer_prose("\n".join(_budget_lines(found, found.fit)))
+    return ExitCode.YES
+
+
+def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) -> list[str]:
+    """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
+    series' own times where there are several, and the sum with its bound.
+    """
+    from frontier.units import format_rough
+
+    several = len(found.times) > 1
+    points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
+    total = found.total
+    if not total.seconds:
+        return ["Plan: nothing is left to measure."]
+    if prove:
+        first = f"prove {', '.join(f'c={c}' for c in prove)} (about {format_rough(total.answer)})"
+    elif not config.limits:
+        first = (
+            f"complete the {frontiers} (about {format_rough(total.seconds)}); without an SLA there is nothing to prove"
+        )
+    elif not config.searches:
+        first = (
+            f"measure the listed settings (about {format_rough(total.seconds)}); refine: 0 proves nothing beyond them"
+        )
+    elif not total.answer:
+        first = f"the {points} were searched for before; complete the {frontiers} (about {format_rough(total.rest)})"
+    else:
+        first = f"find and prove the {points} (about {format_rough(total.answer)})"
+        first += f", then complete the {frontiers} (about {format_rough(total.rest)} more)" if total.rest else ""
+    lines = [f"Plan: {first}."]
+    for series, times in found.times.items() if several else ():
+        answered, rest = (times.answer, times.rest) if config.searches else (0.0, times.seconds)
+        parts = [f"{format_rough(answered)} to the answer"] if answered else []
+        parts += [f"{format_rough(rest)} for the frontier"] if rest else []
+        name = series.label(list(found.times), keep_shape=True)
+        lines.append(f"  {name}: {', '.join(parts) or 'nothing is left'}")
+    lines.append(f"About {format_rough(total.seconds)} in all, at most {format_rough(total.longest)}; by {found.by}.")
+    return lines
+
+
+def _too_short(config: "Config", found: Outlook) -> list[str]:
+    """Where a stated `max_time` cuts a proof short, as far as it is known how long a request takes."""
+    from frontier.budget import TimeEstimator, proof
+    from frontier.units import format_elapsed, format_rough
+
+    if config.max_time is None or not config.searches:
+        return []
+    free = config.model_copy(update={"max_time": None})
+    estimator, lines = TimeEstimator(free), []
+    for series in found.aheads:
+        deployment = config.deployment(series.deployment)
+        needed = {
+            c: seconds for c in config.concurrency
+                if (seconds := estimator.seconds(proof(free, deployment, series.shape, c), found.ledger.times, {}))
+        }  # fmt: skip
+        short = {c: seconds for c, seconds in needed.items() if seconds > config.max_time}
+        if short:
+            listed = ", ".join(map(str, short))
+            lines.append(
+                f"max_time {format_elapsed(config.max_time)} is too short to prove c={listed} of "
+                f"{series.label(list(found.aheads))} in one trial (c={min(short)} takes about "
+                f"{format_rough(short[min(short)])}): leave max_time out"
+            )
+    return lines
+
+
+def _budget_json(found: Outlook) -> dict[str, Any]:
+    assert found.fit is not None
+    assert found.fit_longest is not None
+    ledger, fit = found.ledger, found.fit
     return {
         "limits": dict(ledger.whole.words),
         "spent": ledger.spent().tree(),
-        "fits": len(outlook.grid.fits),
-        "dropped": [trial.key for trial in outlook.grid.dropped],
-        "by": list(outlook.grid.by),
-        "at_longest": outlook.grid.bounded,
-        "all_fits_with_refinement": outlook.all,
+        "fits": len(fit.fits),
+        "dropped": [trial.key for trial in fit.dropped],
+        "by": list(fit.by),
+        "at_longest": fit.bounded,
+        "answer_fits": fit.answer,
+        "all_fits": fit.whole,
+        "all_fits_with_refinement": found.fit_longest.whole,
     }
 
 
-def _budget_lines(
-    config: "Config", plan: "Plan", ledger: "Ledger", outlook: Outlook, todo: "Sequence[Trial]"
-) -> list[str]:
+def _budget_lines(found: Outlook, fit: "BudgetFit") -> list[str]:
     """The limits of the budget, and what of the plan fits into them."""
     from frontier.budget import described_trials
-    from frontier.units import format_elapsed
+    from frontier.units import format_elapsed, format_rough
 
-    caps, spent, grid = ledger.whole, ledger.spent(), outlook.grid
+    caps, spent = found.ledger.whole, found.ledger.spent()
     limits = ", ".join(f"{name} {limit}" for name, limit in caps.words.items())
     if caps.until is not None:
         limits += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"
-    longest = grid.bounded and not {"time", "until", "cost"}.isdisjoint(caps.words)
-    if not grid.dropped:
-        lines = _all_fit(plan, outlook, todo, longest=longest)
+    longest = fit.bounded and not {"time", "until", "cost"}.isdisjoint(caps.words)
+    proofs = found.total.answer_longest > 0
+    assert found.fit_longest is not None
+    if found.fit_longest.whole:
+        lines = ["all of it fits, even if each trial takes its longest" if longest else "all of it is expected to fit"]
+    elif fit.whole:
+        most = f" (at most {format_rough(found.total.answer_longest)})"
+        lines = [f"all of it is expected to fit; what has no room because the proofs take longer{most} is dropped"]
     else:
-        without = ", without the refinement" if plan.refine else ""
-        dropped = f"{described_trials(grid.dropped)} ({', '.join(grid.by)})"
-        verdict = (
-            f"fit if each takes its whole max_time{without}; the others as there is room, or they are dropped:"
-            if longest else f"are expected to fit{without}; dropped:"
-        )  # fmt: skip
-        order = ["the lowest concurrency of each shape", "every setting once"]
-        order += [f"the refinement (at most {format_elapsed(plan.refine_longest)})"] if plan.refine else []
-        order += [f"repeats 2 to {config.repeats}" if config.repeats > 2 else "repeat 2"] if config.repeats > 1 else []
-        lines = [f"{len(grid.fits)} of {len(todo)} trials {verdict} {dropped}",
-                 f"in the order of worth: {', '.join(order)}"]  # fmt: skip
+        answered = "" if fit.answer or not proofs else "the operating point may not be proven within it: "
+        answered = "the operating point is expected to be proven within it; " if fit.answer and proofs else answered
+        total, dropped = len(fit.fits) + len(fit.dropped), f"{described_trials(fit.dropped)} ({', '.join(fit.by)})"
+        room = "fit if each takes its longest" if longest else "are expected to fit"
+        lines = [f"{answered}{len(fit.fits)} of {total} trials of the grid {room}"]
+        if fit.dropped:
+            lines = [f"{lines[0]}; dropped:", dropped]
     return [f"budget  {limits}", *(f"        {line}" for line in lines)]
 
 
-def _all_fit(plan: "Plan", outlook: Outlook, todo: "Sequence[Trial]", *, longest: bool) -> list[str]:
-    """That the grid fits, and whether the refinement does, which comes before the repeats."""
-    from frontier.units import format_elapsed
-
-    repeats = any(t.repeat > 1 for t in todo)
-    if not todo:
-        grid = "all trials of the grid are finished"
-    else:
-        what = "every setting once" if repeats and not outlook.all else f"all of the grid ({len(todo)} trials)"
-        grid = f"{what} fits" if longest else f"{what} is expected to fit"
-    surely = ", even if each trial takes its whole max_time" if longest else ""
-    if not plan.refine:
-        return [f"{grid}{surely}"]
-    refinement = f"the refinement (at most {format_elapsed(plan.refine_longest)})"
-    if outlook.all:
-        return [f"{grid}, and so does {refinement}{surely}"]
-    later = " and after it the other repeats" if repeats else ""
-    room = "" if outlook.left is None else f", for which {format_elapsed(outlook.left)} or more will be left"
-    return [f"{grid}{surely}", f"then comes {refinement}{later}{room}; what of this has no room is dropped"]
+# ---- a larger budget
 
 
 def larger_budget(config: "Config", run: Path, again: str) -> str:
@@ -171,14 +262,17 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
 
     lines = RunDirectory.read(run).journal_lines()
     began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
-    dropped = [key for line in lines[began:] if line["event"] == "dropped" for key in line["trials"]]
-    ledger, todo = remaining(config, make_plan(config), run)
+    events = [line for line in lines[began:] if line["event"] == "dropped"]
+    dropped = {key for line in events for key in line["trials"]}
+    found = look_ahead(config, make_plan(config), run)
     rate = sum(d.price or 0.0 for d in config.deployments) / 3600
-    needed = [ledger.times.need(trial, rate) for trial in todo if trial.key in dropped]
-    # Trials of the refinement are sized by what was measured, which is not known here: each counts with its longest.
-    unknown = config.max_time * max(0, len(dropped) - len(needed))
-    total = sum(needed, Amount(unknown, dollars=unknown * rate))
-    total = Amount(*(part * ENOUGH for part in astuple(total))) + ledger.spent()
+    needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
+    left = Amount()
+    for ahead in found.aheads.values():
+        left = sum((found.ledger.times.need(trial, rate) for trial in (*ahead.grid, *ahead.rest)), left)
+        left += ahead.search_need(found.ledger.times, rate=rate)
+    total = Amount(*(max(a, b) * ENOUGH for a, b in zip(astuple(left), astuple(needed), strict=True)))
+    total += found.ledger.spent()
     left_out = f"{len(dropped)} trial{'' if len(dropped) == 1 else 's'}"
     more = _raised(config.budget, total)
     if not more:
@@ -189,8 +283,8 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
     command = shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
     units = {"budget.requests": " requests", "budget.tokens": " tokens"}
-    needs = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
-    return f"the budget had no room for {left_out}; one of about {needs} in all would finish it:\n  {command}"
+    needs_text = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
+    return f"the budget had no room for {left_out}; one of about {needs_text} in all would finish it:\n  {command}"
 
 
 def _raised(budget: "BudgetConfig", total: "Amount") -> list[tuple[str, str]]:

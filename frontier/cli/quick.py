@@ -138,15 +138,16 @@ def config_text(
 def _measure(text: str, path: Path) -> "Run | None":
     """The run of a config, swept into `path`; None when it was interrupted."""
     from frontier.cli.sweep import measure
-    from frontier.config import load_config
+    from frontier.config import left_out, load_config
     from frontier.plan import make_plan
     from frontier.run import load
     from frontier.store.run_dir import RunDirectory
 
     config = load_config(text, "quick")
     directory = RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
-    )
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        defaults=left_out(None),
+    )  # fmt: skip
     with directory:
         end = measure(config, make_plan(config), directory, ready_wait=READY_WAIT)
     return None if end == "interrupted" else load(path)

@@ -75,7 +75,7 @@ def read_state(path: Path) -> dict[str, Any]:
     if "imported" in run.manifest:
         return _state_of_import(run, path)
     journal = run.journal_lines()
-    config = load_config(run.config_text(), str(path / "config.yaml"))
+    config = load_config(run.config_text(), str(path / "config.yaml"), begun=run.manifest)
     finished = {key: m.trial for key, m in run.finished().items()}
     now = standing(run, config, finished)
     is_running = now.end == "running"

@@ -30,12 +30,26 @@ if TYPE_CHECKING:
     from frontier.sweep.conductor import SweepEnd
 
 
+def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """The concurrencies of '32,48'."""
+    from frontier.config.schema import MAX_CONCURRENCY
+    from frontier.units import whole_number
+
+    each = [whole_number(part.strip(), 1, MAX_CONCURRENCY) for part in (value or "").split(",")] if value else []
+    if None in each:
+        raise UsageError(f"--prove {value}: write concurrencies", "as  --prove 32  or  --prove 32,48")
+    return tuple(sorted({c for c in each if c is not None}))
+
+
 @common.subcommand("sweep")
 @click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
 @click.option("-o", "--output", type=common.RUN_PATH, help="The run directory.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
 @click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
+@click.option(
+    "--prove", metavar="N,N", callback=_settings, help="Prove these concurrencies and measure nothing else; may be new."
+)
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @click.option("--add-concurrency", "add", metavar="N,N", help="Extend the run of CONFIG; finished trials count.")
 @click.option(
@@ -44,34 +58,36 @@ if TYPE_CHECKING:
 @common.json_option
 def command(
     config_file: Path, output: Path | None, dry_run: bool, settings: tuple[str, ...], only: tuple[str, ...],
-    until: str | None, add: str | None, prometheus: int | None, as_json: bool,
+    prove: tuple[int, ...], until: str | None, add: str | None, prometheus: int | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Measure the settings of CONFIG and find the operating point; the same command again resumes.
+    """Find and prove the operating point of CONFIG, then measure its frontier; the same command again resumes.
 
-    Finished trials stay finished. Ctrl-C keeps them and prints how to go on.
+    Finished trials stay finished. Ctrl-C keeps them, prints the answer so far and how to go on.
 
     \b
     Examples:
       frontier sweep sweep.yaml --dry-run
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
-      frontier sweep sweep.yaml --set requests=600 --set sla.p99_ttft=400ms
+      frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=400ms
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request
     from frontier.plan import make_plan
 
-    request = read_request(config_file, output, settings, until, add, only, prometheus)
+    request = read_request(config_file, output, settings, until, add, only, prometheus, prove)
+    if prove and not request.config.limits:
+        raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
         common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(request.config, only)
     _require_time(request, plan)
     if dry_run:
-        return print_plan(request.config, plan, request.run, as_json)
+        return print_plan(request.config, plan, request.run, as_json, prove)
     common.consent_to_sweep(config_file, request.config)
     path = request.directory()
     _require_room(path, plan)
     run = _open(request, path)
-    return _sweep(request, plan, run, prometheus, as_json)
+    return _sweep(request, plan, run, prove, prometheus, as_json)
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
@@ -107,7 +123,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     import platform
 
     from frontier._version import __version__
-    from frontier.config import describe_difference
+    from frontier.config import describe_difference, left_out
     from frontier.store.run_dir import AnotherSweepError, RunDirectory, extends
 
     facts = {
@@ -119,7 +135,7 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
     try:
         return RunDirectory.open_for_sweep(
             path, identity=request.config.identity(), canonical=request.config.canonical(), config_text=request.text,
-            facts=facts, extend=request.extend,
+            facts=facts, defaults=left_out(None), extend=request.extend,
         )  # fmt: skip
     except AnotherSweepError as error:
         difference, hint = describe_difference(error.theirs, error.ours), request.command(Path(f"{path}-2"))
@@ -130,15 +146,22 @@ def _open(request: "SweepRequest", path: Path) -> "RunDirectory":
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 
 
-def _sweep(request: "SweepRequest", plan: "Plan", run: "RunDirectory", prometheus: int | None, as_json: bool) -> int:
+def _sweep(
+    request: "SweepRequest", plan: "Plan", run: "RunDirectory", prove: tuple[int, ...], prometheus: int | None,
+    as_json: bool,
+) -> int:  # fmt: skip
     """Measure, answer, and notify however it ended; the exit code."""
+    from frontier.cli.dry_run import look_ahead, plan_lines
+
     # What on_finish hears if anything below raises what is not expected: the sweep failed by an internal error.
     end, reason, code = "failed", "", int(ExitCode.INTERNAL_ERROR)
     decisions: Sequence[Decision] = ()
     try:
         with run:
             common.say(f"run  {run.path}")
-            end = measure(request.config, plan, run, prometheus)
+            for line in plan_lines(request.config, look_ahead(request.config, plan, run.path, prove), prove):
+                common.say(line)
+            end = measure(request.config, plan, run, prometheus, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
     except KeyboardInterrupt:
@@ -181,11 +204,11 @@ def measure(
 
             progress = telemetry = Telemetry(progress)
             exporter = Exporter(telemetry.text)
+        conductor = Conductor(config, plan, run, HttpBackend(config, os.environ, salt), progress, stop, **options)
         try:
             if exporter is not None and prometheus is not None:
                 progress.note(f"metrics  {await exporter.start(prometheus)}")
-            backend = HttpBackend(config, os.environ, salt)
-            return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
+            return await conductor.conduct()
         finally:
             progress.close()
             if exporter is not None:
@@ -229,7 +252,9 @@ def _release(terminals: "Sequence[int]") -> None:
 
 
 def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[int, Sequence[Decision]]":
-    """Print what the sweep measured, however it ended; the exit code, and the decisions."""
+    """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep that was interrupted
+    before anything was proven only says how to go on.
+    """
     from frontier.cli.dry_run import larger_budget
     from frontier.decide.operating_point import exit_code
     from frontier.report.report import skipped_lines
@@ -237,8 +262,12 @@ def _conclude(path: Path, end: "SweepEnd", again: str, as_json: bool) -> "tuple[
     run = common.read_run(path, allow_empty=True)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
+        decisions: Sequence[Decision] = ()
+        if run.histories and run.limits() and any(d.concurrency is not None for d in run.solve()):
+            decisions = _answer(run, as_json)
+            _draw(run)
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
-        return ExitCode.INTERRUPTED, ()
+        return ExitCode.INTERRUPTED, decisions
     if not run.histories:
         common.say(f"no trial was finished; {path} holds the journal")
         if end == "server_lost":

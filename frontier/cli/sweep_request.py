@@ -2,13 +2,13 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from frontier.cli.common import RUNS, say
-from frontier.config import Config, Setting, config_text, load_config
+from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.errors import StoreError, UsageError
 from frontier.store.files import read_config
 from frontier.store.run_dir import extends, last_measured, read_manifest, runs_under
@@ -47,75 +47,98 @@ class SweepRequest:
 
 def read_request(
     file: Path, output: Path | None, settings: Sequence[str], until: str | None, add: str | None, only: Sequence[str],
-    prometheus: int | None = None,
+    prometheus: int | None = None, prove: Sequence[int] = (),
 ) -> SweepRequest:  # fmt: skip
     """The sweep that the options ask for. ConfigError or UsageError when there is none."""
     text = read_config(file)
     given = [Setting.of(setting) for setting in settings]
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
-    config = load_config(text, str(file), given)
-    run, more = _run_of(config, output), None
+    asked = _Asked(file, text, given)
+    run, more = asked.run(output), None
     if add is not None:
-        run, more = _extended(file, text, given, config, add, output)
-    elif run is not None and (held := _grown(run, config)):
+        run, more = asked.extended(add, output)
+    elif run is not None and (held := asked.grown(run)):
         more = Setting(f"the concurrencies of {run}", "concurrency", str(held))
         say(f"{run} was extended to concurrency {', '.join(map(str, held))}")
     elif run is None and output is None:
-        _say_extendable(file, config)
+        asked.say_extendable()
     if more is not None:
         given.append(more)
-        config = load_config(text, str(file), given)
-    named = {"--set": settings, "--until": [until], "--only": only, "--prometheus": [prometheus]}
+    config = asked.config(None if run is None else read_manifest(run))
+    named = {
+        "--set": settings,
+        "--until": [until],
+        "--only": only,
+        "--prove": [",".join(map(str, prove)) or None],
+        "--prometheus": [prometheus],
+    }
     options = [word for name, values in named.items() for value in values if value is not None
                for word in (name, str(value))]  # fmt: skip
     text = config_text(text, str(file), given)
     return SweepRequest(config, text, run, file, output, tuple(options), extend=add is not None)
 
 
-def _extended(
-    file: Path, text: str, given: Sequence[Setting], config: Config, add: str, output: Path | None
-) -> tuple[Path, Setting]:
-    """The run that --add-concurrency extends, and all the concurrencies it will have."""
-    option = f"--add-concurrency {add}"
-    added = load_config(text, str(file), [*given, Setting(option, "concurrency", f"[{add}]")]).concurrency
-    every = sorted({*config.concurrency, *added})
-    wider = load_config(text, str(file), [*given, Setting(option, "concurrency", str(every))])
-    run = _run_of(config, output) or _run_of(wider, output) or next(_narrower(wider), None)
-    if run is None:
-        raise UsageError(
-            f"there is no run of this sweep to add concurrency {add} to",
-            f"write it into {file}, or name the run with  -o DIR",
-        )
-    every = sorted({*every, *(_grown(run, config) or ())})
-    return run, Setting(option, "concurrency", str(every))
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The config file with the settings given beside it, and the runs that it may go on with."""
 
+    file: Path
+    text: str
+    given: list[Setting]
+    _read: dict[str, Config] = field(default_factory=dict)
 
-def _run_of(config: Config, output: Path | None) -> Path | None:
-    """The run of this very sweep, named or the newest under runs/: the one that the same command again resumes."""
-    if output is not None:
-        return output if (output / "manifest.json").exists() else None
-    identity = config.identity()
-    return next((p for p, m in _runs() if identity in (m.get("identity"), *m.get("begun_as", ()))), None)
+    def config(self, manifest: Mapping[str, Any] | None = None, *more: Setting) -> Config:
+        """The config, as the run of this manifest takes it; of a new run without one."""
+        settings = [*self.given, *more]
+        key = repr((settings, left_out(manifest)))  # nearly all runs under runs/ take it alike
+        if key not in self._read:
+            self._read[key] = load_config(self.text, str(self.file), settings, manifest)
+        return self._read[key]
 
+    def run(self, output: Path | None, *more: Setting) -> Path | None:
+        """The run of this very sweep, named or the newest under runs/: the one that the same command again resumes."""
+        if output is not None:
+            return output if (output / "manifest.json").exists() else None
+        for path, manifest in _runs():
+            if self.config(manifest, *more).identity() in (manifest.get("identity"), *manifest.get("begun_as", ())):
+                return path
+        return None
 
-def _grown(run: Path, config: Config) -> list[int] | None:
-    """The concurrencies of a run that was started with this config and extended since; None for any other run."""
-    manifest = read_manifest(run)
-    return manifest["canonical"]["concurrency"] if config.identity() in manifest.get("begun_as", ()) else None
+    def grown(self, run: Path) -> list[int] | None:
+        """The concurrencies of a run that was started with this config and extended since; None for any other run."""
+        manifest = read_manifest(run)
+        begun = self.config(manifest).identity() in manifest.get("begun_as", ())
+        return manifest["canonical"]["concurrency"] if begun else None
 
+    def narrower(self, *more: Setting) -> Iterator[tuple[Path, dict[str, Any], Config]]:
+        """Runs of the same sweep with fewer concurrencies, newest first: path, manifest and the config there."""
+        for path, manifest in _runs():
+            if extends(manifest.get("canonical", {}), (config := self.config(manifest, *more)).canonical()):
+                yield path, manifest, config
 
-def _narrower(config: Config) -> Iterator[Path]:
-    """Runs of the same sweep with fewer concurrencies, newest first."""
-    return (path for path, manifest in _runs() if extends(manifest.get("canonical", {}), config.canonical()))
+    def extended(self, add: str, output: Path | None) -> tuple[Path, Setting]:
+        """The run that --add-concurrency extends, and all the concurrencies it will have."""
+        option = f"--add-concurrency {add}"
+        added = self.config(None, Setting(option, "concurrency", f"[{add}]")).concurrency
+        every = sorted({*self.config().concurrency, *added})
+        wider = Setting(option, "concurrency", str(every))
+        run = self.run(output) or self.run(output, wider) or next((path for path, *_ in self.narrower(wider)), None)
+        if run is None:
+            raise UsageError(
+                f"there is no run of this sweep to add concurrency {add} to",
+                f"write it into {self.file}, or name the run with  -o DIR",
+            )
+        every = sorted({*every, *(self.grown(run) or ())})
+        return run, Setting(option, "concurrency", str(every))
 
-
-def _say_extendable(file: Path, config: Config) -> None:
-    """Say that an earlier run could be extended instead of starting a new one."""
-    if (run := next(_narrower(config), None)) is not None and last_measured(run) is not None:
-        before = read_manifest(run)["canonical"]["concurrency"]
-        more = ",".join(str(c) for c in config.concurrency if c not in before)
-        say(f"{run} holds this sweep without concurrency {more}; to go on there instead:")
-        say(f"  frontier sweep {file} --add-concurrency {more}")
+    def say_extendable(self) -> None:
+        """Say that an earlier run could be extended instead of starting a new one."""
+        run, manifest, config = next(self.narrower(), (None, {}, None))
+        if run is not None and config is not None and last_measured(run) is not None:
+            before = manifest["canonical"]["concurrency"]
+            more = ",".join(str(c) for c in config.concurrency if c not in before)
+            say(f"{run} holds this sweep without concurrency {more}; to go on there instead:")
+            say(f"  frontier sweep {self.file} --add-concurrency {more}")
 
 
 def _runs() -> Iterator[tuple[Path, dict[str, Any]]]:

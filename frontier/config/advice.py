@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from frontier.config.schema import Config
+from frontier.config.schema import TURNS, Config
 from frontier.fields import Problem
 from frontier.metrics import claim_floor, fewest_to_bound, undefined
 from frontier.model import Limit
@@ -19,30 +19,32 @@ def advice(config: Config) -> list[Problem]:
 def _too_few(config: Config) -> Iterator[Problem]:
     """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
 
-    The refinement sizes what it proves itself; then only a grid too small to tell where to look is worth a word.
+    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a word.
     """
     p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
-    if p is None:
+    if p is None or config.requests is None:
         return
-    if config.refine:
-        lacking = [] if config.requests * config.repeats >= fewest_to_bound(p) else [min(config.concurrency)]
+    repeats = config.repeats or 1
+    if config.searches:
+        lacking = [] if config.requests * repeats >= fewest_to_bound(p) else [min(config.concurrency)]
     else:
         lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
     if not lacking:
         return
     c = max(lacking)
     pooled, enough = _pooled(config, c), claim_floor(p, c)
-    product = f"{pooled // config.repeats:,} x {config.repeats} = " if config.repeats > 1 else ""
+    product = f"{pooled // repeats:,} x {repeats} = " if repeats > 1 else ""
     where = "" if enough == claim_floor(p) else f" at concurrency {c}"
     what = f"{product}{pooled:,} requests are too few to claim a p{p * 100:g}{where} ({enough:,} are needed)"
-    what += "" if config.refine else ", and refine: 0 measures no more"
+    what += "" if config.searches else ", and refine: 0 measures no more"
     easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
     other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
-    yield Problem(what, f"set  requests: {math.ceil(enough / config.repeats)}{other}", "requests")
+    yield Problem(what, f"set  requests: {math.ceil(enough / repeats)}{other}", "requests")
 
 
 def _pooled(config: Config, concurrency: int) -> int:
-    return config.window_requests(concurrency) * config.repeats
+    """Requests of a setting's grid trials together."""
+    return max(config.requests or 0, TURNS * concurrency) * (config.repeats or 1)
 
 
 def _limits(config: Config) -> Iterator[tuple[Limit, tuple[str, ...]]]:

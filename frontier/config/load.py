@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from frontier.config.advice import advice
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.overrides import Setting, apply_settings, rendered
-from frontier.config.schema import Config
+from frontier.config.schema import EARLIER, LEFT_OUT, Config
 from frontier.config.yaml_source import Document, compose, fill
 from frontier.errors import Complaint, ConfigError
-from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key
+from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
 from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
@@ -45,12 +45,15 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-def load_config(text: str, file: str, settings: Sequence[Setting] = ()) -> Config:
+def load_config(
+    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None
+) -> Config:
     """The config in `text`; `file` is what messages call it. ConfigError with every complaint otherwise.
 
-    `settings` replace or add single values. Nothing is read beside `text`: no file, no environment.
+    `settings` replace or add single values. `begun` is the manifest of the run that the config belongs to: a key that
+    is left out means what it meant when the run was begun. Nothing is read beside `text`: no file, no environment.
     """
-    return load_with_text(text, file, settings)[0]
+    return load_with_text(text, file, settings, begun)[0]
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
@@ -58,14 +61,22 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
     return load_with_text(text, file, settings)[1]
 
 
-def load_with_text(text: str, file: str, settings: Sequence[Setting] = ()) -> tuple[Config, str]:
+def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the keys that a config may leave out mean in the run with this manifest; in a new run without one."""
+    kept = LEFT_OUT if begun is None or "imported" in begun else begun.get("defaults", EARLIER)
+    return {key: kept.get(key) for key in LEFT_OUT} if isinstance(kept, Mapping) else dict(LEFT_OUT)
+
+
+def load_with_text(
+    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None
+) -> tuple[Config, str]:
     """As `load_config`, with the text that a run keeps: the user's own, or YAML with the settings in place."""
     secrets: list[str] = []
     try:
         root, doc = compose(text, file)
         apply_settings(doc, root, settings)
         fill(doc, root)
-        config = _validated(doc, _leaked(doc, secrets))
+        config = _validated(doc, _leaked(doc, secrets), left_out(begun))
     except ConfigError as error:
         raise ConfigError(file, _redacted(error.complaints, secrets)) from None
     if not settings:
@@ -73,11 +84,11 @@ def load_with_text(text: str, file: str, settings: Sequence[Setting] = ()) -> tu
     return config, "".join(f"# {file} with  {setting.said}\n" for setting in settings) + rendered(root)
 
 
-def _validated(doc: Document, leaks: list[Complaint]) -> Config:
+def _validated(doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any]) -> Config:
     complaints = [*_without_value(doc), *_without_name(doc)]
     config: Config | None = None
     try:
-        config = Config.model_validate(_with_inherited(doc.tree))
+        config = Config.model_validate(without_nulls(defaults) | _with_inherited(doc.tree))
     except ValidationError as error:
         complaints += [_complaint(doc, problem) for problem in problems_of(error, Config, _unknown_key)]
     except UnicodeEncodeError:

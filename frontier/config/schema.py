@@ -47,6 +47,12 @@ WARMUP_AUTO = 2.0
 MAX_TRIALS = 20_000
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
+LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
+"""What these keys mean where they are left out: the sweep sizes its trials itself."""
+EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
+"""What they meant in a run that was begun before 0.2, whose manifest does not say it."""
+LONGEST_TRIAL = 3_600.0
+"""Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
 
@@ -276,7 +282,10 @@ def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig,
 
 
 class Config(Strict):
-    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its warm-up."""
+    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its warm-up.
+
+    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself.
+    """
 
     name: Annotated[Name, PLAIN] | None = None
     shapes: Annotated[
@@ -290,13 +299,13 @@ class Config(Strict):
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"
     )
-    requests: Annotated[int, whole_in(1, 1_000_000)] = 300
-    repeats: Annotated[int, whole_in(1, 100)] = 3
+    requests: Annotated[int, whole_in(1, 1_000_000)] | None = None
+    repeats: Annotated[int, whole_in(1, 100)] | None = None
     warmup: Annotated[float, PlainValidator(_warmup)] = WARMUP_AUTO
-    max_time: Annotated[float, duration_in(1.0, 86_400.0)] = 300.0
+    max_time: Annotated[float, duration_in(1.0, 86_400.0)] | None = None
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
-    refine: Annotated[int, whole_in(0, 100)] = 3
+    refine: Annotated[int, whole_in(0, 100)] | None = None
     on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
@@ -336,9 +345,15 @@ class Config(Strict):
         own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
         return tuple(dict.fromkeys([*(effect for d in self.deployments for effect in effects(d, d.endpoint)), *own]))
 
-    def window_requests(self, concurrency: int) -> int:
-        """Requests a trial's window holds: as many as asked, and TURNS of every stream at least."""
-        return max(self.requests, TURNS * concurrency)
+    @property
+    def trial_time(self) -> float:
+        """Seconds that bound a trial, warm-up included."""
+        return LONGEST_TRIAL if self.max_time is None else self.max_time
+
+    @property
+    def searches(self) -> bool:
+        """There is an operating point to find, and `refine: 0` does not forbid it."""
+        return bool(self.limits) and self.refine != 0
 
     def deployment(self, name: str) -> DeploymentConfig:
         """The deployment of that name. KeyError when there is none."""
@@ -385,6 +400,8 @@ def described(shape: Shape) -> str:
 
 
 def _wrong_times(config: Config) -> Iterator[Problem]:
+    if config.max_time is None:
+        return
     most = f"more than half of max_time ({duration_text(config.max_time)})"
     if config.min_time > config.max_time / 2:
         what = f"min_time is {duration_text(config.min_time)}, {most}"
@@ -418,7 +435,7 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_size(config: Config) -> Iterator[Problem]:
-    count = len(config.deployments) * len(config.shapes) * len(config.concurrency) * config.repeats
+    count = len(config.deployments) * len(config.shapes) * len(config.concurrency) * (config.repeats or 1)
     if count > MAX_TRIALS:
         yield Problem(f"{count:,} trials; the maximum is {MAX_TRIALS:,}", "sweep fewer settings", "shapes")
 

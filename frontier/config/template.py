@@ -21,11 +21,13 @@ shapes: [{shape}]                   # input tokens / output tokens; several are 
 #   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
 #   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
 concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
-# requests: 300                      # sent per trial, at least
-# repeats: 3                         # in shuffled blocks, so drift cannot look like concurrency
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
-# max_time: 5min                     # per trial, warm-up included
 # min_time: 0s                       # of the counted window
+# The sweep finds and proves the operating point first, then completes the frontier, and sizes its trials itself.
+# These four fix their sizes; leave them out unless you have to:
+# requests: 300                      # sent per trial of a concurrency listed above, at least
+# repeats: 3                         # in shuffled blocks, so drift cannot look like concurrency
+# max_time: 5min                     # per trial, warm-up included; too short a time proves nothing
 # refine: 3                          # extra settings measured where the SLA is crossed; 0 = never
 # prompts: random                    # random (defeats prefix caching) | path.jsonl
 # ignore_eos: true                   # force the output length; false = natural lengths
@@ -35,7 +37,7 @@ concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8
 # on_finish: ./tell-me.sh            # run when the sweep has ended; or a webhook: ${{MY_WEBHOOK_URL}}
 
 # What counts. These limits are an example: write what you promise your users.
-# Only the refinement looks at them while measuring, so changing them never needs a new sweep.
+# The search for the operating point looks at them while measuring. Changing them never needs a new sweep.
 sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
 # sla: {{p99_ttft: [300ms, 500ms]}}    # a range: comfort, promise
 # sla:                               # tiers; the first is the default

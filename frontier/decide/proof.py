@@ -174,9 +174,9 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
         then, now = candidate.proof.metrics.get(limit.metric), metrics.get(limit.metric)
         if then is None or now is None:
             continue
-        side = "upper" if limit.better == "lower" else "lower"
         if limit.of.improves(limit.bound(then), limit.bound(now)):
-            metrics[limit.metric] = dataclasses.replace(now, **{side: limit.bound(then), "need": None})
+            lower, upper = (now.lower, then.upper) if limit.better == "lower" else (then.lower, now.upper)
+            metrics[limit.metric] = dataclasses.replace(now, lower=lower, upper=upper, need=None)
     return dataclasses.replace(point, metrics=metrics)
 
 

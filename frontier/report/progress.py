@@ -1,4 +1,7 @@
-"""How a sweep stands while it runs: a live view on a terminal, one plain timestamped line per trial anywhere else.
+"""How a sweep stands while it runs: a live view on a terminal, plain timestamped lines anywhere else.
+
+Both say the same: a line for a scan, one for each setting that is proven, the operating point as soon as it is known,
+and a line per trial that completes the frontier.
 
 Drawing happens only when the conductor calls, never from a thread of its own: the client being timed shares the
 process. Everything that came from a server is cleaned and never read as markup.
@@ -17,9 +20,9 @@ from rich.text import Text
 
 from frontier.decide.wording import clean, count, flag_words, setting, value_text
 from frontier.metrics import metric
-from frontier.model import Flag, Trial
-from frontier.plan import Progress
-from frontier.units import format_elapsed, format_number, format_seconds
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict
+from frontier.plan import Better, Progress, Stage
+from frontier.units import format_elapsed, format_number, format_rough, format_seconds
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
@@ -72,24 +75,52 @@ def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -
     return "   ".join(parts)
 
 
+def judged_text(judgement: Judgement, limit: Limit, estimate: Estimate) -> str:
+    """'p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms', and that it is over its limit, or not proven yet."""
+    bound, side = limit.bound(estimate), "at most" if limit.better == "lower" else "at least"
+    text = f"{limit.of.label} {value_text(limit.metric, estimate.value)}"
+    text += f", {side} {limit.of.format(bound)} (95 %)" if math.isfinite(bound) else ""
+    text += f", limit {limit.of.format_trimmed(limit.promise)}"
+    if judgement.verdict is Verdict.MEETS:
+        return text
+    return f"{text}: {'over its limit' if judgement.verdict is Verdict.VIOLATES else 'not proven yet'}"
+
+
+def announced_lines(decision: Decision, seconds: float, better: Better | None) -> list[str]:
+    """The operating point as soon as it is proven, and what a higher setting may bring and take."""
+    rate = decision.metrics.get("output_throughput")
+    tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
+    lines = [f"Run at concurrency {decision.concurrency}: {tokens}proven after {format_elapsed(seconds)}."]
+    keep = "Ctrl-C keeps this answer."
+    if better is not None:
+        gain = f"c={better.concurrency} may give {better.gain:.0%} more"
+        keep = f"{gain}; about {format_rough(better.seconds)} would decide. {keep}"
+    return [*lines, keep]
+
+
 class _Count:
-    """Trials done and the time left."""
+    """What is being done, what was, and the time left."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.begun = clock()
-        self.total = self.number = self.done = self.ran = 0
+        self.begun = self.stage_begun = clock()
+        self.ran = 0
         self.end: float | None = None
+        self.stage: Stage | None = None
+        self.key: tuple[object, ...] = ()
+        self.looks: dict[int, str | None] = {}
 
-    def plan(self, total: int, done: int) -> None:
-        self.total, self.number, self.done = total, done, done
+    def staged(self, stage: Stage) -> None:
+        self.stage = stage
 
-    def started(self, number: int, total: int) -> None:
-        self.number, self.total, self.done = number, max(total, number), number - 1
-
-    def finished(self) -> None:
-        self.ran += 1
-        self.done = self.number
+    def started(self, trial: Trial) -> bool:
+        """Whether something else is begun with this trial: another phase, or the proof of another setting."""
+        word = self.stage.word if self.stage else ""
+        key = (word, trial.series, trial.concurrency if word == "prove" else None)
+        if key == self.key:
+            return False
+        self.key, self.stage_begun = key, self.clock()
+        return True
 
     def expect(self, seconds: float | None) -> None:
         self.end = None if seconds is None else self.clock() + seconds
@@ -98,15 +129,34 @@ class _Count:
     def elapsed(self) -> float:
         return self.clock() - self.begun
 
-    def left(self) -> str:
-        """'about 12 min 0 s left', where that is known."""
-        if self.end is None or self.done >= self.total:
-            return ""
-        return f"about {format_elapsed(max(0.0, self.end - self.clock()))} left"
+    @property
+    def of_stage(self) -> str:
+        """How long the phase has taken."""
+        return format_elapsed(self.clock() - self.stage_begun)
 
-    def head(self) -> str:
-        wide = len(str(self.total))
-        return f"[{self.number:>{wide}}/{self.total}]"
+    def left(self) -> str:
+        """'12 min left', while anything is to come."""
+        return "" if self.end is None else f"{format_rough(max(0.0, self.end - self.clock()))} left"
+
+    def head(self, trial: Trial) -> str:
+        """'[2/3] fp8  1024/256  prove', the series only where there are several."""
+        stage = self.stage
+        if stage is None:
+            return setting_name(trial)
+        several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
+        return f"{several}{stage.word:<8}"
+
+    def look(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """Keep how the value of a scanned setting lies."""
+        over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
+        self.looks[trial.concurrency] = limit.of.label if over else None
+
+    def looks_text(self) -> str:
+        """'c=1 2 4 inside · c=8 over p99 TPOT'."""
+        groups: dict[str, list[int]] = {}
+        for c, over in sorted(self.looks.items()):
+            groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
+        return " · ".join(f"c={' '.join(map(str, each))} {how}" for how, each in groups.items())
 
 
 class PlainProgress(Progress):
@@ -120,45 +170,86 @@ class PlainProgress(Progress):
     ) -> None:
         self._stream, self._stamp = stream, stamp
         self._count = _Count(clock)
+        self._scan = self._scanned = ""
 
     def _say(self, text: str) -> None:
         self._stream.write(f"{self._stamp()}  {text}\n")
         self._stream.flush()
 
     def plan(self, total: int, done: int) -> None:
-        """The first line."""
-        self._count.plan(total, done)
-        self._say(_plan_text(total, done))
+        """The first line, where trials were finished before."""
+        if done:
+            self._say(_plan_text(total, done))
 
-    def expect(self, seconds: float | None) -> None:
-        """Said with the next trial's line; before the first at once."""
+    def expect(self, seconds: float) -> None:
+        """Part of the lines of finished trials; before the first at once."""
+        if self._count.end is None:
+            self._say(f"about {format_rough(seconds)} in all")
         self._count.expect(seconds)
-        begun = self._count.number > self._count.done
-        if not begun and not self._count.ran and (left := self._count.left()):
-            self._say(left)
+
+    def stage(self, stage: Stage) -> None:
+        self._count.staged(stage)
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # said when it has ended
-        """Nothing is written until it has ended."""
-        self._count.started(number, total)
+        """The line of a scan that is over."""
+        head = self._scan
+        if self._count.started(trial):
+            self._end_scan(head)
+            self._scan = self._count.head(trial)
+
+    def _end_scan(self, head: str) -> None:
+        if self._count.looks:
+            self._say(f"{head}  {self._count.looks_text()}   {self._scanned}")
+            self._count.looks.clear()
 
     def tick(self, tick: "TrialProgress") -> None:
         """Nothing: a log is not a screen."""
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The trial's line, and what is wrong with it."""
-        self._count.finished()
-        parts = [f"{self._count.head()}  {trial_name(trial)}", figures_text(figures), self._count.left()]
-        self._say("   ".join(part for part in parts if part))
+        """The trial's line, unless its setting is only looked at or is being proven; and what is wrong with it."""
+        self._count.ran += 1
+        stage = self._count.stage
+        if stage is None or stage.word in ("grid", "complete"):
+            done = trial_done(trial, stage)
+            parts = [f"{self._count.head(trial)}  {done}", figures_text(figures), self._count.left()]
+            self._say("   ".join(part for part in parts if part))
         for text, _ in flag_lines(trial, flags):
             self._say(text)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """The line of a proof; a scan has one line for all of its settings, at its end."""
+        word = self._count.stage.word if self._count.stage else ""
+        if word == "scan":
+            self._count.look(trial, judgement, limit, estimate)
+            self._scanned = self._count.of_stage
+        elif word == "prove":
+            text = judged_text(judgement, limit, estimate)
+            self._say(f"{self._count.head(trial)}  {setting(trial.concurrency)}  {text}   {self._count.of_stage}")
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        name = decision.series.label() if self._count.stage and self._count.stage.series_count > 1 else ""
+        for line in announced_lines(decision, seconds, better):
+            self._say(f"{name}  {line}" if name else line)
 
     def note(self, text: str) -> None:
         """A line of its own."""
         self._say(clean(text, 400))
 
     def close(self) -> None:
-        """The last line."""
+        """The last lines."""
+        self._end_scan(self._scan)
         self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
+
+
+def trial_done(trial: Trial, stage: Stage | None) -> str:
+    """'5 of 8 settings · c=48', with the repeat where it is not the first."""
+    repeat = f" r{trial.repeat}" if trial.repeat > 1 or stage is None else ""
+    what = {Phase.VISIT: " visited", Phase.FRONTIER: " between settings"}.get(trial.phase, "")
+    name = f"{setting(trial.concurrency)}{repeat if not what else ''}{what}"
+    if stage is None:
+        return name
+    measured = stage.measured + (not what and trial.repeat == 1)
+    return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {name}"
 
 
 Parts = list[tuple[str, str]]
@@ -176,6 +267,7 @@ class LiveProgress(Progress):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
         self._count = _Count(clock)
+        self._phase = self._head_text = ""
         self._trial: Trial | None = None
         self._tick: TrialProgress | None = None
         self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
@@ -185,18 +277,23 @@ class LiveProgress(Progress):
         self._colour = console.color_system is not None and not console.no_color
 
     def plan(self, total: int, done: int) -> None:
-        """What lies ahead."""
-        self._count.plan(total, done)
-        self._above([(_plan_text(total, done), _DIM)])
+        """What was finished before."""
+        if done:
+            self._above([(_plan_text(total, done), _DIM)])
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float) -> None:
         """Part of the live lines from now on."""
         self._count.expect(seconds)
 
-    def trial_started(self, trial: Trial, number: int, total: int) -> None:
-        """The live lines now speak of this trial."""
-        self._count.started(number, total)
+    def stage(self, stage: Stage) -> None:
+        self._count.staged(stage)
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
+        """The live lines now speak of this trial; the line of a phase that is over scrolls by above."""
+        if self._count.started(trial):
+            self._end_phase()
         self._trial, self._tick = trial, None
+        self._head_text = self._count.head(trial)
         self._plot = self._frontier_so_far(trial)
         self._draw(always=True)
 
@@ -206,8 +303,8 @@ class LiveProgress(Progress):
         self._draw()
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The trial's line scrolls by above, with what is wrong with it."""
-        self._count.finished()
+        """The line of a trial of the grid scrolls by above, and what is wrong with any."""
+        self._count.ran += 1
         rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
         if rate is not None and latency is not None:
             # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
@@ -215,9 +312,38 @@ class LiveProgress(Progress):
             spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
             if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
                 spots[trial.concurrency] = spot
-        self._above([(self._count.head(), _DIM), (f"  {trial_name(trial)}   {figures_text(figures)}", "")])
+        stage = self._count.stage
+        if stage is None or stage.word in ("grid", "complete"):
+            done = f"  {trial_done(trial, stage)}   {figures_text(figures)}"
+            self._above([(self._count.head(trial), _DIM), (done, "")])
         for text, excluded in flag_lines(trial, flags):
             self._lines_above(text, _YELLOW if excluded else _DIM)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """The line of a scan or a proof, rewritten with each of its trials until it scrolls by above."""
+        word = self._count.stage.word if self._count.stage else ""
+        if word == "scan":
+            self._count.look(trial, judgement, limit, estimate)
+            self._phase = f"  {self._count.looks_text()}   {self._count.of_stage}"
+        elif word == "prove":
+            text = judged_text(judgement, limit, estimate)
+            self._phase = f"  {setting(trial.concurrency)}  {text}   {self._count.of_stage}"
+
+    def _end_phase(self) -> None:
+        """The line of a scan or a proof scrolls by above."""
+        phase, self._phase = self._phase, ""
+        self._count.looks.clear()
+        if phase:
+            self._above([(self._head_text, _DIM), (phase, "")])
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """Two lines above, the first in bold."""
+        self._trial = None
+        self._end_phase()
+        name = f"{decision.series.label()}  " if self._count.stage and self._count.stage.series_count > 1 else ""
+        first, second = announced_lines(decision, seconds, better)
+        self._above([(f"{name}{first}", _BOLD)])
+        self._lines_above(f"{name}{second}", "")
 
     def note(self, text: str) -> None:
         """A line above, or several where it is long."""
@@ -230,6 +356,7 @@ class LiveProgress(Progress):
     def close(self) -> None:
         """The live lines go, what scrolled by stays."""
         self._trial = None
+        self._end_phase()
         if self._count.ran:
             done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
             self._above([(done, _DIM)])
@@ -274,8 +401,8 @@ class LiveProgress(Progress):
     def _head(self) -> list[Parts]:
         if self._trial is None:
             return []
-        first: Parts = [(self._count.head(), _BOLD), (f"  {trial_name(self._trial)}", "")]
-        lines = [first]
+        first: Parts = [(self._count.head(self._trial), _BOLD), (f"  {setting(self._trial.concurrency)}", "")]
+        lines = [*([[(self._head_text, _DIM), (self._phase, "")]] if self._phase else []), first]
         if (tick := self._tick) is not None:
             first += [
                 (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),

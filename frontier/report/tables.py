@@ -34,6 +34,7 @@ from frontier.decide.wording import (
 )
 from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Series, Trial, by_series
+from frontier.plan import longest_of
 from frontier.stats import cost_energy
 from frontier.units import format_bytes, format_elapsed, format_number, format_share
 
@@ -318,18 +319,12 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
         table.add_row(
             *([Text(clean(series.deployment, 30))] if several else []), Text(clean(series.shape.label, 30)),
             Text(" ".join(map(str, sorted({t.concurrency for t in trials})))), str(max(t.repeat for t in trials)),
-            f"{len(trials):,}", f"{sum(t.requests for t in trials):,}", format_elapsed(sum(t.max_time for t in trials)),
+            f"{len(trials):,}", f"{sum(t.requests for t in trials):,}", format_elapsed(sum(map(longest_of, trials))),
         )  # fmt: skip
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
-    if plan.refine:
-        more = f"then up to {count(plan.refine, 'setting')} more per shape where"
-        tiers = config.tiers
-        if len(tiers) > 1:
-            named = ", ".join(f"{clean(name, 30)} ({limits_text(limits)})" for name, limits in tiers)
-            more += f" each of {count(len(tiers), 'tier')}, {named},"
-        else:
-            more += f" {limits_text(tiers[0][1])}"
-        lines.append(Text(f"{more} is decided, at most {format_elapsed(plan.refine_longest)}"))
+    for name, limits in config.tiers:
+        tier = f"{clean(name, 30)}: " if len(config.tiers) > 1 else ""
+        lines.append(Text(f"SLA  {tier}{limits_text(limits)}"))
     return to_text(*lines, width=width, colour=colour)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import orjson
@@ -65,13 +66,15 @@ class RunDirectory(TrialFiles):
         canonical: Mapping[str, Any],
         config_text: str,
         facts: Mapping[str, Any],
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         extend: bool = False,
     ) -> Self:
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
         With `extend` a run whose sweep is the same but for fewer concurrencies becomes this one. The config kept is the
-        last one given: what it may differ in decides nothing that was measured. This one takes the place of another
-        sweep that ended before its first trial.
+        last one given: what it may differ in decides nothing that was measured. `defaults` is what the keys mean that a
+        config may leave out: it is kept with the run, so that a later version resumes it with the same. This one takes
+        the place of another sweep that ended before its first trial.
 
         AnotherSweepError when the directory holds another sweep; StoreError when it is in use by another process, is no
         run directory, or cannot be written.
@@ -99,6 +102,7 @@ class RunDirectory(TrialFiles):
                     "canonical": canonical,
                     "created": time.time(),
                     "hashed": True,
+                    "defaults": dict(defaults),
                     **stored_tree(facts),
                 }
                 folder.write_whole("config.yaml", redact(config_text).encode())

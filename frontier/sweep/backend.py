@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.preflight import (
@@ -24,6 +25,7 @@ from frontier.client.target import Proxies, read_key_file
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.model import Measurement, Record, Trial
+from frontier.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
@@ -67,6 +69,8 @@ class Backend(Protocol):
 class VirtualBackend(Backend):
     """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
 
+    _time: ClassVar[float] = 0.0
+
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
         self._specs = specs
 
@@ -78,10 +82,14 @@ class VirtualBackend(Backend):
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         del expected_e2e, on_tick, stop  # virtual time needs no estimate, shows no progress and is not stopped
+        await asyncio.sleep(0)  # signals are heard between trials
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
             on_record(record)
-        return measurement
+        # One trial after another, as the search replays them, also in a session that resumes them.
+        epoch = VirtualBackend._time = max(VirtualBackend._time, time.time())
+        VirtualBackend._time += measurement.window.end
+        return replace(measurement, epoch=epoch)
 
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
@@ -137,7 +145,7 @@ class HttpBackend(Backend):
         """A note where prompts of a file come again within a trial, and nothing keeps them from a prefix cache."""
         if self._config.prompts == "random" or (ready.target.salted and ready.target.adapter.salted):
             return ()
-        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests
+        count, sent = len(read_prompts(Path(self._config.prompts))), self._config.requests or GRID_REQUESTS
         again = f"prompts: the file has {count:,} and a trial sends {sent:,}; those that come again may meet a cache"
         return (again,) if count < sent else ()
 

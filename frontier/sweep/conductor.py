@@ -1,23 +1,28 @@
-"""The conductor: for each trial of the plan, measure and store; then refine where the answer is still open.
+"""The conductor: finds and proves the operating point of every series first, then completes the frontiers.
 
 Its state is the run directory. Interrupted at any moment and started again, it goes on where it was: finished trials
-count by their fingerprint, and the search proposes from history alone.
+count by their fingerprint, and the search and the completion propose from history alone.
 """
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from frontier.budget import described_trials, parts_left
+from frontier.budget import Ahead, Expected, TimeEstimator, ahead, described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
-from frontier.decide import search
+from frontier.decide import completion, proof, search
+from frontier.decide.claim import claim_of, proof_windows
+from frontier.decide.search import Ask, Done, SearchPolicy
+from frontier.decide.verdict import judge
 from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.model import Series, Shape, Trial
-from frontier.plan import Plan, Progress, in_turn, make_trial
-from frontier.run import History
+from frontier.metrics import fewest_to_bound
+from frontier.model import Decision, Phase, Series, Trial, Verdict
+from frontier.plan import Better, Plan, Progress, Stage, grid_size, in_turn, make_trial, search_policy
+from frontier.run import History, Run
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
@@ -27,6 +32,17 @@ from frontier.sweep.trial_runner import Step, TrialRunner
 from frontier.units import format_elapsed
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
+_PROOFS = (Phase.PROVE, Phase.VISIT, Phase.CONFIRM)
+_WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
+    Phase.SCAN: "scan", Phase.LOCATE: "scan", Phase.PROVE: "prove", Phase.CONFIRM: "prove", Phase.GRID: "complete",
+    Phase.VISIT: "complete", Phase.FRONTIER: "complete",
+}  # fmt: skip
+AGAIN = 2
+"""How often a trial whose numbers mean nothing is measured again."""
+PATIENCE = 4
+"""After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
+WORTH_NAMING = 0.02
+"""A better candidate is named with an announcement when it may give so much more, as a share."""
 
 
 @dataclass(slots=True)
@@ -34,7 +50,8 @@ class Conductor:
     """One sweep of one config into one run directory.
 
     `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be loaded again.
-    `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
+    `prove` are settings that the user asked to be proven, and then nothing else is measured. `clock` counts seconds,
+    `wall` is unix time: a budget's deadline is kept by it.
     """
 
     config: Config
@@ -43,6 +60,7 @@ class Conductor:
     backend: Backend
     progress: Progress
     stop: asyncio.Event
+    prove: tuple[int, ...] = ()
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -51,6 +69,12 @@ class Conductor:
     _ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
+    _estimator: TimeEstimator = field(init=False)
+    _asks: dict[tuple[str, Series], tuple[object, Ask | Done]] = field(default_factory=dict)
+    _announced: dict[Series, int] = field(default_factory=dict)
+    _again: dict[str, int] = field(default_factory=dict)
+    _in_vain: int = 0
+    _completing: dict[Series, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ledger = Ledger(self.config.budget, self.clock, self.wall)
@@ -58,12 +82,13 @@ class Conductor:
             self.run, self.backend, self.progress, self.stop, self.clock, self.ready_wait, self._failures
         )
         self._runner = TrialRunner(
-            self.config, self.plan, self.run, self.backend, self.progress, self.stop, self._ledger, self._failures,
-            self._servers, self.histories,
+            self.config, self.run, self.backend, self.progress, self.stop, self._ledger, self._failures,
+            self._servers, self.histories, len(self.plan.trials),
         )  # fmt: skip
+        self._estimator = TimeEstimator(self.config)
 
     async def conduct(self) -> SweepEnd:
-        """Run what is left of the plan, then refine. Whatever the end, finished trials are on disk."""
+        """Run what is left of the plan. Whatever the end, finished trials are on disk."""
         try:
             self._resume()
             step = await self._measure_all()
@@ -92,24 +117,27 @@ class Conductor:
 
     def _resume(self) -> None:
         """Take over the finished trials that still count, by fingerprint, and what earlier sessions spent."""
-        planned = {trial.key: trial.fingerprint for trial in self.plan.trials}
         finished = self.run.finished()
-        self._ledger.recall(self.run.journal_lines(), {key: m.trial for key, m in finished.items()})
+        trials = {key: measurement.trial for key, measurement in finished.items()}
+        lines = self.run.journal_lines()
+        self._ledger.recall(lines, trials)
+        stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
-            trial = measurement.trial
-            if planned.get(key, trial.fingerprint) != trial.fingerprint:
+            if key in stale:
                 self.progress.note(f"{key} was measured under other settings and is measured again")
                 continue
-            self._runner.done.add(key)
-            self._runner.history(trial.series).append((trial, load_window_data(self.run, measurement)))
+            self._runner.recall(measurement.trial, load_window_data(self.run, measurement))
+        for line in lines:
+            if line["event"] == "measured_again":
+                self._again[line["trial"]] = self._again.get(line["trial"], 0) + 1
         self._servers.done = self._runner.done
 
-    # -- the passes --------------------------------------------------------------------------------------------------
+    # -- turns -------------------------------------------------------------------------------------------------------
 
     async def _measure_all(self) -> Step:
         todo = [trial for trial in self.plan.trials if trial.key not in self._runner.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
-        self._runner.report_time_left()
+        self._report_time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
         needed = [self._needed(group, todo) for group in turns]
         for i, group in enumerate(turns):
@@ -146,24 +174,42 @@ class Conductor:
         return [d for d in group if room and left[d.name]]
 
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
-        """What would be measured on it next, of the grid and of the search."""
-        left = [t for t in todo if t.deployment == deployment.name and self._reason_to_skip(t) is None]
-        asks = ((shape, self._ask(deployment, shape)) for shape in self._shapes if self._refines)
-        return left + [self._trial_for(deployment, shape, ask) for shape, ask in asks if isinstance(ask, search.Ask)]
+        """What would be measured on it next: of the plan, by the search, or to complete a frontier."""
+        mine = [t for t in todo if t.deployment == deployment.name and self._by_plan(t)]
+        left = [t for t in mine if self._reason_to_skip(t) is None]
+        for series in self._series([deployment]):
+            for ask in (self._ask(series), self._ask_completion(series)):
+                left += [self._trial_for(series, ask)] if isinstance(ask, Ask) else []
+        return left
+
+    def _by_plan(self, trial: Trial) -> bool:
+        """Whether a trial of the grid is run because the config says so; otherwise the completion asks for it."""
+        stated = self.plan.sized or self.config.repeats is not None or self.config.refine == 0
+        return stated and not self.prove and trial.key not in self._runner.done
+
+    def _series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
+        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
+        return [Series(deployment.name, shape) for deployment in deployments for shape in shapes]
+
+    # -- the passes of a turn ----------------------------------------------------------------------------------------
 
     async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> Step:
-        """The grid and then the search; with a budget the search comes before the later repeats, being worth more."""
-        first = [trial for trial in todo if trial.repeat == 1 or not self.config.budget.limited]
-        later = [trial for trial in todo if trial.repeat > 1 and self.config.budget.limited]
-        for trials in (first, later) if later else (first,):
-            if trials is later:
-                self._warn_of_budget(later)
-            step = await self._grid(trials)
-            if step != "interrupted":
-                step = await self._refine(deployments)
-            if step == "interrupted":
-                return step
-        return "done"
+        """The answers first: where the config states the size of the grid's trials each setting once, then the search
+        of every series. Then the rest of the plan, and what completes the frontiers.
+        """
+        planned = [trial for trial in todo if self._by_plan(trial)]
+        first = [trial for trial in planned if self.plan.sized and trial.repeat == 1]
+        later = [trial for trial in planned if trial not in first]
+        series = self._series(deployments)
+        step = await self._grid(first)
+        if step != "interrupted":
+            step = await self._answer_all(series)
+        if step != "interrupted" and later:
+            self._warn_of_budget(later)
+            step = await self._grid(later)
+        if step != "interrupted":
+            step = await self._complete(series)
+        return step
 
     async def _grid(self, todo: Sequence[Trial]) -> Step:
         step, put_off = await self._pass(todo)
@@ -179,10 +225,12 @@ class Conductor:
         """Run these trials. Also returned: those that are put off because the server was lost under them."""
         put_off = []
         for trial in trials:
+            if trial.key in self._runner.done:
+                continue
             if (reason := self._reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
-            step: Step = "lost" if self._failures.reason_to_skip(trial) else await self._runner.measure(trial)
+            step: Step = "lost" if self._failures.reason_to_skip(trial) else await self._measure(trial)
             if step == "lost":
                 put_off.append(trial)
             elif step == "interrupted":
@@ -196,53 +244,318 @@ class Conductor:
         reasons = [search.skip_reason(trial, history, limits) for limits in tiers]
         return reasons[-1] if None not in reasons else None  # another tier may want what one does not
 
-    async def _refine(self, deployments: Sequence[DeploymentConfig]) -> Step:
-        if not self._refines:
-            return "done"
-        for deployment in deployments:
-            for shape in self._shapes:
-                step = await self._search(deployment, shape)
+    async def _answer_all(self, series: Sequence[Series]) -> Step:
+        """Find and prove the operating point of each, one after another: each may take an equal part of the time; what
+        one leaves of it goes to those that had too little.
+        """
+        for again in (False, True):
+            left = [one for one in series if isinstance(self._ask(one), Ask) or not again]
+            for i, one in enumerate(left):
+                self._ledger.begin_share(float(len(left) - i) if not again else 1.0)
+                step = await self._answer(one)
                 if step == "interrupted":
                     return step
+        self._ledger.begin_share()
         return "done"
 
-    async def _search(self, deployment: DeploymentConfig, shape: Shape) -> Step:
-        while True:
-            ask = self._ask(deployment, shape)
-            if isinstance(ask, search.Done):
-                self.run.journal("search_done", deployment=deployment.name, shape=shape.label, reason=ask.reason)
-                self.progress.note(f"{shape.label}: {ask.reason}")
-                return "done"
-            trial = self._trial_for(deployment, shape, ask)
-            self.progress.note(f"refine  {shape.label} c={ask.concurrency}: {ask.reason}")
-            self.run.journal("asked", trial=trial.key, reason=ask.reason)
-            lost = self._failures.reason_to_skip(trial)
-            step: Step = "lost" if lost else await self._runner.measure(trial)
-            if step == "lost":
-                self._skip(trial, lost or self._failures.reason_to_skip(trial) or "the server was lost under it")
-            if step != "done":  # the history is as it was, so the same would be asked again
+    async def _answer(self, series: Series) -> Step:
+        """Scan and prove, until the search has no more to ask or there is no room for it."""
+        while isinstance(ask := self._ask(series), Ask):
+            step = await self._run_ask(series, ask)
+            if step in ("interrupted", "dropped") or series.deployment in self._failures.given_up:
                 return step
+            if ask.phase in _PROOFS:
+                self._announce(series)
+        self._announce(series)
+        if (excluded := self._to_repeat(series)) is not None:
+            step = await self._repeat(excluded)
+            return await self._answer(series) if step == "done" else step
+        if (self.config.searches or self.prove) and self._runner.history(series):
+            facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
+            self.run.journal("search_done", **facts)
+            self.progress.note(f"{series.label(keep_shape=True)}: {ask.reason}")
+        return "done"
 
-    def _trial_for(self, deployment: DeploymentConfig, shape: Shape, ask: search.Ask) -> Trial:
+    async def _complete(self, series: Sequence[Series]) -> Step:
+        """What completes the frontiers, the most valuable next; where that is not known they take turns."""
+        left = list(series)
+        while left:
+            asks = {one: self._ask_completion(one) for one in left}
+            for one, ask in asks.items():
+                if isinstance(ask, Ask):
+                    continue
+                excluded = self._to_repeat(one)
+                step: Step = "skipped" if excluded is None else await self._repeat(excluded)
+                if step == "interrupted":
+                    return step
+                if step != "done":
+                    left.remove(one)
+                    self._report_skipped(one)
+            known = {one: ask for one, ask in asks.items() if isinstance(ask, Ask)}
+            if not known:
+                continue
+            one = max(known, key=lambda s: (getattr(known[s], "value", 0.0), -self._completing.get(s, 0.0)))
+            began = self._ledger.spent().seconds
+            step = await self._run_ask(one, known[one])
+            self._completing[one] = self._completing.get(one, 0.0) + self._ledger.spent().seconds - began
+            if step == "interrupted":
+                return step
+            if step == "done":
+                if known[one].phase is not Phase.FRONTIER:
+                    self._announce(one)
+            elif step == "dropped" or self._ask_completion(one) == known[one]:
+                left.remove(one)  # the history is as it was, so the same would be asked again
+        return "done"
+
+    async def _run_ask(self, series: Series, ask: Ask) -> Step:
+        trial = self._trial_for(series, ask)
+        facts = {"deployment": trial.deployment, "shape": trial.shape.label, "concurrency": ask.concurrency}
+        self.run.journal(
+            "asked", trial=trial.key, reason=ask.reason, phase=ask.phase.value, requests=ask.requests,
+            seconds=ask.seconds, **facts,
+        )  # fmt: skip
+        lost = self._failures.reason_to_skip(trial)
+        step: Step = "lost" if lost else await self._measure(trial)
+        if step == "lost":
+            self._skip(trial, lost or self._failures.reason_to_skip(trial) or "the server was lost under it")
+        return step
+
+    def _trial_for(self, series: Series, ask: Ask) -> Trial:
         """The trial that the search asks for."""
-        history = self._runner.history(Series(deployment.name, shape))
+        history, deployment = self._runner.history(series), self.config.deployment(series.deployment)
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        return make_trial(self.config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests)
+        size = ask.requests, ask.seconds
+        if ask.phase is Phase.GRID and self.plan.sized:
+            size = grid_size(self.config, ask.concurrency)
+        return make_trial(self.config, deployment, series.shape, ask.concurrency, ask.phase, repeat, *size)
 
-    @property
-    def _shapes(self) -> list[Shape]:
-        return [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
+    async def _measure(self, trial: Trial) -> Step:
+        """Measure a trial, with what it is run for and how its setting stands after it."""
+        self.progress.stage(self._stage(trial))
+        step = await self._runner.measure(trial)
+        if step == "done":
+            self._report_judged(trial)
+            self._report_time_left()
+        return step
 
-    @property
-    def _refines(self) -> bool:
-        return bool(self.config.refine and self.config.limits)
+    # -- what to measure next ----------------------------------------------------------------------------------------
 
-    def _ask(self, deployment: DeploymentConfig, shape: Shape) -> search.Ask | search.Done:
-        history = self._runner.history(Series(deployment.name, shape))
-        policy = search.SearchPolicy(self.config.refine, self.config.requests, max(self.config.concurrency))
-        return search.next_ask(policy, shape, self.config.tiers, history)
+    def _policy(self, series: Series) -> SearchPolicy:
+        """What the search may ask for: below a setting under which the server was lost, where there is one."""
+        policy = search_policy(self.config, self.prove)
+        lost, _ = self._failures.failed_at.get(series, (math.inf, ""))
+        below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
+        return replace(policy, grid=below[0], prove=below[1])
 
-    # -- what is not measured ----------------------------------------------------------------------------------------
+    def _ask(self, series: Series) -> Ask | Done:
+        """What finds and proves the operating point next."""
+        if not (self.config.searches or self.prove) or series.deployment in self._failures.given_up:
+            return Done("there is nothing to search for")
+
+        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
+            if policy.prove:
+                return self._ask_to_prove(policy, history)
+            return search.next_ask(policy, series.shape, self.config.tiers, history)
+
+        return self._remembered("search", series, ask)
+
+    def _ask_to_prove(self, policy: SearchPolicy, history: History) -> Ask | Done:
+        """The next window of a setting that the user asked to be proven, until each is proven or given up."""
+        limits = self.config.limits
+        judged = {k.concurrency: k for k in proof.candidates(history, limits)}
+        for c in sorted(policy.prove):
+            if c not in judged or judged[c].verdict is Verdict.UNPROVEN:
+                near = proof.joined(history, tuple(p for p in Phase if p not in _PROOFS)) or proof.joined(
+                    history, tuple(Phase)
+                )
+                if not near:
+                    return Ask(c, Phase.SCAN, max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c), f"c={c} was asked")
+                nearest = near[min(near, key=lambda k: (abs(math.log(k / c)), k))]
+                return Ask(c, Phase.PROVE, proof.window_size(nearest, limits, c), f"c={c} was asked to be proven")
+        said = [f"c={c} is proven" if k.verdict is Verdict.MEETS else f"c={c} is not: {k.reason}"
+                for c, k in judged.items() if c in policy.prove]  # fmt: skip
+        return Done("; ".join(said) or "the server was lost")
+
+    def _ask_completion(self, series: Series) -> Ask | Done:
+        """What completes the frontier of a series next."""
+        if self.prove or self.config.refine == 0 or series.deployment in self._failures.given_up:
+            return Done("the plan is measured")
+
+        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
+            measured = {trial.concurrency for trial, _ in history}
+            grid = tuple(
+                c for c in policy.grid if c in measured or self._reason_to_skip(self._look_at(series, c)) is None
+            )
+            return completion.next_ask(replace(policy, grid=grid), series.shape, self.config.tiers, history)
+
+        return self._remembered("completion", series, ask)
+
+    def _look_at(self, series: Series, concurrency: int) -> Trial:
+        """The first trial of the grid at a setting."""
+        deployment = self.config.deployment(series.deployment)
+        size = grid_size(self.config, concurrency)
+        return make_trial(self.config, deployment, series.shape, concurrency, Phase.GRID, 1, *size)
+
+    def _remembered(self, kind: str, series: Series, ask: Callable[[SearchPolicy, History], Ask | Done]) -> Ask | Done:
+        """What is asked for, worked out again when there is another trial: to replay a history takes a while."""
+        policy, history = self._policy(series), self._runner.history(series)
+        state = policy, tuple((trial.key, id(sample)) for trial, sample in history)
+        known = self._asks.get((kind, series))
+        if known is None or known[0] != state:
+            known = self._asks[kind, series] = state, ask(policy, history) if policy.grid else Done("nothing is left")
+        return known[1]
+
+    # -- numbers that mean nothing -----------------------------------------------------------------------------------
+
+    def _to_repeat(self, series: Series) -> Trial | None:
+        """A trial to be measured again: its numbers mean nothing, and no other trial of its setting has any."""
+        if self._in_vain >= PATIENCE or series.deployment in self._failures.given_up:
+            return None
+        excluded, history = self._runner.excluded, self._runner.history(series)
+        valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
+        open_ = [
+            trial for trial, _ in history
+            if trial.key in excluded and self._again.get(trial.key, 0) < AGAIN
+            and (trial.phase not in (Phase.SCAN, Phase.LOCATE) or trial.concurrency not in valid)
+        ]  # fmt: skip
+        return min(open_, key=lambda t: (t.phase not in _PROOFS, t.concurrency, t.repeat), default=None)
+
+    async def _repeat(self, trial: Trial) -> Step:
+        reason = self._runner.excluded[trial.key]
+        self._again[trial.key] = self._again.get(trial.key, 0) + 1
+        self.run.journal("measured_again", trial=trial.key, reason=reason)
+        self.progress.note(f"c={trial.concurrency} is measured again: {reason}")
+        step = await self._measure(trial)
+        self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
+        if step == "done":
+            self._in_vain = self._in_vain + 1 if trial.key in self._runner.excluded else 0
+        return step
+
+    # -- what is reported --------------------------------------------------------------------------------------------
+
+    def _stage(self, trial: Trial) -> Stage:
+        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
+        word = _WORDS[trial.phase]
+        if trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1 and trial.series not in self._announced:
+            word = "grid"
+        own = {
+            t.concurrency for t, _ in self._runner.history(trial.series) if t.phase not in (Phase.SCAN, Phase.LOCATE)
+        }
+        settings = self.config.concurrency
+        return Stage(word, every.index(trial.series) + 1, len(every), len(own & set(settings)), len(settings))
+
+    def _report_judged(self, trial: Trial) -> None:
+        """How the setting stands by what may be claimed of it, or by this trial where nothing may."""
+        limits = self.config.limits
+        history = self._runner.history(trial.series)
+        if not limits:
+            return
+        looks = trial.phase in (Phase.SCAN, Phase.LOCATE, Phase.FRONTIER)
+        own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
+        points = () if looks else proof.claim_points(own, limits)
+        point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
+        judgement = judge(point, limits)
+        binding = next((limit for limit in limits if limit.metric == judgement.binding), None)
+        estimate = None if binding is None else point.metrics.get(binding.metric)
+        if binding is not None and estimate is not None:
+            self.progress.judged(trial, judgement, binding, estimate)
+
+    def _announce(self, series: Series) -> None:
+        """Report the operating point as soon as it is proven, and when it is another one."""
+        history = self._runner.history(series)
+        if not self.config.limits or not history or self.prove:
+            return
+        ask = self._ask(series)
+        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
+            return  # a proof goes on: what its windows say meanwhile is no judgement
+        (decision,) = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        before = self._announced.get(series)
+        if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
+            if before is not None:
+                del self._announced[series]
+                self.progress.note(f"corrected: c={before} is no longer proven, by what was measured since")
+            return
+        if decision.concurrency == before:
+            return
+        self._announced[series] = decision.concurrency
+        seconds = self._ledger.spent().seconds
+        self.run.journal(
+            "proven", deployment=series.deployment, shape=series.shape.label, concurrency=decision.concurrency,
+            after=round(seconds, 1),
+        )  # fmt: skip
+        self.progress.announced(decision, seconds, self._better(series, decision))
+
+    def _better(self, series: Series, decision: Decision) -> Better | None:
+        """The higher setting that is proven next, if one is: what it may give more, and the time that would decide."""
+        ask = self._ask(series)
+        if not isinstance(ask, Ask) or ask.phase is not Phase.PROVE:
+            ask = search.next_ask(
+                self._policy(series), series.shape, self.config.tiers, self._runner.history(series),
+                window_worth=completion.LATER_WORTH,
+            )  # fmt: skip
+        rate = decision.metrics.get("output_throughput")
+        if (
+            isinstance(ask, Done)
+            or rate is None
+            or not rate.value > 0
+            or ask.concurrency <= (decision.concurrency or 0)
+        ):
+            return None
+        rates = {
+            c: p.metrics["output_throughput"].value
+            for c, s in proof.joined(self._runner.history(series), tuple(Phase)).items()
+            if "output_throughput" in (p := proof.pilot_point(s, self.config.limits)).metrics
+        }
+        gain = _between(rates, ask.concurrency) / rate.value - 1
+        seconds = self._estimator.expected(self._ahead(series, ask), self._ledger.times, self.histories).proofs
+        return Better(ask.concurrency, gain, seconds) if gain > WORTH_NAMING else None
+
+    def _ahead(self, series: Series, ask: Ask | Done | None) -> Ahead:
+        """What is left of a series."""
+        finished = [trial for trial, _ in self._runner.history(series)]
+        gone = {*self._runner.done, *self._runner.dropped, *self._runner.skipped}
+        todo = [] if self.prove else [trial for trial in self.plan.trials if trial.key not in gone]
+        return ahead(self.config, self.config.deployment(series.deployment), series.shape, todo, finished, ask)
+
+    def _report_time_left(self) -> None:
+        """Tell the progress how long the rest of the sweep will take: looks, proofs, and the frontier's completion."""
+        total = Expected()
+        for series in self._series([d for d in self.config.deployments if d.name in self.plan.deployments]):
+            if series.deployment in self._failures.given_up:
+                continue
+            history = self._runner.history(series)
+            ask = self._ask(series) if history or self.prove else None
+            left = self._ahead(series, ask)
+            if isinstance(ask, Done):
+                left = replace(left, rest=(*left.rest, *self._beyond(series)))
+            total += self._estimator.expected(left, self._ledger.times, self.histories)
+        self.progress.expect(total.seconds)
+
+    def _beyond(self, series: Series) -> list[Trial]:
+        """What the completion asks for beside the grid: visits until the claim is final, and settings in between."""
+        history, limits = self._runner.history(series), self.config.limits
+        ask = self._ask_completion(series)
+        if isinstance(ask, Done):
+            return []
+        allowed = self._policy(series).refine
+        allowed = completion.FRONTIER_SETTINGS if allowed is None else allowed
+        between = allowed - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER})
+        trials = [self._trial_for(series, ask)] * max(1, between) if ask.phase is Phase.FRONTIER else []
+        visit = ask if ask.phase is Phase.VISIT else completion.next_visit(limits, history) if limits else None
+        if visit is not None:
+            claim = claim_of(proof_windows(history, visit.concurrency), limits)
+            enough = max((fewest_to_bound(p) for limit in limits if (p := limit.of.p) is not None), default=0)
+            lacking = max(1, enough - (claim.turns if claim else 0))
+            trials += [self._trial_for(series, visit)] * math.ceil(lacking / completion.VISIT_TURNS)
+        return trials or ([self._trial_for(series, ask)] if ask.phase is not Phase.GRID else [])
+
+    def _report_skipped(self, series: Series) -> None:
+        """The settings that the completion left out, as they would have shown nothing new."""
+        measured = {trial.concurrency for trial, _ in self._runner.history(series)}
+        for c in self.config.concurrency if not self.prove and self.config.refine != 0 else ():
+            trial = self._look_at(series, c)
+            if c not in measured and trial.key not in self._runner.skipped and (why := self._reason_to_skip(trial)):
+                self._skip(trial, why)
 
     def _skip(self, trial: Trial, reason: str) -> None:
         self._runner.skipped.add(trial.key)
@@ -257,14 +570,28 @@ class Conductor:
             self._leave_out(trials, f"the budget had no room: {limit}")
 
     def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:
-        self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials])
+        need = asdict(self._ledger.need(trials))
+        self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials], need=need)
         self.progress.note(f"not measured: {described_trials(trials)}; {reason}")
 
     def _warn_of_budget(self, todo: Sequence[Trial]) -> None:
         """Report early, while the user may still be there, what will not be measured."""
-        fit, left = self._ledger.fit(todo), self._runner.estimator.left(todo, self._ledger.times, self.histories)
+        if not self.config.budget.limited:
+            return
+        fit, left = self._ledger.fit(todo), self._estimator.left(todo, self._ledger.times, self.histories)
         if fit.dropped and left is not None:
             text = f"{format_elapsed(left)} of trials are left; no room in the budget ({', '.join(fit.by)}) for "
             text += described_trials(fit.dropped)
             self.run.journal("warning", text=text)
             self.progress.note(text)
+
+
+def _between(rates: dict[int, float], concurrency: int) -> float:
+    """The throughput to expect, on straight lines in the logarithm of concurrency; at the ends that of the last."""
+    below = max((c for c in rates if c <= concurrency), default=None)
+    above = min((c for c in rates if c >= concurrency), default=None)
+    if below is None or above is None or below == above:
+        nearest = below if above is None else above
+        return rates[nearest] if nearest is not None else 0.0
+    share = math.log(concurrency / below) / math.log(above / below)
+    return rates[below] + share * (rates[above] - rates[below])

@@ -63,7 +63,7 @@ class Ledger:
     def __init__(self, budget: BudgetConfig, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock, self._wall = clock, wall
         until = None if budget.until is None else deadline(budget.until, wall())
-        self.whole = self.caps = Caps.of(budget, until)
+        self.whole = self._of_turn = self.caps = Caps.of(budget, until)
         self.times = TrialTimes()
         self._total = Amount()
         self._since = clock()
@@ -81,7 +81,11 @@ class Ledger:
         """From now on these deployments are up, are paid for, and may take one of `parts` parts of what is left."""
         self._total, self._since = self.spent(), self._clock()
         self._turn = Turn(deployments, ())
-        self.caps = self.whole.share(self._total, self._wall(), parts)
+        self._of_turn = self.caps = self.whole.share(self._total, self._wall(), parts)
+
+    def begin_share(self, parts: float = 1.0) -> None:
+        """From now on one of `parts` parts of what the turn has left may be spent; all of it by default."""
+        self.caps = self._of_turn if parts == 1.0 else self._of_turn.share(self.spent(), self._wall(), parts)
 
     def spent(self) -> Amount:
         """Everything spent in all sessions so far."""
@@ -132,6 +136,10 @@ class Ledger:
         """Which of these trials fit, as things stand."""
         turn = replace(self._turn, trials=trials)
         return fit_budget([turn], self.caps, self.times, now=self._wall(), spent=self.spent())
+
+    def need(self, trials: Iterable[Trial]) -> Amount:
+        """What these trials take together."""
+        return sum((self.times.need(trial, self._turn.rate) for trial in trials), Amount())
 
 
 _CLOCK = re.compile(r"(?:(\d{4})-(\d\d)-(\d\d)[ T])?(\d{1,2}):(\d\d)")

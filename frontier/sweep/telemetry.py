@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.errors import UsageError
-from frontier.model import Flag, Trial
-from frontier.plan import Progress
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial
+from frontier.plan import Better, Progress, Stage
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
@@ -23,7 +23,7 @@ _SETTING = ("deployment", "shape", "concurrency")
 _GAUGES = {
     "sweep_trials_planned": ("Trials of the grid.", ()),
     "sweep_trials_finished": ("Trials finished, in this session and before.", ()),
-    "sweep_seconds_left": ("Expected until the grid is done; NaN while not known.", ()),
+    "sweep_seconds_left": ("Expected until the sweep is done: its scans, proofs and frontiers.", ()),
     "sweep_last_event_timestamp_seconds": ("When the sweep last reported anything.", ()),
     "trial_running": ("1 for the setting that is being measured.", _SETTING),
     "trial_stage": ("1 for the stage the running trial is in.", ("stage",)),
@@ -62,7 +62,6 @@ class Telemetry(Progress):
             for name, (meaning, labels) in _GAUGES.items()
         }
         self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=self.registry)
-        self._set(sweep_seconds_left=None)
 
     def text(self) -> bytes:
         """The metrics as Prometheus reads them."""
@@ -72,7 +71,7 @@ class Telemetry(Progress):
         self._inner.plan(total, done)
         self._set(sweep_trials_planned=total, sweep_trials_finished=done)
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float) -> None:
         self._inner.expect(seconds)
         self._set(sweep_seconds_left=seconds)
 
@@ -103,6 +102,15 @@ class Telemetry(Progress):
                 self._gauges[name].labels(*_setting(trial), *label).set(value)
         self._gauges["sweep_trials_finished"].inc()
         self._set()
+
+    def stage(self, stage: Stage) -> None:
+        self._inner.stage(stage)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        self._inner.judged(trial, judgement, limit, estimate)
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        self._inner.announced(decision, seconds, better)
 
     def note(self, text: str) -> None:
         self._inner.note(text)

@@ -1,4 +1,4 @@
-"""The trial runner: measures one trial and stores it, again where that helps, and gives it up where it does not."""
+"""The trial runner: measures one trial and stores it, and gives it up where it cannot be measured."""
 
 import asyncio
 import contextlib
@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.budget import TimeEstimator
 from frontier.config import Config
 from frontier.errors import AnotherServerError
-from frontier.model import Measurement, Outcome, Record, Series, Trial
-from frontier.plan import Plan, Progress
+from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial
+from frontier.plan import Progress
 from frontier.run import History
 from frontier.stats.estimate import estimate
 from frontier.stats.flags import flags
@@ -25,8 +24,6 @@ from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_s
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under it; stopped."""
 
-PATIENCE = 4
-"""Busy trials in a row after which none is run again: the machine is not going to be quiet."""
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
 
 
@@ -52,10 +49,10 @@ class FailureCounter:
 @dataclass(slots=True)
 class TrialRunner:
     """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit,
-    `skipped` those not worth it or not possible."""
+    `skipped` those not worth it or not possible. `excluded` are the finished ones whose numbers mean nothing, and why.
+    """
 
     config: Config
-    plan: Plan
     run: RunDirectory
     backend: Backend
     progress: Progress
@@ -64,35 +61,23 @@ class TrialRunner:
     failures: ServerFailures
     servers: Servers
     histories: dict[Series, History]
+    planned: int = 0
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
-    estimator: TimeEstimator = field(init=False)
+    excluded: dict[str, str] = field(default_factory=dict)
     _failed: FailureCounter = field(default_factory=FailureCounter)
-    _busy_in_a_row: int = 0
-
-    def __post_init__(self) -> None:
-        self.estimator = TimeEstimator(self.config)
-
-    def report_time_left(self) -> None:
-        """Tell the progress how long the rest of the grid will take."""
-        gone = {*self.done, *self.dropped, *self.skipped}
-        todo = [trial for trial in self.plan.trials if trial.key not in gone]
-        self.progress.expect(self.estimator.left(todo, self.ledger.times, self.histories))
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
         "lost" when it was lost again, or did not come back.
-
-        A trial in which this machine was too busy to measure is run once more, unless that no longer helps.
         """
         attempts = 0
-        busy: WindowData | None = None
         while True:
             if self.stop.is_set():
                 return "interrupted"
             if (limit := self.ledger.refuses(trial)) is not None:
-                return self._drop(trial, limit) if busy is None else self._finish(trial, busy)
+                return self._drop(trial, limit)
             try:
                 measurement = await self._attempt(trial)
             except AnotherServerError as error:
@@ -100,28 +85,14 @@ class TrialRunner:
                 return "lost"
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
-                if self.stop.is_set():
-                    return "interrupted"
-                cut = "time: it was cut off"
-                return self._drop(trial, cut) if busy is None else self._finish(trial, busy)
+                return "interrupted" if self.stop.is_set() else self._drop(trial, "time: it was cut off")
             if measurement.ended == "server_lost":
                 attempts += 1
                 if (step := await self._wait_for_server(trial, attempts)) is not None:
                     return step
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run will decide.
-            sample = load_window_data(self.run, measurement)
-            raised = flags(sample, self.config.limits)
-            overload = next((flag for flag in raised if flag.name == "client_bound"), None)
-            self._busy_in_a_row = self._busy_in_a_row + 1 if overload else 0
-            if overload and busy is None and self._busy_in_a_row <= PATIENCE:
-                busy = sample
-                self.run.journal("measured_again", trial=trial.key, reason=overload.measured)
-                self.progress.note(f"this machine was busy ({overload.measured}); the trial is measured once more")
-                continue
-            if names := [flag.name for flag in raised if flag.fatal]:
-                self.run.journal("flagged", trial=trial.key, flags=names)
-            return self._finish(trial, sample)
+            return self._finish(trial, load_window_data(self.run, measurement))
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried again."""
@@ -137,7 +108,7 @@ class TrialRunner:
 
     async def _attempt(self, trial: Trial) -> Measurement:
         number = len(self.done) + 1
-        self.progress.trial_started(trial, number, max(len(self.plan.trials), number))
+        self.progress.trial_started(trial, number, max(self.planned, number))
         self.run.journal("trial_begun", trial=trial.key)
         self.ledger.begin_attempt()
         failed = self._failed = FailureCounter()
@@ -177,16 +148,28 @@ class TrialRunner:
         finally:
             watching.cancel()
 
-    def _finish(self, trial: Trial, sample: WindowData) -> Step:
-        self.history(trial.series).append((trial, sample))
+    def recall(self, trial: Trial, sample: WindowData) -> tuple[Flag, ...]:
+        """Take a finished trial into its history, in the place of an earlier one of its name; its flags."""
+        history = self.history(trial.series)
+        history[:] = [(t, s) for t, s in history if t.key != trial.key]
+        history.append((trial, sample))
         self.done.add(trial.key)
+        raised = flags(sample, self.config.limits)
+        self.excluded.pop(trial.key, None)
+        if fatal := [flag for flag in raised if flag.fatal]:
+            self.excluded[trial.key] = "; ".join(flag.measured for flag in fatal)
+        return raised
+
+    def _finish(self, trial: Trial, sample: WindowData) -> Step:
+        raised = self.recall(trial, sample)
+        if names := [flag.name for flag in raised if flag.fatal]:
+            self.run.journal("flagged", trial=trial.key, flags=names)
         self.dropped.pop(trial.key, None)
         self.ledger.finish_attempt(trial)
-        self.report_time_left()
         # For the eye: point values only, no claim.
         values = {name: estimate(sample, name) for name in _FIGURES}
         figures = {name: None if value is None else value.value for name, value in values.items()}
-        self.progress.trial_finished(trial, figures, flags(sample, self.config.limits))
+        self.progress.trial_finished(trial, figures, raised)
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> Step:

@@ -229,7 +229,7 @@ def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: i
         seed=int(digest[:15], 16),
         warmup=ask.warmup,
         min_time=0.0,
-        max_time=max(config.max_time, 2 * (ask.seconds + 4 * _mean_e2e(decision))),
+        max_time=max(config.trial_time, 2 * (ask.seconds + 4 * _mean_e2e(decision))),
         fingerprint=digest[:16],
         rate=ask.load,
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.config import Config, describe_difference, load_config, parse_sla
+from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
 from frontier.config.sla import read_tiers
 from frontier.errors import Complaint, ConfigError, UsageError
 from frontier.hardware.models import CARDS
@@ -29,8 +29,8 @@ def test_the_smallest_config_has_the_documented_defaults() -> None:
     config = load()
     assert (Shape.of(1024, 256),) == config.shapes
     assert (1, 2, 4, 8, 16, 32, 64, 128) == config.concurrency
-    assert (300, 3, 3, 1) == (config.requests, config.repeats, config.refine, config.seed)
-    assert (2.0, 300.0, 0.0) == (config.warmup, config.max_time, config.min_time)
+    assert (None, None, None, None) == (config.requests, config.repeats, config.refine, config.max_time), "its own"
+    assert (2.0, 0.0, 1) == (config.warmup, config.min_time, config.seed)
     assert ("random", True, True) == (config.prompts, config.ignore_eos, config.marginal_gain)
     assert ((), (), ()) == (config.limits, config.tiers, config.warnings)
     assert ("output_throughput", "p99_ttft") == config.objectives
@@ -310,7 +310,8 @@ def test_what_does_not_change_the_measurement_does_not_change_the_identity(line:
     ("line", "difference"),
     [
         ("concurrency: [1, 2]", "concurrency 1, 2, 4, 8, 16, 32, 64, 128 there, 1, 2 here"),
-        ("requests: 400", "requests 300 there, 400 here"),
+        ("requests: 400", "requests not given there, 400 here"),
+        ("max_time: 5min", "max_time not given there, 300 here"),
         ("warmup: 20s", "warmup 2 there, 20 here"),
         ("ignore_eos: false", "ignore_eos true there, false here"),
         ("model: m", "model not given there, m here"),
@@ -334,7 +335,22 @@ def test_another_shape_is_named_as_in_the_message_of_a_run_that_holds_another_sw
 def test_the_identity_is_the_same_on_every_python_and_canonical_survives_json() -> None:
     config = load(base=TWO)
     assert config.canonical() == json.loads(json.dumps(config.canonical()))
-    assert "fdec" == config.identity()[:4]
+    earlier = load_config(TWO, "s.yaml", begun={})
+    assert "fdec" == earlier.identity()[:4], "as 0.1.0 wrote it"
+    assert config.identity() != earlier.identity()
+
+
+def test_a_key_left_out_means_what_it_meant_when_the_run_was_begun() -> None:
+    def read(text: str, begun: dict[str, Any] | None) -> tuple[Any, ...]:
+        config = load_config(text, "s.yaml", begun=begun)
+        return config.requests, config.repeats, config.max_time, config.refine
+
+    assert (300, 3, 300.0, 3) == read(BASE, {"identity": "of 0.1.0"})
+    assert (90, 3, 20.0, 3) == read(BASE + "requests: 90\nmax_time: 20s\n", {"identity": "of 0.1.0"})
+    now = {"defaults": left_out(None)}
+    assert (None, None, None, None) == read(BASE, now) == read(BASE, None) == read(BASE, {"imported": {}})
+    assert (7, None, 5.0, None) == read(BASE, {"defaults": {"requests": 7, "max_time": "5s", "seed": 9}})
+    assert load_config(BASE, "s.yaml", begun=now).identity() == load().identity()
 
 
 def test_a_deployment_that_differs_is_named() -> None:
@@ -352,19 +368,19 @@ SHORT, NO_MORE = "requests are too few to claim", "and refine: 0 measures no mor
 @pytest.mark.parametrize(
     ("lines", "what", "hint"),
     [
-        ("requests: 90\nrepeats: 1\nsla: {p99_ttft: 1s}",
+        ("requests: 90\nsla: {p99_ttft: 1s}",
          "90 requests are too few to claim a p99 (1,000 are needed)",
          "set  requests: 1000,  or ask for p50 (30 are enough)"),
-        ("requests: 90\nsla: {p99_ttft: 1s}",
+        ("requests: 90\nrepeats: 3\nsla: {p99_ttft: 1s}",
          "90 x 3 = 270 requests are too few to claim a p99 (1,000 are needed)",
          "set  requests: 334,  or ask for p95 (200 are enough)"),
-        ("requests: 300\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
+        ("requests: 300\nrepeats: 3\nconcurrency: [1, 8]\nrefine: 0\nsla: {p99_ttft: 1s}",
          "300 x 3 = 900 requests are too few to claim a p99 (1,000 are needed), and refine: 0 measures no more",
          "set  requests: 334,  or ask for p95 (200 are enough)"),
-        ("requests: 334\nrefine: 0\nsla: {p99_ttft: 1s}",
+        ("requests: 334\nrepeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}",
          f"640 x 3 = 1,920 {SHORT} a p99 at concurrency 128 (2,560 are needed), {NO_MORE}",
          "set  requests: 854,  or ask for p95 (200 are enough)"),
-        ("requests: 500\nsla: {p99.9_ttft: 1s}",
+        ("requests: 500\nrepeats: 3\nsla: {p99.9_ttft: 1s}",
          "500 x 3 = 1,500 requests are too few to claim a p99.9 (10,000 are needed)",
          "set  requests: 3334,  or ask for p99 (1,000 are enough)"),
     ],
@@ -375,9 +391,11 @@ def test_too_few_requests_for_the_promised_percentile_are_warned_of(lines: str, 
 
 
 def test_enough_requests_and_a_refinement_that_gets_the_rest_are_not_warned_of() -> None:
+    assert () == load("sla: {p99.9_ttft: 1s}\n").warnings, "the sweep sizes its trials itself"
     assert () == load("requests: 300\nsla: {p99_ttft: 1s}\n").warnings
-    assert () == load("requests: 854\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
-    assert () == load("requests: 334\nconcurrency: [1, 50]\nrefine: 0\nsla: {p99_ttft: 1s}\n").warnings
+    fixed = "repeats: 3\nrefine: 0\nsla: {p99_ttft: 1s}\n"
+    assert () == load(f"requests: 854\n{fixed}").warnings
+    assert () == load(f"requests: 334\nconcurrency: [1, 50]\n{fixed}").warnings
 
 
 def test_a_limit_on_a_mean_is_allowed_and_noted() -> None:

@@ -107,11 +107,11 @@ KEYS: list[Row] = [
      "write it in digits, between 0 and 9,007,199,254,740,992"),
     ("warmup: 20", 9, "warmup needs a unit", "write 20s or 20min"),
     ("warmup: soon", 9, "warmup: 'soon' is not a duration", "write a number with a unit, as 30s or 5min"),
-    ("warmup: 10min", 9, "warmup is 10min, more than half of max_time (5min)",
+    ("warmup: 10min\nmax_time: 5min", 9, "warmup is 10min, more than half of max_time (5min)",
      "raise max_time; warm-up counts toward it"),
     ("max_time: 0s", 11, "max_time: '0s' is out of range", "write at least 1s and at most 24h"),
     ("max_time: 40d", 11, "max_time: '40d' is not a duration", "write a number with a unit, as 30s or 5min"),
-    ("min_time: 4min", 11, "min_time is 4min, more than half of max_time (5min)",
+    ("min_time: 4min\nmax_time: 5min", 11, "min_time is 4min, more than half of max_time (5min)",
      "raise max_time; warm-up counts toward it too"),
     ("ignore_eos: y", 13, "ignore_eos is true or false; this is 'y'", "write true or false"),
     ("ignore_eos: yes", 13, "yes is a boolean to some YAML readers and text to others",
@@ -252,7 +252,9 @@ SHAPES: list[Row] = [
 def whole(line: int, row: Row) -> str:
     """The message of one complaint about a line, as the command line prints it."""
     text, column, what, hint = row
-    return f"s.yaml:{line}:{column}: {what}\n  {line} | {text}" + ("" if hint is None else f"\n  {hint}")
+    return f"s.yaml:{line}:{column}: {what}\n  {line} | {text.splitlines()[0]}" + (
+        "" if hint is None else f"\n  {hint}"
+    )
 
 
 @pytest.mark.parametrize("row", KEYS, ids=lambda row: row[0])

@@ -1,15 +1,17 @@
 """What is said while a sweep runs: plain lines in a log, a redrawn line on a terminal."""
 
 import io
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from frontier.decide.wording import flag_words
-from frontier.model import Flag, Phase, Shape, Trial
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
+from frontier.plan import Better, Progress, Stage
 from frontier.report.progress import (
     LiveProgress,
     PlainProgress,
@@ -63,8 +65,8 @@ def test_a_log_gets_one_stamped_line_per_trial() -> None:
 
     assert [
         "12:00:00  3 trials, 1 of them finished before",
-        "12:00:00  [2/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
-        "12:00:00  [3/3]  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
+        "12:00:00  1024/256  c=128 r3   2,914 tok/s   p99 TTFT 2.33 s",
         "12:00:00  a note",
         "12:00:00  2 trials run in 2 min 0 s",
     ] == out.getvalue().splitlines()
@@ -89,38 +91,103 @@ def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     said = "\n".join(progress.lines())
     progress.close()
 
-    assert "[ 4/30]  1024/256  c=128 r3   window   128 in flight   213/300 sent   2 failed   41 s" in said
+    assert "1024/256  c=128   window   128 in flight   213/300 sent   2 failed   41 s" in said
 
 
 def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     clock = Clock()
     progress, _ = live(clock)
-    progress.plan(10, 0)
     progress.trial_started(trial(), 1, 10)
-    assert "left" not in "\n".join(progress.lines()), "nobody knows yet"
     progress.expect(480.0)
-    assert "0 s so far   about 8 min 0 s left" in "\n".join(progress.lines())
+    assert "0 s so far   8 min left" in "\n".join(progress.lines())
     clock.now += 60
-    assert "1 min 0 s so far   about 7 min 0 s left" in "\n".join(progress.lines())
+    assert "1 min 0 s so far   7 min left" in "\n".join(progress.lines())
     clock.now += 600
-    assert "about 0 s left" in "\n".join(progress.lines())
-    progress.expect(None)
-    assert "left" not in "\n".join(progress.lines())
+    assert "5 s left" in "\n".join(progress.lines()), "a trial runs: it is never none"
     progress.close()
 
 
 def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     out, clock = io.StringIO(), Clock()
     progress = PlainProgress(out, clock, lambda: "t")
-    progress.plan(2, 0)
     progress.expect(120.0)
     progress.trial_started(trial(), 1, 2)
     clock.now += 60
     progress.expect(70.0)
     progress.trial_finished(trial(), FIGURES)
     progress.close()
-    assert "t  about 2 min 0 s left" == out.getvalue().splitlines()[1]
-    assert out.getvalue().splitlines()[2].endswith("p99 TTFT 2.33 s   about 1 min 10 s left")
+    assert "t  about 2 min in all" == out.getvalue().splitlines()[0]
+    assert out.getvalue().splitlines()[1].endswith("p99 TTFT 2.33 s   1 min left")
+
+
+TPOT = Limit("p99_tpot", 0.030)
+
+
+def judged(
+    c: int, phase: Phase, value: float, upper: float, verdict: Verdict
+) -> tuple[Trial, Judgement, Limit, Estimate]:
+    estimate = Estimate(value, value, value, 900, upper=upper)
+    return replace(trial(c, 1), phase=phase), Judgement(c, verdict, {"p99_tpot": verdict}, "p99_tpot"), TPOT, estimate
+
+
+def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
+    """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the frontier."""
+    progress.expect(600.0)
+    for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
+        one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
+        progress.stage(Stage("scan", 2, series_count, 0, 4))
+        progress.trial_started(one[0], 1, 4)
+        clock.now += 40
+        progress.trial_finished(one[0], FIGURES)
+        progress.judged(*one)
+    for upper, verdict in ((math.inf, Verdict.UNPROVEN), (0.0284, Verdict.MEETS)):
+        one = judged(88, Phase.PROVE, 0.0271, upper, verdict)
+        progress.stage(Stage("prove", 2, series_count, 0, 4))
+        progress.trial_started(one[0], 1, 4)
+        clock.now += 125
+        progress.trial_finished(one[0], FIGURES)
+        progress.judged(*one)
+    rate = {"output_throughput": Estimate.without_interval(3410.0, 900)}
+    decision = Decision("default", SHAPE, (TPOT,), Verdict.MEETS, 88, "p99_tpot", rate, ())
+    progress.announced(decision, clock.now, Better(100, 0.06, 540.0))
+    progress.stage(Stage("complete", 2, series_count, 1, 4))
+    progress.expect(720.0)
+    progress.trial_started(trial(64, 1), 2, 4)
+    progress.trial_finished(trial(64, 1), FIGURES)
+    progress.close()
+
+
+SCAN = "scan      c=1 8 64 inside · c=128 over p99 TPOT   2 min 40 s"
+PROOF = "prove     c=88  p99 TPOT 27.1 ms, at most 28.4 ms (95 %), limit 30 ms   4 min 10 s"
+ANSWER = [
+    "Run at concurrency 88: 3,410 tok/s, proven after 6 min 50 s.",
+    "c=100 may give 6% more; about 9 min would decide. Ctrl-C keeps this answer.",
+]
+COMPLETE = "complete  2 of 4 settings · c=64   2,914 tok/s   p99 TTFT 2.33 s"
+
+
+def test_a_log_has_a_line_for_the_scan_each_look_of_a_proof_the_answer_and_each_setting() -> None:
+    out, clock = io.StringIO(), Clock()
+    drive(PlainProgress(out, clock, lambda: "t"), clock)
+    lines = [line.removeprefix("t  ") for line in out.getvalue().splitlines()]
+    begun = "prove     c=88  p99 TPOT 27.1 ms, limit 30 ms: not proven yet   2 min 5 s"
+    complete = f"{COMPLETE}   12 min left"
+    assert ["about 10 min in all", SCAN, begun, PROOF, *ANSWER, complete, "7 trials run in 6 min 50 s"] == lines
+
+
+def test_a_terminal_has_the_same_lines_and_a_proof_has_one() -> None:
+    clock = Clock()
+    progress, out = live(clock)
+    drive(progress, clock)
+    assert [SCAN, PROOF, *ANSWER, COMPLETE, "7 trials run in 6 min 50 s"] == Screen(out.getvalue()).lines
+
+
+def test_of_several_series_each_line_says_which() -> None:
+    out, clock = io.StringIO(), Clock()
+    drive(PlainProgress(out, clock, lambda: "t"), clock, series_count=3)
+    lines = out.getvalue().splitlines()
+    assert f"t  [2/3] 1024/256  {SCAN}" == lines[1]
+    assert all("1024/256  " in line for line in lines[1:-1])
 
 
 def test_drawing_is_seldom_however_often_it_is_told() -> None:
@@ -155,7 +222,7 @@ def test_hostile_names_and_notes_are_cleaned() -> None:
     progress.trial_finished(trial(shape=Shape(SHAPE.isl, SHAPE.osl, name="a\x1b[2Jb\nc")), {})
     progress.note("server says \x1b]0;owned\x07\r\n[red]x")
 
-    assert ["t  [1/1]  a[2Jb c  c=128 r3", "t  server says ]0;owned [red]x"] == out.getvalue().splitlines()
+    assert ["t  a[2Jb c  c=128 r3", "t  server says ]0;owned [red]x"] == out.getvalue().splitlines()
 
 
 def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
@@ -295,9 +362,8 @@ def test_the_screen_holds_what_scrolled_by_and_one_live_view() -> None:
     progress.trial_started(trial(1), 4, 30)
     progress.tick(Tick())
     lines = Screen(out.getvalue()).lines
-    assert ["30 trials"] == lines[:1]
     assert 3 == sum("p99 TTFT 2.33 s" in line for line in lines)
-    assert 1 == sum("[ 4/30]" in line for line in lines)
+    assert 1 == sum(line == "1024/256  c=1" for line in lines)
     assert not any("so far about" in line for line in lines)
     assert max(map(len, lines)) <= 100
     progress.close()

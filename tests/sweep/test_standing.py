@@ -222,38 +222,61 @@ def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(
     )
 
 
-GRID, LONGEST = "all of the grid (14 trials)", "even if each trial takes its whole max_time"
+FITS, EXPECTED = "all of it fits, even if each trial takes its longest", "all of it is expected to fit"
 
 
 @pytest.mark.parametrize(
-    ("settings", "lines", "certain"),
+    ("settings", "said", "fits"),
     [
-        ("time=11min", [f"{GRID} fits, {LONGEST}", ("then comes the refinement (at most 20 min 0 s), for which "
-                        "1 min 40 s or more will be left; what of this has no room is dropped")], False),
-        ("time=40min", [f"{GRID} fits, and so does the refinement (at most 20 min 0 s), {LONGEST}"], True),
-        ("requests=100000", [f"{GRID} is expected to fit", "then comes the refinement"], False),
-        ("time=11min refine=0", [f"{GRID} fits, {LONGEST}"], True),
-        ("time=40min repeats=3", [f"every setting once fits, {LONGEST}", ("then comes the refinement (at most 20 min "
-                                  "0 s) and after it the other repeats")], False),
-        ("time=5min", ["7 of 14 trials fit if each takes its whole max_time, without the refinement"], False),
+        ("time=11min", f"{EXPECTED}; what has no room because the proofs take longer (at most 29 min) is dropped",
+         (True, True, False)),
+        ("time=40min", FITS, (True, True, True)),
+        ("requests=100000", EXPECTED, (True, True, True)),
+        ("requests=10000", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
+        ("time=11min refine=0", FITS, (True, True, True)),
+        ("time=40min repeats=3", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
+        ("time=14min repeats=2", "the operating point is expected to be proven within it; ", (True, False, False)),
+        ("time=5min", "the operating point may not be proven within it: 7 of 14 trials", (False, False, False)),
     ],
 )  # fmt: skip
-def test_what_a_dry_run_says_to_fit_holds_with_the_refinement(
-    settings: str, lines: list[str], certain: bool, tmp_path: Path
+def test_what_a_dry_run_says_to_fit_holds_with_the_search(
+    settings: str, said: str, fits: tuple[bool, bool, bool], tmp_path: Path
 ) -> None:
     (tmp_path / "sweep.yaml").write_text(
         "endpoint: http://127.0.0.1:9/v1\nshapes: [64/32, 128/32]\nconcurrency: [1, 2, 4, 8, 16, 32, 64]\n"
-        "sla: {p99_ttft: 500ms}\nrepeats: 1\nrefine: 3\nmax_time: 40s\n"
+        "sla: {p99_ttft: 500ms}\nrequests: 300\nrepeats: 1\nrefine: 3\nmax_time: 40s\n"
     )
     given = [part for one in f"budget.{settings}".split() for part in ("--set", one)]
-    said = frontier("sweep", "sweep.yaml", "--dry-run", *given, cwd=tmp_path, COLUMNS="80")
-    text = " ".join(said.out.split())
-    for line in lines:
-        assert line in text
-    assert ("so does the refinement" in text) == (certain and "refine=0" not in settings)
-    assert max(map(len, said.out.splitlines())) <= 80
+    printed = frontier("sweep", "sweep.yaml", "--dry-run", *given, cwd=tmp_path, COLUMNS="80").out
+    assert said in " ".join(printed.split())
+    assert max(map(len, printed.splitlines())) <= 80
     tree = json.loads(frontier("sweep", "sweep.yaml", "--dry-run", "--json", *given, cwd=tmp_path).out)
-    assert certain == tree["budget"]["all_fits_with_refinement"]
+    budget = tree["budget"]
+    assert fits == (budget["answer_fits"], budget["all_fits"], budget["all_fits_with_refinement"])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("sla: {p99_ttft: 1s}\n",
+         ("Plan: find and prove the operating point (about 5 min), then complete the frontier (about 8 min more). "
+          "About 13 min in all, at most 32 min; by the sizes of its trials alone")),
+        ("", "Plan: complete the frontier (about 8 min); without an SLA there is nothing to prove."),
+        ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 8 min); refine: 0 proves"),
+        ("sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
+         "max_time 20 s is too short to prove c=1, 2"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_says_what_will_be_done_with_its_time_and_a_bound(more: str, said: str, tmp_path: Path) -> None:
+    text = f"endpoint: http://127.0.0.1:9/v1\nshapes: [1024/256]\n{more}"
+    (tmp_path / "sweep.yaml").write_text(text)
+    assert said in " ".join(frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path, COLUMNS="200").out.split())
+    wide = text.replace("[1024/256]", "[1024/256, 64/32]")
+    (tmp_path / "sweep.yaml").write_text(wide)
+    tree = json.loads(frontier("sweep", "sweep.yaml", "--dry-run", "--json", cwd=tmp_path).out)
+    parts = tree["expected"]
+    assert tree["expected_seconds"] == pytest.approx(parts["answer_seconds"] + parts["frontier_seconds"])
+    assert tree["expected_seconds"] < parts["longest_seconds"]
 
 
 def test_the_command_that_goes_on_is_the_users_own_where_its_config_is_still_the_same(tmp_path: Path) -> None:

@@ -1,25 +1,32 @@
 import asyncio
+import os
+import re
+import shlex
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from frontier.config import DeploymentConfig, load_config
 from frontier.errors import MeasurementError
-from frontier.model import ClientHealth, Measurement, Phase, Trial, Verdict
-from frontier.plan import make_plan
+from frontier.model import ClientHealth, Decision, Measurement, Phase, Trial, Verdict
+from frontier.plan import Better, make_plan
 from frontier.report.report import page_of, report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, VirtualBackend
 from frontier.sweep.conductor import Conductor
+from tests.commands import frontier
 from tests.sweeps import (
     ENGINES,
     Clock,
     Told,
     clocked,
+    commands_in_virtual_time,
     conduct_by_the_clock,
     config_text,
     open_run,
@@ -50,7 +57,7 @@ def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> Non
     assert decision.concurrency is not None
     assert 0.7 * limit <= decision.concurrency <= limit
     assert decision.concurrency not in GRID
-    assert any(trial.phase is Phase.CONFIRM for trial in told.finished)
+    assert any(trial.phase is Phase.PROVE for trial in told.finished)
 
 
 def test_each_tier_gets_an_operating_point_of_its_own_from_one_search(tmp_path: Path) -> None:
@@ -58,11 +65,10 @@ def test_each_tier_gets_an_operating_point_of_its_own_from_one_search(tmp_path: 
     text = config_text(ENGINES["smooth"], sla=sla, requests=60, refine=4)
     run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
     slow, fast = (a.decisions[0].concurrency or 0 for a in run.answers())
-    rungs = [trial.concurrency for trial in told.finished if trial.phase is Phase.CONFIRM]
+    rungs = [trial.concurrency for trial in told.finished if trial.phase is Phase.PROVE]
     assert rungs[0] < 8 < rungs[-1]
     assert {slow, fast} <= set(rungs)
     assert fast < slow
-    assert 4 >= len({(t.phase, t.concurrency) for t in told.finished if t.phase is not Phase.GRID})
 
 
 def test_the_same_sweep_again_measures_nothing_and_says_the_same(tmp_path: Path) -> None:
@@ -125,8 +131,11 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
         file.unlink()
     resumed, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
     assert {4, 16} == {trial.concurrency for trial in told.finished}
-    assert whole.solve() == resumed.solve()
-    assert whole.points() == resumed.points()
+    for one, other in ((whole, resumed), (resumed, whole)):
+        (decision,) = one.solve()
+        assert (16, Verdict.MEETS) == (decision.concurrency, decision.verdict)
+        values = {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in one.points()}
+        assert values == {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in other.points()}
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
@@ -198,8 +207,8 @@ def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
     assert end == "budget"
     assert 0.45 * spent < backend.now - Clock.now <= 0.6 * spent
     phases = [t.phase for t in fewer.finished]
-    assert Phase.CONFIRM in phases, "the refinement is worth more than the other repeats"
-    assert all(t.repeat == 1 for t in fewer.finished[: phases.index(Phase.CONFIRM)])
+    assert Phase.PROVE in phases, "the refinement is worth more than the other repeats"
+    assert all(t.repeat == 1 for t in fewer.finished[: phases.index(Phase.PROVE)])
     assert any("no room in the budget" in note for note in fewer.notes), "said early"
     assert load(tmp_path / "run").solve()[0].verdict is Verdict.MEETS
 
@@ -226,8 +235,8 @@ class Busy(VirtualBackend):
         return replace(measurement, health=health)
 
 
-@pytest.mark.parametrize(("busy", "again"), [(1, 1), (50, 2)])
-def test_a_trial_this_machine_was_too_busy_for_is_measured_once_more(busy: int, again: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("busy", "again"), [(1, 1), (9, 8), (50, 4)])
+def test_a_trial_this_machine_was_too_busy_for_is_measured_again_later(busy: int, again: int, tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
     config = load_config(text, "sweep.yaml")
     backend = Busy({"default": config.deployments[0].engine_spec()})
@@ -237,8 +246,12 @@ def test_a_trial_this_machine_was_too_busy_for_is_measured_once_more(busy: int, 
         assert asyncio.run(conductor.conduct()) == "finished"
         repeated = [line for line in run.journal_lines() if line["event"] == "measured_again"]
     assert (again, 7) == (len(repeated), len(run.finished()))
+    order = [
+        line["trial"] for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "trial_done"
+    ]
+    assert 7 == len(set(order[:7])), "every setting once before any is measured again"
     bound = [p.concurrency for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
-    assert bound == ([] if busy == 1 else [1, 2, 4, 8, 16, 32, 64])
+    assert bound == {1: [], 9: [1], 50: [1, 2, 4, 8, 16, 32, 64]}[busy]
 
 
 def test_a_trial_there_is_no_room_to_measure_again_counts_as_it_is(tmp_path: Path) -> None:
@@ -261,3 +274,71 @@ def test_a_point_faster_than_the_described_hardware_is_flagged_and_never_chosen(
     fast = [p.concurrency for p in run.points() if "faster_than_light" in {f.name for f in p.flags}]
     assert 1 in fast  # 190 tok/s, where 8 GB at 1 TB/s allow 125
     assert 64 not in fast
+
+
+# --- the answer first
+
+SIZED = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}
+shapes: [256/32, 64/16]
+concurrency: [1, 4, 16, 64]
+sla: {p95_tpot: 8ms}
+"""
+
+
+def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(tmp_path: Path) -> None:
+    backend = clocked(SIZED)
+    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, backend)
+    assert end == "finished"
+    answered = [(d.shape.label, d.concurrency) for d, _, _ in told.announcements]
+    assert ["256/32", "64/16"] == [label for label, _ in answered][:2], "each at once"
+    first = {Phase.SCAN, Phase.PROVE}
+    completed = next(i for i, trial in enumerate(told.finished) if trial.phase not in first)
+    assert {"256/32", "64/16"} == {t.shape.label for t in told.finished[:completed] if t.phase is Phase.PROVE}
+    run = load(tmp_path / "run")
+    assert dict(answered) == {d.shape.label: d.concurrency for d in run.solve()}
+    assert all({1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == s} for s in run.config.shapes)
+    assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
+    took = backend.now - Clock.now
+    assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"
+    assert not conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
+
+
+def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer(tmp_path: Path) -> None:
+    conduct_by_the_clock(tmp_path / "whole", SIZED, clocked(SIZED))
+    lines = RunDirectory.read(tmp_path / "whole").journal_lines()
+    last = max(line["after"] for line in lines if line["event"] == "proven")
+    told, end = conduct_by_the_clock(tmp_path / "run", SIZED + f"budget: {{time: {1.3 * last:.0f}s}}\n", clocked(SIZED))
+    assert end == "budget"
+    assert {"256/32", "64/16"} == {d.shape.label for d, _, _ in told.announcements}
+
+
+def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SIZED.replace(", 64/16", "") + "requests: 250\nrepeats: 1\nrefine: 0\n")
+    with commands_in_virtual_time():
+        assert 0 == frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True).code
+        command = "sweep sweep.yaml -o run --only 256/32 --prove 8 --set sla.p95_tpot=7.5ms"
+        said = frontier(*shlex.split(command), cwd=tmp_path, here=True)
+    assert 0 == said.code
+    assert "Plan: prove c=8" in said.err
+    assert "Run at concurrency 8" in said.out
+    finished = [measurement.trial for measurement in RunDirectory.read(tmp_path / "run").finished().values()]
+    assert {(8, Phase.PROVE)} == {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
+    assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
+
+
+def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
+    class Stops(Told):
+        def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+            super().announced(decision, seconds, better)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    (tmp_path / "sweep.yaml").write_text(SIZED.replace(", 64/16", ""))
+    with commands_in_virtual_time(), patch("frontier.report.progress.make_progress", lambda _: Stops()):
+        said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path, here=True)
+    assert 130 == said.code
+    assert re.search(r"^Run at concurrency 1\d ", said.out, re.MULTILINE)
+    assert said.err.rstrip().endswith("go on with\n  frontier sweep sweep.yaml -o run")
+    assert (tmp_path / "run" / "derived" / "frontier.png").exists()
