@@ -39,15 +39,14 @@ def next_ask(
     limits = tuple(tiers[0][1]) if tiers else ()
     rest = _rest(policy, shape, tiers, limits, history)
     visit = next_visit(limits, history) if limits else None
-    if visit is not None and (rest is None or _visited_last(history)):
+    if visit is not None and (rest is None or _visit_is_due(history)):
         return visit
     return rest or Done("the frontier is complete")
 
 
-def _visited_last(history: History) -> bool:
-    """Whether the last trial was no visit, so that one is due."""
-    last = max(history, key=lambda ts: float(ts[1].starts[0]), default=None)
-    return last is not None and last[0].phase is not Phase.VISIT
+def _visit_is_due(history: History) -> bool:
+    """Whether the last trial was no visit."""
+    return bool(history) and history[-1][0].phase is not Phase.VISIT
 
 
 def operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:

@@ -22,7 +22,7 @@ from frontier.stats import estimate, intervals, window
 from frontier.stats.window import Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
-"""The finished trials of one series, in any order."""
+"""The finished trials of one series in the order in which they ended: by the journal, as clocks can be set."""
 
 ALPHA = 0.05
 """One-sided error of a claim."""
@@ -209,7 +209,7 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """
     windows: dict[int, list[WindowData]] = {}
     visits: dict[int, list[WindowData]] = {}
-    for trial, sample in sorted(history, key=lambda ts: float(ts[1].starts[0])):
+    for trial, sample in history:
         if trial.phase in (Phase.PROVE, Phase.VISIT):
             (windows if trial.phase is Phase.PROVE else visits).setdefault(trial.concurrency, []).append(sample)
     judged: list[Candidate] = []

@@ -131,7 +131,8 @@ def next_ask(
     policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
     *, window_worth: float = WINDOW_WORTH,
 ) -> Ask | Done:  # fmt: skip
-    """The next trial for one (deployment, shape), given all of its finished trials in any order; or Done.
+    """The next trial for one (deployment, shape), given all of its finished trials in the order in which they
+    ended; or Done.
 
     `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is proven, the one with the
     lowest limit first: what is proven for it serves the looser ones too. ValueError for trials of another shape.

@@ -1,7 +1,5 @@
 """Completion: visits until the claim is final, the settings of the config, the gaps of the frontier."""
 
-import random
-
 import pytest
 
 from frontier.decide import completion, search
@@ -62,14 +60,11 @@ def test_every_setting_of_the_config_is_measured_those_next_to_the_edge_first(co
     assert order.index(16) < order.index(1)
 
 
-def test_the_same_history_asks_for_the_same(completed):
-    history, _ = completed
-    for cut in range(len(history) // 2, len(history), 3):
-        known = history[:cut]
-        shuffled = random.Random(cut).sample(known, cut)
-        assert completion.next_ask(POLICY, SHAPE, [("", TTFT)], known) == completion.next_ask(
-            POLICY, SHAPE, [("", TTFT)], shuffled
-        )
+def test_every_prefix_of_a_sweep_asks_for_what_came_next(completed):
+    history, asks = completed
+    begun = len(history) - len(asks)
+    for k, expected in enumerate(asks):
+        assert expected == completion.next_ask(POLICY, SHAPE, [("", TTFT)], history[: begun + k])
 
 
 def test_without_limits_only_the_frontier_is_completed():
