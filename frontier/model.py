@@ -236,7 +236,8 @@ class Trial:
     in it even so; None: only `max_time` bounds it.
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
-    decides the trial's numbers; a stored trial with another fingerprint does not count.
+    decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
+    in open loop requests arrive at so many per second, and `concurrency` is the most in flight.
     """
 
     deployment: str
@@ -251,6 +252,7 @@ class Trial:
     max_time: float
     fingerprint: str
     seconds: float | None = None
+    rate: float | None = None
 
     @property
     def series(self) -> Series:
@@ -349,6 +351,8 @@ class ClientHealth:
 
     `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the server's did not.
     `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or by the host of a virtual machine.
+    `restart_delay_mean` is for how many seconds streams waited on purpose before they sent again, so that requests do
+    not run in step.
     """
 
     loop_lag_p99: float | None = None
@@ -359,6 +363,7 @@ class ClientHealth:
     connections_opened: int | None = None
     suspended: float | None = None
     stood_still: float | None = None
+    restart_delay_mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,6 +715,7 @@ class Cause(StrEnum):
     TOO_FEW = "too_few"
     UNBOUNDED = "unbounded"
     NO_INTERVAL = "no_interval"
+    SCANNED = "scanned"
     NOT_MEASURED = "not_measured"
     NOT_JUDGED = "not_judged"
     # of a decision
@@ -734,6 +740,7 @@ class Cause(StrEnum):
     SLOW_ALONE = "slow_alone"
     CONTRADICTION = "contradiction"
     POINT_ESTIMATES = "point_estimates"
+    CORRECTED = "corrected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -741,8 +748,8 @@ class Reason:
     """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a metric's value.
 
     `gain` is the throughput against the operating point's as a share (0.1: ten percent more), `cost` the factor by
-    which the tail of `metric` grows, `need` the number of requests in all that would decide and `repeats` how many
-    repeats those are, `flags` what excluded a setting.
+    which the tail of `metric` grows, `need` the number of requests in all that would decide, `planned` how many were
+    to be sent where `max_time` cut a trial short, `flags` what excluded a setting.
     """
 
     cause: Cause
@@ -754,7 +761,7 @@ class Reason:
     gain: float | None = None
     cost: float | None = None
     need: int | None = None
-    repeats: int | None = None
+    planned: int | None = None
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
 
@@ -763,10 +770,30 @@ class Reason:
 class Explanation:
     """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is (not) the answer;
     `reasons` what binds, which step was rejected, what would decide, what was excluded, in the order to read them.
+    `remarks` are the notes of the operating point, as how it was measured.
     """
 
     settings: tuple[Reason, ...] = ()
     reasons: tuple[Reason, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A setting that is not proven and may be a better answer, or the first, with what would decide it.
+
+    `gain` is its throughput against the operating point's as a share more, None without one; `throughput` its output
+    throughput as measured. `flags` excluded it, if any did. `requests` would decide it (None: nothing reasonable, or
+    not known), which would take `seconds` with `command`; without `seconds` the command is what to run instead.
+    """
+
+    concurrency: int
+    gain: float | None = None
+    throughput: float | None = None
+    flags: tuple[Flag, ...] = ()
+    requests: int | None = None
+    seconds: float | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -775,7 +802,8 @@ class Decision:
 
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
     best unproven or marginal setting, or the nearest miss. `last_pass` and `first_fail` bracket the limit among the
-    measured settings.
+    measured settings. `claim` is what the proof covers: of the operating point, or of a setting that a later visit
+    contradicted where that left none.
     """
 
     deployment: str
@@ -797,6 +825,7 @@ class Decision:
     goodput_optimum: int | None = None
     cheapest: int | None = None
     claim: Claim | None = None
+    next_step: NextStep | None = None
 
     @property
     def series(self) -> Series:

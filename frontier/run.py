@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from frontier.budget import TrialTimes
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
-from frontier.decide.confirmation import by_concurrency
 from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.operating_point import Answer, answer
+from frontier.decide.proof import by_concurrency
 from frontier.decide.verdict import judge
 from frontier.decide.wording import count
 from frontier.errors import UsageError
@@ -36,6 +37,7 @@ from frontier.model import (
     Flag,
     Frontier,
     Limit,
+    Phase,
     Point,
     Power,
     Series,
@@ -43,6 +45,7 @@ from frontier.model import (
     Verdict,
     by_series,
 )
+from frontier.next_step import with_command
 from frontier.plan import make_plan
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
@@ -142,17 +145,21 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
     lines = run.journal_lines()
     began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
     given_up = _skipped(lines[began:], finished.keys()).keys()
-    planned = {t.key: t for t in make_plan(config).trials}
-    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), finished.values()))
+    plan = make_plan(config)
+    planned = {t.key: t for t in plan.trials}
+    own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
+    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
+    # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
+    done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
     last, over = _last(lines)
     running = not over and run.held()
     return Standing(
         end="running" if running else last["event"] if last["event"] in ENDS else "killed",
         reason=str(last.get("reason", "")),
         planned=len(planned),
-        done=len(finished.keys() & planned.keys()),
+        done=len(done),
         refined=len(finished.keys() - planned.keys()),
-        left=tuple(trial for key, trial in planned.items() if key not in finished and key not in given_up),
+        left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
         given_up=frozenset(given_up),
         settings=len(settings),
         measured=len(settings & measured),
@@ -226,7 +233,8 @@ class Run:
     """One run, read. `histories` holds every finished trial's sample per series, oldest first; `skipped` why a trial
     was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
     trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
-    not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import.
+    not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
+    is what its trials took.
     """
 
     path: Path
@@ -238,6 +246,7 @@ class Run:
     altered: tuple[tuple[Trial, AlteredError], ...] = field(default=(), repr=False)
     unhashed: int = field(default=0, repr=False)
     standing: Standing | None = field(default=None, repr=False)
+    times: TrialTimes = field(default_factory=TrialTimes, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -358,7 +367,11 @@ class Run:
         points = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
-        return points, operating_point.solve_all(points, limits, **chosen)
+        decisions = operating_point.solve_all(
+            points, limits, scanned=self._scanned(limits), histories=self.histories, **chosen
+        )
+        again = None if self.standing is None else self.standing.again
+        return points, tuple(with_command(decision, self.config, again, self.times) for decision in decisions)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
         """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts.
@@ -370,6 +383,11 @@ class Run:
             claims, others = self._points_of(series, limits, self.config.objectives)
             points += [*claims, *(p for p in others if judge(p, limits).verdict is Verdict.VIOLATES)]
         return [*points, *self._aggregates()]
+
+    def _scanned(self, limits: tuple[Limit, ...]) -> list[Point]:
+        """What was looked at, and nothing can be claimed of."""
+        every = [self._points_of(series, limits, self.config.objectives)[1] for series in self.histories]
+        return [p for others in every for p in others if judge(p, limits).verdict is not Verdict.VIOLATES]
 
     # -- frontiers ---------------------------------------------------------------------------------------------------
 
@@ -515,6 +533,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         altered=tuple(altered),
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
         standing=None if "imported" in run.manifest else standing(run, config, trials),
+        times=TrialTimes.of(run.journal_lines(), trials),
     )
 
 

@@ -11,7 +11,7 @@ ROOT = Path(frontier.__file__).parent
 
 FLOORS: list[set[str]] = [
     {"model", "metrics", "units", "errors", "text", "_version"},
-    {"fields"},
+    {"fields", "pacing"},
     {"store", "hardware"},
     {"simulator", "client"},
     {"config", "stats"},
@@ -19,6 +19,7 @@ FLOORS: list[set[str]] = [
     {"decide"},
     {"plan"},
     {"budget"},
+    {"next_step"},
     {"run"},
     {"plot"},
     {"report"},

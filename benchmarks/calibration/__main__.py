@@ -1,4 +1,4 @@
-"""python -m benchmarks.calibration [--deployments N] [--engine N] [--jobs N] [--results FILE] [--tables]
+"""python -m benchmarks.calibration [--deployments N] [--engine N] [--rule NAME] [--jobs N] [--results FILE] [--tables]
 
 Draws deployments by number, so the same numbers are the same deployments. Each finished one is a line of the results
 file; started again with the same file, the study goes on, whatever stopped it. The tables go to standard output.
@@ -20,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("--deployments", type=int, default=140, help="of the process model (default 140)")
     parser.add_argument("--engine", type=int, default=0, help="of the engine itself, many times slower (default 0)")
+    parser.add_argument("--rule", action="append", default=[], help="only this rule, and no coverage of intervals")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1: this one)")
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the tables of what the file holds")
@@ -31,7 +32,7 @@ def main() -> None:
     ]
     results = known(asked.results)
     done = {(r["kind"], r["family"], r["seed"]) for r in results}
-    todo = [] if asked.tables else [job for job in wanted if job not in done]
+    todo = [] if asked.tables else [(*job, tuple(asked.rule)) for job in wanted if job not in done]
     for number, result in enumerate(run(todo, asked.jobs), 1):
         results.append(result)
         if asked.results is not None:
@@ -53,7 +54,7 @@ def known(file: Path | None) -> list[study.Result]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def run(todo: list[tuple[str, str, int]], jobs: int) -> Iterator[study.Result]:
+def run(todo: list[tuple[str, str, int, tuple[str, ...]]], jobs: int) -> Iterator[study.Result]:
     """Each deployment as it is finished, here or in processes of their own."""
     if jobs == 1:
         study.quiet()

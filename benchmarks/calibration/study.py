@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.calibration import rules
-from benchmarks.calibration.servers import Engine, Process, Server, make_trial
+from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
@@ -18,15 +18,14 @@ from frontier.stats import estimate, window
 from frontier.stats.window import WindowData
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
-    "search, 3 extra settings": lambda server, seed: rules.ours(server, seed, refine=3),
-    "search, 6 extra settings": lambda server, seed: rules.ours(server, seed, refine=6),
-    "search, 6 extra settings, grid once": lambda server, seed: rules.ours(server, seed, refine=6, repeats=1),
+    "answer first": lambda server, seed: rules.ours(server, seed, later=True),
     "proven grid, no search": rules.proven_grid,
     "largest passing value on the grid": rules.largest_passing,
     "bisection on the value": rules.bisection,
     "bisection on the mean of 3 values": rules.bisection_of_means,
 }
-OURS = tuple(RULES)[:4]
+SHIPPED = "answer first"
+OURS = (SHIPPED, "proven grid, no search")
 OBJECTIVES = ("output_throughput", "p99_e2e")
 COVERED = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
@@ -35,39 +34,53 @@ COVERED = (
 Result = dict[str, Any]
 
 
-def deployment(kind: str, family: str, seed: int, *, only: Sequence[str] = tuple(RULES)) -> Result:
-    """Everything about one drawn deployment, JSON-able. `kind` is 'process' or 'engine'."""
+def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> Result:
+    """Everything about one drawn deployment, JSON-able. `kind` is 'process' or 'engine'.
+
+    `only` these rules, and nothing about the coverage of intervals.
+
+    Of each rule what it announced first ('early_c', in 'early_seconds') and what it said at the end ('c', in
+    'seconds'). 'excess' is the truth there over its limit, 'share' the true throughput there over the best there is (0
+    for no answer, None where none exists). 'alone' is the excess of one user, 'touched' the share of rare stalls.
+    """
     server: Server = Process.drawn(family, seed) if kind == "process" else Engine.drawn(family, seed)
     best = rules.best(server)
-    answers: dict[str, Result] = {}
-    for number, name in enumerate(only):
-        answer = RULES[name](server, number + 1)
-        c = answer.concurrency
-        answers[name] = {
-            "c": c,
-            "verdict": answer.verdict,
-            "requests": answer.requests,
-            "seconds": answer.seconds,
-            "excess": None if c is None else rules.excess(server, c),
-            "share": None
-            if best.concurrency is None
-            else 0.0
-            if c is None
-            else server.truth(c)["output_throughput"] / best.throughput,
-        }
+    feasible = best.concurrency is not None
     requests, seconds = rules.dense_grid_cost(server)
     result: Result = {
         "kind": kind, "family": family, "seed": seed, "limits": {lim.metric: lim.promise for lim in server.limits},
-        "best": best.concurrency, "dense": requests, "dense_seconds": seconds, "rules": answers,
+        "best": best.concurrency, "alone": excess(server, 1), "touched": server.touched(best.concurrency or 1),
+        "reference": rules.reference_seconds(server, best.concurrency) if feasible else None,
+        "dense": requests, "dense_seconds": seconds, "rules": {},
     }  # fmt: skip
-    if isinstance(server, Process):
+    for number, name in enumerate(RULES):
+        if not only or name in only:
+            result["rules"][name] = _answered(server, best, RULES[name](server, number + 1))
+    if isinstance(server, Process) and not only:
         result["coverage"] = _coverage(server, seed)
         if seed % 4 == 0:
             result["frontier"] = _frontier(server)
     return result
 
 
-def job(which: tuple[str, str, int]) -> Result:
+def _answered(server: Server, best: rules.Best, answer: rules.Answer) -> Result:
+    """What a rule said, with the truth of it."""
+    early = (answer.early_concurrency, answer.early_seconds)
+    if answer.early_seconds is None:  # this rule speaks at the end
+        early = answer.concurrency, answer.seconds
+    result: Result = {
+        "verdict": answer.verdict, "requests": answer.requests, "seconds": answer.seconds, "early_seconds": early[1],
+        "stage": answer.claim_stage, "turns": answer.turns,
+    }  # fmt: skip
+    for prefix, c in (("", answer.concurrency), ("early_", early[0])):
+        share = 0.0 if c is None else min(1.0, server.truth(c)["output_throughput"] / max(best.throughput, 1e-9))
+        result[f"{prefix}c"] = c
+        result[f"{prefix}excess"] = None if c is None else excess(server, c)
+        result[f"{prefix}share"] = None if best.concurrency is None else share
+    return result
+
+
+def job(which: tuple[str, str, int, tuple[str, ...]]) -> Result:
     """`deployment`, for a pool of processes."""
     return deployment(*which)
 

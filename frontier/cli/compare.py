@@ -53,8 +53,8 @@ def command(
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
-    comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share)
     names = None if b is None or a.name == b.name else (a.name, b.name)
+    comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share, names=names)
     _say_left_out(runs, comparisons)
     if output:
         _draw(runs, comparisons, names, output, runs[0].limits() if limits is None else limits)

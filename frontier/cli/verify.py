@@ -1,22 +1,36 @@
-"""`frontier verify`: the operating point under open-loop (Poisson) load."""
+"""`frontier verify`: the operating point under open-loop (Poisson) load, and the highest such rate that holds."""
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from frontier.cli.common import RunOptions, answer, answer_json, consent_to_reach, run_options, say, subcommand
+from frontier.cli.common import (
+    RunOptions,
+    answer,
+    answer_json,
+    consent_to_reach,
+    layout,
+    run_options,
+    say,
+    subcommand,
+)
 from frontier.errors import ExitCode, UsageError, exit_code
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
+    from frontier.decide.load_search import LoadAsk, LoadTrial
     from frontier.run import Run
-    from frontier.sweep.verify import Check, Checked
+    from frontier.sweep.verify import Check, Search, Sender
+
+T = TypeVar("T")
 
 
 @subcommand("verify")
@@ -31,39 +45,47 @@ if TYPE_CHECKING:
     "--requests", type=click.IntRange(1, 10_000_000), metavar="N",
     help="How many to send; default: as many as the claim rests on.",
 )  # fmt: skip
+@click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @run_options("run", "sla", "as_json")
-def command(options: RunOptions, load: str, requests: int | None) -> int:
+def command(options: RunOptions, load: str, requests: int | None, find: bool) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from independent users?
 
     A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
     The exit code is the verdict, as solve's. RUN defaults to the newest run under runs/ that holds a finished trial.
 
+    With --find: which rate does hold, with at most the operating point's concurrency in flight? What arrives beyond
+    them waits, and its wait counts. Exit code 0 found, 3 no rate, 4 not proven. The same command again goes on.
+
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
+      frontier verify runs/llama8b --find
     """
     from frontier.decide import operating_point as solver
-    from frontier.report.answer import decision_table, verified_json, verified_text
-    from frontier.sweep.verify import checks
+    from frontier.report.answer import decision_table, found_json, verified_json
+    from frontier.sweep.verify import checks, searches
 
+    given = click.get_current_context().get_parameter_source("load")
+    if find and (requests is not None or given is not click.core.ParameterSource.DEFAULT):
+        raise UsageError("--find looks for the load and sizes its trials itself", "leave out --load and --requests")
     run = options.read()
     limits = options.limits(run)
-    wanted = checks(run, limits, load=share(load), requests=requests)
-    if not wanted:
+    found = searches(run, limits) if find else []
+    checked = [] if find else checks(run, limits, load=share(load), requests=requests)
+    if not (found or checked):
         decisions = run.solve(limits)
         say("there is no operating point to verify:")
-        answer_json(verified_json([])) if options.as_json else answer(decision_table(decisions))
+        empty = found_json([]) if find else verified_json([])
+        answer_json(empty) if options.as_json else answer(decision_table(decisions))
         return solver.exit_code(decisions)
     config_file = run.manifest.get("config_file")
     begun_with = Path(config_file) if isinstance(config_file, str) else None
     consent_to_reach(run.path / "config.yaml", run.config, begun_with)
-    checked = _measure(run, wanted)
-    answer_json(verified_json(checked)) if options.as_json else answer(verified_text(checked))
-    if len(checked) < len(wanted):
-        say("stopped; what was finished is kept")
-        return ExitCode.INTERRUPTED
-    return exit_code(check.judgement.verdict for check in checked)
+    again = shlex.join(["frontier", "verify", str(run.path), *options.words()])
+    if find:
+        return _find(run, found, again, options.as_json)
+    return _check(run, checked, again, options.as_json)
 
 
 def share(text: str) -> float:
@@ -81,11 +103,9 @@ def share(text: str) -> float:
     return value
 
 
-def _measure(run: "Run", wanted: "list[Check]") -> "list[Checked]":
-    """Send the open-loop load of each check; the checks that were finished."""
-    from frontier.client.event_loop import run as run_loop
-    from frontier.store.run_dir import RunDirectory
-    from frontier.sweep.backend import HttpBackend
+def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
+    """Send the rate of each operating point, and answer; the exit code."""
+    from frontier.report.answer import verified_json, verified_text
     from frontier.sweep.verify import verify
     from frontier.units import format_elapsed
 
@@ -94,23 +114,89 @@ def _measure(run: "Run", wanted: "list[Check]") -> "list[Checked]":
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
             f"users would; about {format_elapsed(check.seconds)}"
         )
+    checked = _send(run, Tick(), lambda sender: verify(sender, wanted))
+    answer_json(verified_json(checked)) if as_json else answer(verified_text(checked, again=again))
+    if len(checked) < len(wanted):
+        say("stopped; what was finished is kept")
+        return ExitCode.INTERRUPTED
+    return exit_code(check.judgement.verdict for check in checked)
 
-    async def go() -> "list[Checked]":
+
+def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
+    """Find the highest rate at each operating point, and answer; the exit code."""
+    from frontier.decide.wording import setting
+    from frontier.report.answer import found_json, found_text, load_trial_text
+    from frontier.sweep.verify import find
+    from frontier.units import format_elapsed, format_number
+
+    tick = Tick()
+    begun: set[int] = set()
+
+    def on_ask(search: "Search", ask: "LoadAsk", left: float) -> None:
+        decision, policy = search.decision, search.policy
+        tick.expect(f"{ask.load:g} requests/s", left)
+        if id(search) not in begun:
+            begun.add(id(search))
+            say(
+                f"{decision.shape.label}  the highest rate of independent users with at most {policy.in_flight} in "
+                f"flight; closed loop {format_number(policy.top)} requests/s at {setting(policy.in_flight)}; "
+                f"about {format_elapsed(left)}. Ctrl-C keeps what is finished."
+            )
+
+    def on_trial(search: "Search", trial: "LoadTrial") -> None:
+        tick.clear()
+        say(load_trial_text(trial, search.decision.limits))
+
+    found = _send(run, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))
+    if found:
+        answer_json(found_json(found)) if as_json else answer(found_text(found, again=again, width=layout()["width"]))
+    if len(found) < len(wanted):
+        say(f"stopped; finished trials are kept; go on with\n  {again} --find")
+        return ExitCode.INTERRUPTED
+    return exit_code(each.done.verdict for each in found)
+
+
+def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
+    """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
+    from frontier.client.event_loop import run as run_loop
+    from frontier.store.run_dir import RunDirectory
+    from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.verify import Sender
+
+    async def go() -> T:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         backend = HttpBackend(run.config, os.environ, time.time_ns())
-        return await verify(run, wanted, backend, store, on_tick=tick, stop=stop)
+        return await work(Sender(run, backend, store, tick, stop))
 
     with RunDirectory.open_to_verify(run.path) as store:
-        checked = run_loop(go())
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
-    return checked
+        done = run_loop(go())
+    tick.clear()
+    return done
 
 
-def tick(progress: "TrialProgress") -> None:
-    """Show the progress on one line of a terminal that is written over."""
-    if sys.stderr.isatty():
-        sent, in_flight = progress.window_sent, progress.in_flight
-        click.echo(f"\r\x1b[K{progress.stage}: {sent:,} sent, {in_flight:,} in flight", nl=False, err=True)
+class Tick:
+    """The progress of a trial, on one line of a terminal that is written over."""
+
+    def __init__(self) -> None:
+        self._what, self._left, self._since = "", 0.0, 0.0
+
+    def expect(self, what: str, left: float) -> None:
+        """From here on it is about `what`, and all is done after `left` seconds."""
+        self._what, self._left, self._since = what, left, time.monotonic()
+
+    def __call__(self, progress: "TrialProgress") -> None:
+        from frontier.units import format_elapsed
+
+        if sys.stderr.isatty():
+            line = f"{progress.stage}: {progress.window_sent:,} sent, {progress.in_flight:,} in flight"
+            if self._what:
+                left = max(self._left - (time.monotonic() - self._since), 1.0)
+                line = f"{self._what}  {line} · about {format_elapsed(left)} left"
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+
+    def clear(self) -> None:
+        """An empty line."""
+        if sys.stderr.isatty():
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -29,6 +29,7 @@ class HealthMonitor:
         self._clock = clock
         self._lags: list[float] = []
         self._lates: list[float] = []
+        self._delayed = 0.0
         self._gc_started = 0.0
         self._gc_max = 0.0
         self._lag_max = 0.0
@@ -73,9 +74,14 @@ class HealthMonitor:
         if self._final is None:
             self._lates.append(late)
 
+    def delayed(self, seconds: float) -> None:
+        """A slot waited on purpose before its next send."""
+        if self._final is None:
+            self._delayed += seconds
+
     def open_window(self) -> None:
         """Start counting afresh: the window begins."""
-        self._lags, self._lates, self._gc_max, self._lag_max = [], [], 0.0, 0.0
+        self._lags, self._lates, self._delayed, self._gc_max, self._lag_max = [], [], 0.0, 0.0, 0.0
         self._opened, self._cpu = self._clock(), time.process_time()
 
     def close_window(self) -> None:
@@ -95,6 +101,7 @@ class HealthMonitor:
             connections_opened=opened,
             suspended=seconds_suspended() - self._suspended_before,
             stood_still=self._lag_max if self._lags else None,
+            restart_delay_mean=self._delayed / len(self._lates) if self._lates else None,
         )
 
 

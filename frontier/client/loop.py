@@ -1,9 +1,10 @@
 """The loop of one trial: closed (N streams, each sends again when its answer has ended) or open (Poisson arrivals).
 
-Closed loop: the first sends are spread evenly over one estimated end-to-end latency, so that no convoy forms. Warm-up
-hands its slots over without draining. Latency counts the requests sent in the window; the load is held until the last
-of them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder, Wierman and
-Harchol-Balter, NSDI 2006.)
+Closed loop: the streams start out of step (see `pacing`): each one's first request asks for a random share of the
+output length; where the length cannot be forced, the first sends are spread over one estimated end-to-end latency.
+Warm-up hands its slots over without draining. Latency counts the requests sent in the window; the load is held until
+the last of them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder,
+Wierman and Harchol-Balter, NSDI 2006.)
 
 Open loop: requests arrive whether or not earlier ones have been answered. It checks an operating point that a closed
 loop gave. Latency counts from the scheduled arrival, kept as `Record.scheduled`, so a late send cannot hide a queue
@@ -29,7 +30,8 @@ from frontier.client.pipeline import PreparedRequest, RequestPipeline
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.errors import MeasurementError
-from frontier.model import Measurement, Outcome, Record, Trial, Window
+from frontier.model import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.pacing import Pacing
 
 Ended = Literal["requests", "time", "interrupted", "server_lost"]
 Stage = Literal["ramp", "warmup", "window", "hold"]
@@ -87,6 +89,7 @@ class ClosedLoop:
         self.ended: Ended = "time"
         self.closing = False
         self.first_ended: set[int] = set()
+        self.pacing = Pacing(trial.concurrency)
         self.finished = self.window_sent = 0
         self.pending: dict[int, float] = {}
         self.connect_failures = 0
@@ -101,7 +104,8 @@ class ClosedLoop:
 
     async def stream(self, number: int) -> None:
         """One of the N callers."""
-        await self.wait_turn(number)
+        if not self.pipeline.short:
+            await self.wait_turn(number)
         free, pause = self.clock(), 0.0
         while not self.closing:
             exchange = await self.send(self.pipeline.next_request(), number, self.now(), None)
@@ -109,9 +113,12 @@ class ClosedLoop:
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
-            if pause and not self.closing:
-                await asyncio.sleep(pause)
+            delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.mean_tpot, self.pipeline.mean_e2e)
+            if (pause or delay) and not self.closing:
+                await asyncio.sleep(pause or delay)
                 free = self.clock()
+                if delay:
+                    self.monitor.delayed(free - exchange.end)
 
     async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
         """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's clock) does."""
@@ -186,14 +193,16 @@ class ClosedLoop:
     def warm(self, now: float) -> bool:
         """Every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have passed.
 
-        Warm-up may take at most half of the trial's max_time; then the window opens as things are.
+        A scan, whose values prove nothing, does not wait for the second half of that. Warm-up may take at most half of
+        the trial's max_time; then the window opens as things are.
         """
         trial = self.trial
         if now >= trial.max_time * _WARMUP_SHARE:
             return True
-        if len(self.first_ended) < trial.concurrency or self.finished < 2 * trial.concurrency:
+        if len(self.first_ended) < trial.concurrency or now < trial.warmup:
             return False
-        return now >= trial.warmup and now >= 2 * (self.pipeline.mean_e2e or 0.0)
+        settled = self.finished >= 2 * trial.concurrency and now >= 2 * (self.pipeline.mean_e2e or 0.0)
+        return settled or trial.phase is Phase.SCAN
 
     def tick(self) -> bool:
         """Move from stage to stage; True when the trial is over."""
@@ -363,13 +372,15 @@ async def run_trial(
     request belongs to the window if it was scheduled in it.
 
     The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as long as the window's
-    last request needs. `expected_e2e` (seconds) spreads the first sends of a closed loop; without it stream 0's first
-    request shows it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
-    MeasurementError when the target is not settled.
+    last request needs. `expected_e2e` (seconds) spreads the first sends of a closed loop where the output length cannot
+    be forced; without it stream 0's first request shows it. Setting `stop` ends the trial at once. Failures of the
+    server are records, never exceptions. MeasurementError when the target is not settled.
     """
     if target.api == "auto" or target.model is None:
         raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
-    pipeline = RequestPipeline(target, prompts, on_record, stock=2 + trial.concurrency // 8)
+    short = trial.concurrency if rate is None and target.forces_length else 0
+    stock = 2 + trial.concurrency // 8
+    pipeline = RequestPipeline(target, prompts, on_record, stock, short, trial.seed)
     evidence = Evidence(target)
     scraping = asyncio.create_task(evidence.run())
     try:

@@ -8,13 +8,14 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
 from frontier.model import Outcome, Record
+from frontier.pacing import first_length
 
 _STEPS = 1 / math.log(1.03)
 _SLICE = 32
@@ -76,13 +77,19 @@ class PreparedRequest:
 class RequestPipeline:
     """Keeps `stock` requests ready, and turns finished exchanges into records. `run()` beside the streams, `finish()`
     after them. `zero` is the trial's start on the client's clock.
+
+    The `short` first requests ask for a random share of their output length (see `pacing`), drawn by `seed`.
     """
 
-    def __init__(self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int) -> None:
+    def __init__(
+        self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int, short: int = 0,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
         self._target = target
         self._prompts = prompts
         self._on_record = on_record
         self._stock = stock
+        self.short, self._seed = short, seed
         self._ready: deque[PreparedRequest] = deque()
         self._prepared = 0
         self._unread: deque[Exchange] = deque()
@@ -92,11 +99,17 @@ class RequestPipeline:
         self.failed_in_a_row = 0
         self.live = LiveStats()
         self._e2e_sum, self._succeeded = 0.0, 0
+        self._tpot_sum, self._with_tpot = 0.0, 0
 
     @property
     def mean_e2e(self) -> float | None:
-        """Mean end-to-end seconds of the successes so far."""
+        """Mean end-to-end seconds of the successes so far, the short ones left out."""
         return self._e2e_sum / self._succeeded if self._succeeded else None
+
+    @property
+    def mean_tpot(self) -> float | None:
+        """Mean seconds per output token of the same; None while no answer had two tokens."""
+        return self._tpot_sum / self._with_tpot if self._with_tpot else None
 
     def stock_up(self, count: int) -> None:
         """Prepare requests before the start."""
@@ -118,6 +131,8 @@ class RequestPipeline:
     def _prepare(self) -> PreparedRequest:
         prompt, target, index = self._prompts(self._prepared), self._target, self._prepared
         self._prepared += 1
+        if index < self.short:
+            prompt = replace(prompt, osl=first_length(prompt.osl, self._seed, index))
         osl = prompt.osl if target.ignore_eos else 0
         return PreparedRequest(index, target.request_body(prompt), prompt.isl, osl)
 
@@ -154,9 +169,14 @@ class RequestPipeline:
     def _record(self, parser: AnswerParser) -> None:
         record = to_record(parser, self.zero)
         if record.outcome is Outcome.OK:
-            self._e2e_sum += record.end - record.sent
-            self._succeeded += 1
             self.failed_in_a_row = 0
+            if record.index >= self.short:
+                self._e2e_sum += record.end - record.sent
+                self._succeeded += 1
+                gaps = (record.completion_tokens or 0) - 1
+                if gaps > 0 and record.first is not None and record.last is not None:
+                    self._tpot_sum += (record.last - record.first) / gaps
+                    self._with_tpot += 1
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT

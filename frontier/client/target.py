@@ -237,6 +237,11 @@ class Target:
             self.api, self.model or "", prompt, force_length=self.ignore_eos, extra=self.extra_body
         )
 
+    @property
+    def forces_length(self) -> bool:
+        """Whether answers have the output length asked for: it is asked for, and the server has a field for it."""
+        return self.ignore_eos and bool(self.adapter.length_fields(1))
+
     def request_headers(self) -> dict[str, str]:
         """What every request carries: no compression, and the key when there is one."""
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "Content-Type": "application/json"}

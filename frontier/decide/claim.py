@@ -124,6 +124,13 @@ def cut_short(history: History) -> dict[int, int]:
     planned = {}
     for concurrency in {trial.concurrency for trial, _ in history}:
         proof = _proof(history, concurrency)
-        if any("time" in sample.ended and sample.n < trial.requests for trial, sample in proof):
+        if any(_was_cut(trial, sample) for trial, sample in proof):
             planned[concurrency] = sum(trial.requests for trial, _ in proof)
     return planned
+
+
+def _was_cut(trial: Trial, sample: WindowData) -> bool:
+    """Whether a window ended before its requests were sent and before the seconds that it was to last at most."""
+    lasted = float((sample.ends - sample.starts).sum())
+    whole = trial.seconds is not None and lasted >= 0.99 * trial.seconds
+    return "time" in sample.ended and sample.n < trial.requests and not whole

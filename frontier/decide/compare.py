@@ -87,7 +87,7 @@ class Comparison:
     """B against A for one shape. `ratio` is area B over area A up to `reference` on the second objective.
 
     Where the sides have different numbers of GPUs, and both are known, all of it is per GPU. `absent` says what of each
-    side takes no part, and why.
+    side takes no part, and why. `proven` says who carries the most inside the SLA, by what is proven.
     """
 
     shape: Shape
@@ -101,6 +101,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     gpus: Gpus = (None, None)
     absent: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    proven: str = ""
 
     @property
     def per_gpu(self) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from frontier.decide import operating_point, search
 from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import PROOFS, History, claim_points, joined, pilot_point, violation
-from frontier.decide.search import Ask, Done, SearchPolicy, between, widest_gap
+from frontier.decide.search import Ask, Done, SearchPolicy, between, settings_beyond, widest_gap
 from frontier.metrics import claim_floor
 from frontier.model import Limit, Phase, Point, Shape
 
+FRONTIER_SETTINGS = 4
+"""Settings between those of the config that are measured for the frontier, where the config does not say."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of the operating point, or this long."""
 GRID_SECONDS = 60.0
@@ -100,8 +102,11 @@ def _points(limits: tuple[Limit, ...], history: History) -> Mapping[int, Point]:
 
 def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
     """A setting where the frontier is least known, while settings beyond the config's are left."""
-    extra = {t.concurrency for t, _ in history if t.phase is Phase.FRONTIER} - set(policy.grid)
-    gap = widest_gap(_points(limits, history), limits) if len(extra) < policy.refine else None
+    if policy.refine is None:
+        room = len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER}) < FRONTIER_SETTINGS
+    else:
+        room = len(settings_beyond(policy, history)) < policy.refine
+    gap = widest_gap(_points(limits, history), limits) if room else None
     if gap is None:
         return None
     low, high = gap

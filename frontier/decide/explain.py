@@ -4,33 +4,55 @@ excluded, and what would decide. `decide/wording.py` has the sentences; tables, 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.verdict import RISING, deciding_bound
+from frontier.decide.verdict import RISING, deciding_bound, judge
 from frontier.metrics import claim_floor, metric, undefined
-from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, Point, Reason, Verdict
+from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, NextStep, Point, Reason, Verdict
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
 CLEARLY_MORE = 0.10
 """The gain in throughput from which an undecided higher setting is named in the headline."""
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
-UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED)
+UNDECIDED = (Cause.CROSSES, Cause.TOO_FEW, Cause.UNBOUNDED, Cause.NO_INTERVAL, Cause.NOT_MEASURED, Cause.SCANNED)
 """Why a setting is neither inside nor outside its limit."""
+PASSING = frozenset(
+    {
+        "lockstep", "non_stationary", "under_concurrency", "over_concurrency", "littles_law", "repeats_differ",
+        "client_bound", "resent", "too_few_samples", "server_lost", "server_restarted",
+    }
+)  # fmt: skip
+"""Flags that need not come again when a setting is measured again, and that leave its values some meaning."""
 
 
 def explain(
-    decision: Decision, points: Mapping[int, Point], rate: str | None = None, *, point_estimates: bool = False
-) -> Explanation:
-    """Why the decision is what it is. `points` are those decided on, by concurrency; `rate` names the throughput."""
+    decision: Decision,
+    points: Mapping[int, Point],
+    rate: str | None = None,
+    *,
+    planned: Mapping[int, int] | None = None,
+    corrected: tuple[int, ...] = (),
+    unworthy: Collection[int] = (),
+    point_estimates: bool = False,
+) -> Decision:
+    """The decision with its explanation and its next step. `points` are those decided on and those that were only
+    scanned, by concurrency; `rate` names the throughput. `planned` are the requests that were to be sent where
+    `max_time` cut a trial short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
+    would not be worth their tail.
+    """
+    cut = planned or {}
     judged = {j.concurrency: j for j in decision.judgements}
     settings = tuple(
-        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate))
+        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cut.get(c))
         for c in sorted(judged.keys() | points.keys())
     )
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    reasons = [*_undefined(decision)]
+    reasons = [*([Reason(Cause.CORRECTED, corrected)] if corrected else []), *_undefined(decision)]
+    open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
+    step = None if point_estimates else _next_step(decision, points, open_settings)
+    decision = dataclasses.replace(decision, next_step=step)
     if decision.concurrency is not None:
         reasons += _chosen(decision, decision.concurrency, by_concurrency)
     else:
@@ -42,18 +64,29 @@ def explain(
         reasons += _excluded(point for point in points.values() if point.concurrency not in named)
     if point_estimates:
         reasons.append(Reason(Cause.POINT_ESTIMATES))
-    return Explanation(settings, tuple(reasons))
+    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    remarks = chosen.notes if chosen is not None else ()
+    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
 
 
 # --- each setting
 
 
 def _setting(
-    decision: Decision, point: Point | None, judged: Judgement | None, concurrency: int, gain: float | None
-) -> Reason:
+    decision: Decision, point: Point | None, judged: Judgement | None, concurrency: int, gain: float | None,
+    planned: int | None,
+) -> Reason:  # fmt: skip
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
-        return Reason(Cause.NOT_JUDGED, (concurrency,))
+        values = point.metrics if point is not None and _may_pass(point) else {}
+        measured = [limit for limit in decision.limits if limit.metric in values]
+        if point is None or not measured:
+            return Reason(Cause.NOT_JUDGED, (concurrency,))
+        tight = min(measured, key=lambda limit: limit.margin(values[limit.metric].value))
+        looked = Reason(Cause.NOT_JUDGED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain)
+        if not _inside(point, decision.limits):
+            return looked
+        return dataclasses.replace(looked, cause=Cause.SCANNED, need=requests_to_decide(point, decision.limits))
     name = judged.binding or decision.limits[0].metric
     limit = next((limit for limit in decision.limits if limit.metric == name), None)
     estimate = point.metrics.get(name) if point is not None else None
@@ -63,10 +96,7 @@ def _setting(
     )  # fmt: skip
     step = decision.rejected
     if judged.verdict in _OPEN:
-        cause, need = _undecided(estimate, limit, judged)
-        has = estimate.n if estimate is not None else 0
-        repeats = math.ceil(point.repeats * need / has) if point is not None and need and has else None
-        reason = dataclasses.replace(reason, cause=cause, need=need, repeats=repeats)
+        reason = dataclasses.replace(reason, cause=_undecided(estimate, limit), need=judged.need, planned=planned)
     if concurrency == decision.concurrency:
         return dataclasses.replace(reason, cause=Cause.CHOSEN)
     if step is not None and step.concurrency == concurrency:
@@ -84,20 +114,18 @@ def _setting(
     return dataclasses.replace(reason, cause=Cause.LESS_THROUGHPUT if below else Cause.STEP_NOT_WORTH)
 
 
-def _undecided(estimate: Estimate | None, limit: Limit | None, judged: Judgement) -> tuple[Cause, int | None]:
-    """Why a setting is neither inside nor outside its limit, and how many requests in all would decide."""
+def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
+    """Why a setting is neither inside nor outside its limit."""
     if estimate is None or limit is None or math.isnan(estimate.value):
-        return Cause.NOT_MEASURED, None
+        return Cause.NOT_MEASURED
     p = metric(limit.metric).p
     floor = claim_floor(p) if p is not None else 0
     if estimate.need is None and not estimate.has_interval:
-        return Cause.NO_INTERVAL, None
+        return Cause.NO_INTERVAL
     if estimate.need is not None or estimate.n < floor:
         inside = estimate.n < floor and limit.holds(limit.worst_end(estimate))
-        return Cause.TOO_FEW if inside else Cause.UNBOUNDED, max(estimate.need or 0, judged.need or 0, floor)
-    if not estimate.has_bound:
-        return Cause.NO_INTERVAL, None
-    return Cause.CROSSES, judged.need if judged.need and judged.need > estimate.n else None
+        return Cause.TOO_FEW if inside else Cause.UNBOUNDED
+    return Cause.CROSSES if estimate.has_bound else Cause.NO_INTERVAL
 
 
 def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
@@ -108,6 +136,54 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
         return None
     here, there = chosen.metrics[rate].value, other.metrics[rate].value
     return there / here - 1 if here > 0 and math.isfinite(there) else None
+
+
+# --- the next step
+
+
+def _inside(point: Point, limits: Iterable[Limit]) -> bool:
+    """Whether every limited metric was measured and its value keeps its limit."""
+    values = [(limit, point.metrics.get(limit.metric)) for limit in limits]
+    return all(estimate is not None and limit.holds(estimate.value) for limit, estimate in values)
+
+
+def _may_pass(point: Point) -> bool:
+    """Whether nothing excluded it that would come again, or that leaves its values no meaning."""
+    return all(flag.name in PASSING for flag in point.flags if flag.fatal)
+
+
+def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
+    """How many requests would decide a setting: `Judgement.need`. One that was excluded is judged as if it were not; as
+    many as it had where it would then meet.
+    """
+    judged = judge(dataclasses.replace(point, flags=()), limits)
+    return judged.need if judged.verdict in _OPEN else point.n or None
+
+
+def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
+    """The setting below every violation that is not proven, whose values keep every limit, and that would give clearly
+    more throughput than the operating point: the most of those that can be decided, else the most. Without an operating
+    point the candidate, else the most throughput.
+    """
+    below = decision.first_fail if decision.first_fail is not None else math.inf
+    steps = []
+    for reason in settings:
+        (c,) = reason.settings
+        point = points.get(c)
+        if point is None or not (_inside(point, decision.limits) and _may_pass(point)):
+            continue
+        if reason.cause not in (*UNDECIDED, Cause.EXCLUDED):
+            continue
+        if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
+            continue
+        speed = point.metrics.get("output_throughput")
+        known = speed.value if speed is not None and math.isfinite(speed.value) else None
+        requests = requests_to_decide(point, decision.limits)
+        steps.append(NextStep(c, reason.gain, known, reason.flags, requests))
+    return max(
+        steps, default=None,
+        key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
+    )  # fmt: skip
 
 
 # --- the decision as a whole
@@ -126,7 +202,11 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
     if here.verdict is Verdict.MARGINAL:
         reasons.append(dataclasses.replace(here, cause=Cause.ACCEPTED))
     reasons += _range(decision)
-    above = [c for c in settings if c > chosen and settings[c].cause is not Cause.NOT_JUDGED]
+    higher = [c for c in sorted(settings) if c > chosen]
+    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED)]
+    better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
+    if higher and not above:
+        return [*reasons, better if better is not None else settings[higher[0]]]
     if not above:
         all_meet = all(j.verdict is Verdict.MEETS for j in decision.judgements)
         return [*reasons, Reason(Cause.ALL_MEET if all_meet else Cause.HIGHEST_MEASURED, (chosen,))]
@@ -139,8 +219,7 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
         reasons.append(Reason(Cause.NO_VIOLATION, (max(above),)))
     elif fail is not None:
         reasons.append(settings[fail])
-    better = better_candidate(decision, settings.values())
-    if better is not None and better not in reasons:
+    if better is not None and better not in reasons and better.cause is not Cause.EXCLUDED:
         reasons.append(better)
     if fail is not None and fail != beyond and decision.last_pass is not None:
         reasons.append(Reason(Cause.BRACKET, (decision.last_pass, fail)))
@@ -274,14 +353,3 @@ def tightest_figure(decision: Decision) -> Figure | None:
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
     return next(iter([*binding, *limited]), None)
-
-
-def better_candidate(decision: Decision, settings: Iterable[Reason]) -> Reason | None:
-    """The undecided setting above the operating point, and below every violation, that would give clearly more."""
-    below = decision.first_fail if decision.first_fail is not None else math.inf
-    better = [
-        reason for reason in settings
-        if reason.cause in UNDECIDED and (decision.concurrency or 0) < reason.settings[0] < below
-        and (reason.gain or 0.0) >= CLEARLY_MORE
-    ]  # fmt: skip
-    return max(better, key=lambda reason: reason.gain or 0.0, default=None)

@@ -6,13 +6,15 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from frontier import errors
 from frontier.decide import capacity
+from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
+from frontier.decide.proof import History
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.decide.wording import notes
 from frontier.errors import ExitCode
@@ -35,6 +37,8 @@ def solve(
     marginal_gain: bool = True,
     marginal_ok: bool = False,
     point_estimates: bool = False,
+    scanned: Sequence[Point] = (),
+    history: History = (),
 ) -> Decision:
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
@@ -44,6 +48,9 @@ def solve(
     promise, so this is a preference and no claim: values decide, and a step that falls short by less than its interval
     is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings
     whose values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
+
+    `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
+    are the finished trials, which say what the claim covers and what cut a proof short.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
     setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
@@ -81,8 +88,17 @@ def solve(
         goodput_optimum=_most(feasible, "goodput", proven=True),
         cheapest=_cheapest(feasible),
     )
-    explanation = explain(decision, by_c, rate, point_estimates=point_estimates)
-    return replace(decision, explanation=explanation, notes=notes(explanation))
+    corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
+    if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
+        claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
+        claim = claim_of(proof_windows(history, claimed), limits, corrected=bool(corrected))
+        decision = replace(decision, claim=claim)
+    by_c = {p.concurrency: p for p in scanned} | by_c
+    explained = explain(
+        decision, by_c, rate, planned=cut_short(history), corrected=corrected, point_estimates=point_estimates,
+        unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
+    )  # fmt: skip
+    return replace(explained, notes=notes(explained))
 
 
 def _violating(judged: Mapping[int, Judgement]) -> list[int]:
@@ -230,6 +246,16 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
     return name, factor or 1.0
 
 
+def _unworthy(
+    chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
+) -> tuple[int, ...]:
+    """The settings to which the step from the operating point would not be worth its tail, were they proven."""
+    if chosen is None or rate is None:
+        return ()
+    others = [p for p in points if rate in p.metrics and p is not chosen]
+    return tuple(p.concurrency for p in others if not _step(chosen, p, limits, rate, point_estimates=False).worth_it)
+
+
 def _rejected(
     chosen: Point, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
 ) -> RejectedStep | None:
@@ -247,12 +273,18 @@ def solve_all(
     marginal_gain: bool = True,
     marginal_ok: bool = False,
     point_estimates: bool = False,
+    scanned: Sequence[Point] = (),
+    histories: Mapping[Series, History] | None = None,
 ) -> tuple[Decision, ...]:
     """`solve` for each (deployment, shape), in the order they first appear."""
+    looks, known = by_series(scanned), histories or {}
     return tuple(
-        solve(group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates)
-        for group in by_series(points).values()
-    )
+        solve(
+            group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates,
+            scanned=looks.get(series, ()), history=known.get(series, ()),
+        )
+        for series, group in by_series(points).items()
+    )  # fmt: skip
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
@@ -298,7 +330,8 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far as it is proven.
 
     `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating point. `open` are
-    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly. `may_give` are
+    those with a setting that is not proven and whose throughput is higher, the first of them and its concurrency first.
     """
 
     decision: Decision
@@ -307,10 +340,16 @@ class Best:
     sure: bool
     others: tuple[str, ...]
     open: tuple[str, ...]
+    may_give: tuple[tuple[str, int], ...] = ()
 
     @property
     def note(self) -> str:
-        """The result as a sentence."""
+        """The result as a sentence, and what may turn it round as another."""
+        undecided = [f"{name} may give more at c={c}, which is not proven" for name, c in self.may_give]
+        return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
+
+    @property
+    def _winner(self) -> str:
         d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
         point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
         if self.open:
@@ -413,7 +452,13 @@ def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best
     best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
     undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
     sure = all(best.low > rates[name].high for name in others)
-    return Best(met[0], best.value, None not in known, sure, others, undecided)
+    may_give = tuple(
+        (d.deployment, d.next_step.concurrency)
+        for d in decisions
+        if d is not met[0] and d.next_step is not None
+        and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
+    )  # fmt: skip
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:

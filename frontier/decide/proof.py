@@ -1,9 +1,9 @@
 """Proof of a setting on fresh data: which trials support a claim, and when a candidate is proven or given up.
 
-The error of a search is spent in advance. A search may try several candidates and judge each several times, and each
-time is a chance to be fooled by luck. There are at most ASCENTS ascents, each with an error of its own, and a candidate is
- judged after LOOKS windows, each time with a share of the ascent's error: together they err with ALPHA at
-most (Bonferroni; the shares are unequal, as in Lan and DeMets 1983, because most candidates are decided at the first).
+A search may try several candidates and judge each several times, and each time is a chance to be fooled by luck. The
+error of all judgements together is ALPHA at most: each spends a part, fixed before its data came, of what is left
+(a union bound over the judgements made; as alpha spending, Lan and DeMets 1983, and alpha investing, Foster and Stine
+2008).
 The size of a window is fixed before the first: one that followed the results would be a way to stop at a lucky moment.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.decide.verdict import judge
-from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
+from frontier.metrics import DEFAULT_METRICS, claim_floor
 from frontier.model import Limit, Phase, Point, Trial, Verdict
 from frontier.stats import estimate, intervals, window
 from frontier.stats.window import Floats, WindowData
@@ -26,12 +26,12 @@ History = Sequence[tuple[Trial, WindowData]]
 
 ALPHA = 0.05
 """One-sided error of a claim."""
+SPEND = 0.35
+"""The share of the error that is left which each judgement of a candidate spends."""
+LOOKS = (3, 6, 12, 20)
+"""After how many windows of a candidate it is judged."""
 ASCENTS = 8
 """Ascents at most: the first, and one more after each candidate given up that had been judged."""
-ASCENT_DECAY = 0.6
-"""Each ascent has this share of the error of the one before; the shares of ALPHA of all add up to 1."""
-LOOKS = {3: 0.4, 6: 0.3, 12: 0.3}
-"""After how many windows of a candidate it is judged, and with which share of its ascent's error."""
 WINDOWS = min(LOOKS)
 """Windows of a proof, apart in time: one window cannot show what differs from run to run."""
 MAX_WINDOWS = max(LOOKS)
@@ -39,8 +39,10 @@ PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
-FORECAST_SLACK = 1.5
+FORECAST_SLACK = 3.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
+EARLY_OVER = 0.05
+"""A candidate whose value is this far (in ln) over its limit before its first judgement gets none."""
 EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal shares."""
 PROOFS = (Phase.PROVE, Phase.CONFIRM)
@@ -150,7 +152,9 @@ def claim_point(
     return dataclasses.replace(point, metrics=metrics)
 
 
-_candidate_point = functools.lru_cache(maxsize=64)(claim_point)
+@functools.lru_cache(maxsize=2048)
+def _judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alpha: float) -> Point:
+    return claim_point(join(parts), limits, alpha)
 
 
 # --- candidates
@@ -179,11 +183,6 @@ class Candidate:
         return bound - value if math.isfinite(value) else None
 
 
-def ascent_alpha(ascent: int) -> float:
-    """The error of an ascent, counted from 0."""
-    return ALPHA * (1 - ASCENT_DECAY) * ASCENT_DECAY**ascent
-
-
 def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """The candidates in the order in which they were begun, judged as the search judged them.
 
@@ -196,27 +195,39 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
             (windows if trial.phase is Phase.PROVE else visits).setdefault(trial.concurrency, []).append(sample)
     judged: list[Candidate] = []
     for c, parts in windows.items():
-        candidate = _judged(c, parts, limits, ascent_alpha(ascents_over(judged)))
+        candidate = _judged(c, parts, limits, error_left(judged))
         if candidate.verdict is Verdict.MEETS and c in visits:
             candidate = _visited(candidate, (*parts, *visits[c]), limits)
         judged.append(candidate)
     return judged
 
 
-def ascents_over(judged: Sequence[Candidate]) -> int:
-    """How many ascents are over. A candidate given up before its first judgement could not have been proven, so it
-    took none of the error with it.
+def error_left(judged: Sequence[Candidate]) -> float:
+    """The error that is left after these candidates.
+
+    A judgement spends it only when it is made: a candidate given up before could not have been proven. What was spent
+    on a candidate that was proven comes back, as in fixed-sequence testing: if it breaks the SLA the error has been
+    made, and if it does not there was none to make.
     """
+    left = ALPHA
+    for candidate in judged:
+        if candidate.verdict is not Verdict.MEETS:
+            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in LOOKS)
+    return left
+
+
+def ascents_over(judged: Sequence[Candidate]) -> int:
+    """How many ascents are over: candidates that were judged and given up."""
     return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
 
 
 def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float) -> Candidate:
-    alpha = error * LOOKS[WINDOWS]
+    alpha = SPEND * error
     for count in range(1, len(parts) + 1):
-        share = LOOKS.get(count)
-        alpha = error * share if share is not None else alpha
-        point = _candidate_point(join(tuple(parts[:count])), limits, alpha)
-        verdict, reason = _standing(point, limits, alpha, count, look=share is not None)
+        look = count in LOOKS
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(k <= count for k in LOOKS) - 1)
+        point = _judged_point(tuple(parts[:count]), limits, alpha)
+        verdict, reason = _standing(point, limits, alpha, count, look=look)
         if verdict is not Verdict.UNPROVEN:
             break
     return Candidate(c, verdict, reason, alpha, len(parts), point)
@@ -224,7 +235,7 @@ def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], erro
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
     """A proven candidate by all of its data, its visits included: given up where these do not prove it."""
-    point = _candidate_point(join(parts), limits, candidate.alpha)
+    point = _judged_point(parts, limits, candidate.alpha)
     if judge(point, limits, alpha=candidate.alpha).verdict is Verdict.MEETS:
         return dataclasses.replace(candidate, point=point)
     reason = "later visits contradict its proof"
@@ -244,12 +255,12 @@ def _standing(
         return Verdict.MEETS, ""
     if not point.valid:
         return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.flags if f.fatal)
-    if judged.verdict is Verdict.VIOLATES or over is None or over > 0:
+    if judged.verdict is Verdict.VIOLATES or over is None or over > (0 if look else EARLY_OVER):
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    if windows >= MAX_WINDOWS or (judged.need or most) > FORECAST_SLACK * most:
+    if windows >= MAX_WINDOWS or (judged.need or math.inf) > FORECAST_SLACK * most:
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 
@@ -263,11 +274,12 @@ def window_size(scanned: WindowData, limits: Sequence[Limit], concurrency: int) 
     for limit in limits:
         if (p := limit.of.p) is None:
             continue
-        independent = intervals.needed(p, 1 - ascent_alpha(0) * LOOKS[WINDOWS], violations=2)
+        independent = intervals.needed(p, 1 - SPEND * ALPHA, violations=2)
         size = max(size, math.ceil(dependence(scanned, limit) * independent), claim_floor(p, concurrency))
     return -(-size // WINDOWS)
 
 
+@functools.lru_cache(maxsize=512)
 def dependence(scanned: WindowData, limit: Limit) -> float:
     """How many requests stand for one independent request, as far as a scan shows it, DEPENDENCE_CAP at most."""
     p, values = limit.of.p, quantity(scanned, limit.of.quantity or "")

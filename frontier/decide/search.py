@@ -18,6 +18,7 @@ a candidate of another tier adds that breaks it and passes. What it comes to is 
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,23 +31,24 @@ from frontier.decide.proof import (
     ASCENTS,
     LOOKS,
     PROOFS,
+    SCANS,
+    SPEND,
     WINDOWS,
     Candidate,
     History,
     allowance,
-    ascent_alpha,
     ascents_over,
     candidates,
     claim_points,
     claim_windows,
     dependence,
+    error_left,
     joined,
     pilot_point,
     quantity,
     violation,
     window_size,
 )
-from frontier.metrics import metric
 from frontier.decide.verdict import RISING
 from frontier.model import Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.stats import estimate
@@ -60,11 +62,11 @@ EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
 RUN_TO_RUN = 0.03
 """By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
-WINDOW_WORTH = float(__import__("os").environ.get("WW", "0.015"))
+WINDOW_WORTH = 0.01
 """The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
-LOWER = 0.95
+LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
-MOST_WIDER = 5.0
+MOST_THINNER = 16.0
 FAR_LOWER = 0.7
 """And where nothing promises to be provable, this share."""
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
@@ -73,6 +75,8 @@ FAR = 3.0
 """A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
 STEEP = 3.0
 """Latency that rises faster than this power of concurrency is a cliff."""
+LOOKS_AT_MOST = 2
+"""A look that came out invalid is taken once more."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 NARROW = 0.10
@@ -85,7 +89,8 @@ SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """What the search may do: look at the `grid`, the config's settings, and prove at most `refine` beyond it.
+    """What the search may do: look at the `grid`, the config's settings, and measure at most `refine` more for looks,
+    proofs and the frontier (None: as many as are worth their time).
 
     `requests` is the size of a window that the config states, None: the search sizes its trials. `prove` are settings
     that the user asked to be proven.
@@ -93,7 +98,7 @@ class SearchPolicy:
 
     grid: tuple[int, ...]
     requests: int | None = None
-    refine: int = 6
+    refine: int | None = None
     prove: tuple[int, ...] = ()
 
     @property
@@ -155,18 +160,24 @@ def next_ask(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The history, sorted: all `samples` by concurrency, valid or not, the `points` of the valid ones, their curves,
-    and the candidates so far.
+    """The history, sorted: all `samples` by concurrency, valid or not, how often each was looked at, and how many
+    settings beyond the grid were used; the `points` of the valid ones, their curves, and the candidates so far.
+
+    `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own data prove.
     """
 
     policy: SearchPolicy
     limits: tuple[Limit, ...]
     samples: Mapping[int, WindowData]
+    looks: Mapping[int, int]
+    extra: int
     points: Mapping[int, Point]
     curves: tuple["_Curve", ...]
     candidates: tuple[Candidate, ...]
     scanned: Mapping[int, WindowData]
-    wider: Mapping[Limit, float]
+    by_grid: int | None
+    judged_by_grid: frozenset[int]
+    thinner: Mapping[Limit, float]
 
     @classmethod
     def of(cls, policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
@@ -176,28 +187,42 @@ class _State:
         curves = tuple(_Curve.of(limit, {c: samples[c] for c in points}, points) for limit in limits)
         begun = tuple(candidates(history, limits))
         scanned = joined(history, tuple(phase for phase in Phase if phase not in (*PROOFS, Phase.VISIT))) or samples
-        state = cls(policy, limits, samples, points, curves, begun, scanned, {})
-        return dataclasses.replace(state, wider=state._wider())
+        looks = Counter(trial.concurrency for trial, _ in history)
+        extra = len(settings_beyond(policy, history))
+        by_grid = _proven_by_grid(limits, history)
+        in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
+        state = cls(policy, limits, samples, looks, extra, points, curves, begun, scanned, by_grid, in_grid, {})
+        return dataclasses.replace(state, thinner=state._thinner())
 
-    def _wider(self) -> Mapping[Limit, float]:
-        """By how much bounds were wider, at the last judgement of a candidate, than the scan let expect; 1 at least."""
-        wider = {}
+    def _thinner(self) -> Mapping[Limit, float]:
+        """How many times fewer independent requests the candidates' bounds were worth than the scan let expect.
+
+        From how far a bound lay beyond its value, as a bound's distance falls with the root of their number, or from
+        how many requests were missing for one.
+        """
+        thinner = {}
         for curve in self.curves:
             factors = [1.0]
             for k in self.candidates:
+                e = k.point.metrics.get(curve.limit.metric)
+                if k.windows < WINDOWS or e is None:
+                    continue
                 expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
                 seen = k.reach(curve.limit)
-                if k.windows >= WINDOWS and expected and seen is not None:
-                    factors.append(min(MOST_WIDER, seen / expected))
-            wider[curve.limit] = max(factors)
-        return wider
+                if e.need is not None:
+                    factors.append(e.need / e.n)
+                elif expected and seen is not None:
+                    factors.append((seen / expected) ** 2)
+            thinner[curve.limit] = min(MOST_THINNER, max(factors))
+        return thinner
 
     def _reach(self, curve: "_Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
         """How far (in ln) the bound is expected to lie beyond the value; None where there is none."""
         p = curve.limit.of.p
         if not curve.sigma or p is None:
             return EXACT
-        effective = int(windows * size / dependence(self.scanned[self.nearest_scan(c)], curve.limit))
+        requests = dependence(self.scanned[self.nearest_scan(c)], curve.limit) * self.thinner.get(curve.limit, 1.0)
+        effective = int(windows * size / requests)
         allowed = allowance(p, effective, alpha) / (1 - p)
         return curve.at(c, allowed) - curve.at(c, 1.0) if allowed > 0 else None
 
@@ -211,19 +236,19 @@ class _State:
 
     def prospects(self, c: int) -> Mapping[int, float]:
         """The chance that a proof at c has succeeded after so many windows."""
-        alpha = ascent_alpha(ascents_over(self.candidates))
+        error = SPEND * error_left(self.candidates)
         size = self.window_size(c)
         chances: dict[int, float] = {}
-        for windows, share in LOOKS.items():
-            chances[windows] = min(self._chance(curve, c, windows, size, alpha * share) for curve in self.curves)
+        for look, windows in enumerate(LOOKS):
+            alpha = error * (1 - SPEND) ** look
+            chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
         return chances
 
     def _chance(self, curve: "_Curve", c: int, windows: int, size: int, alpha: float) -> float:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        expected = curve.at(c, 1.0) + self.wider.get(curve.limit, 1.0) * reach
-        return float(special.ndtr(-expected / curve.doubt(c)))
+        return float(special.ndtr(-(curve.at(c, 1.0) + reach) / curve.doubt(c)))
 
     def nearest_scan(self, c: int) -> int:
         """The setting nearest to c with data from before any proof."""
@@ -239,6 +264,23 @@ class _State:
             k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
         }
         return _between({k: math.log(v) for k, v in known.items() if v > 0}, c) if known else 0.0
+
+    @property
+    def may_add(self) -> bool:
+        """Whether a setting beyond the grid may be measured."""
+        return self.policy.refine is None or self.extra < self.policy.refine
+
+
+def settings_beyond(policy: SearchPolicy, history: History) -> set[tuple[str, int]]:
+    """The settings used beyond the grid's, with what for: a proof of a grid setting is one too."""
+    looks = {("scan", t.concurrency) for t, _ in history if t.phase in SCANS and t.concurrency not in policy.grid}
+    proofs = {("proof", t.concurrency) for t, _ in history if t.phase in PROOFS}
+    return looks | proofs | {("frontier", t.concurrency) for t, _ in history if t.phase is Phase.FRONTIER}
+
+
+def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
+    grid = [pilot_point(sample, limits) for sample in joined(history, (Phase.GRID,)).values()]
+    return operating_point.solve(grid, limits).last_pass if grid else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +349,9 @@ def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
     near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
     parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
     pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
-    widths = [0.01]
-    for p in (0.8, 0.9, 0.95, 0.99):
-        if len(pooled) * (1 - p) >= 3:
-            widths.append(float(pooled[math.ceil(p * len(pooled)) - 1]) / float(special.ndtri(p)))
-    return min(FAR, max(widths)), len(pooled)
+    telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
+    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / float(special.ndtri(p)) for p in telling]
+    return min(FAR, max([0.01, *widths])), len(pooled)
 
 
 def _rising(level: Mapping[int, float], points: Mapping[int, Point]) -> dict[int, float]:
@@ -347,26 +387,38 @@ def _between(level: Mapping[int, float], c: int) -> float:
 
 def _scan(state: _State) -> Ask | None:
     """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that holds its edge."""
-    grid, seen = state.policy.grid, state.samples
+    grid, policy = state.policy.grid, state.policy
     if state.candidates:
         return None
-    unseen = [c for c in grid if c not in seen]
-    if grid[0] not in seen:
-        return _look(state, grid[0], "the lowest setting shows how long a request takes")
+    unseen = [c for c in grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
+    if unseen and unseen[0] == grid[0]:
+        return _look(policy, grid[0], "the lowest setting shows how long a request takes")
     edge = _bracket(state)
     if edge is None:
-        return None
+        lowest = min(state.points, default=1)
+        if lowest > 1 and state.may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
+            return _look(policy, max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
+        above = [c for c in unseen if not state.points]
+        return _look(policy, above[0], "no lower setting could be measured") if above else None
     low, high = edge
     if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
         above = [c for c in unseen if c > (high or low)]
         if above:
             step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return _look(state, step, f"c={low} is inside the SLA; looking higher")
+            return _look(policy, step, f"c={low} is inside the SLA; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     inner = [c for c in unseen if low < c < high]
-    middle = min(inner, key=lambda c: abs(math.log(c / math.sqrt(low * high))), default=between(low, high))
-    return _look(state, middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+    middle = between(low, high)
+    if inner:
+        return _look(policy, min(inner, key=lambda c: abs(math.log(c / middle))), _between_reason(low, high))
+    if not state.may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST:
+        return None
+    return _look(policy, middle, _between_reason(low, high))
+
+
+def _between_reason(low: int, high: int) -> str:
+    return f"c={low} is inside the SLA and c={high} is not; looking between them"
 
 
 def _bracket(state: _State) -> tuple[int, int | None] | None:
@@ -382,9 +434,9 @@ def _edge(state: _State) -> int | None:
     return None if edge is None else edge[0]
 
 
-def _look(state: _State, c: int, reason: str) -> Ask:
-    if state.policy.requests is not None and c in state.policy.grid:
-        return Ask(c, Phase.GRID, state.policy.requests, reason)
+def _look(policy: SearchPolicy, c: int, reason: str) -> Ask:
+    if policy.requests is not None and c in policy.grid:
+        return Ask(c, Phase.GRID, policy.requests, reason)
     return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), reason, SCAN_SECONDS)
 
 
@@ -398,15 +450,26 @@ def _prove(state: _State, window_worth: float) -> Ask | Done:
     for k in state.candidates:
         if k.verdict is Verdict.UNPROVEN:
             return _window(state, k.concurrency)
-    if ascents_over(state.candidates) < ASCENTS:
-        candidate = _candidate(state, proven, [k.concurrency for k in given_up], window_worth)
+    asked = [c for c in state.policy.prove if c not in {k.concurrency for k in state.candidates}]
+    if asked and state.scanned:
+        return _window(state, asked[0])
+    best = max((c for c in (proven, state.by_grid) if c is not None), default=None)
+    if ascents_over(state.candidates) < ASCENTS and state.may_add:
+        candidate = _candidate(state, best, [k.concurrency for k in given_up], window_worth)
         if candidate is not None:
             return _window(state, candidate)
-    reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
+    if proven is None and state.by_grid is not None:
+        reason = f"c={state.by_grid} is proven by the grid's own data"
+    else:
+        reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
         lowest = min(given_up, key=lambda k: k.concurrency)
         reason += f"; c={lowest.concurrency} is not: {lowest.reason}"
-    return Done(reason, _edge(state), proven)
+    elif best is None and _bracket(state) is None:
+        reason = "no measured setting is inside the SLA"
+    elif not state.may_add:
+        reason += "; no extra settings are left"
+    return Done(reason, _edge(state), best)
 
 
 def _window(state: _State, c: int) -> Ask:
@@ -418,12 +481,14 @@ def _candidate(state: _State, proven: int | None, failed: Sequence[int], window_
     """The next concurrency to prove: above what is proven, below what was given up, as high as is cheap to prove."""
     edge = _bracket(state)
     if edge is None:
-        lowest = min(state.samples)
-        return lowest if not state.candidates and lowest in state.points else None
-    low, high = edge
+        # A scan cannot say "no": that, too, is claimed from fresh data.
+        lowest = min(state.points, default=None)
+        return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
+    high = edge[1]
     most = state.policy.top if high is None else high - 1
     if failed:
-        most = min(most, min(failed) - 1 if proven is not None else math.floor(LOWER * min(failed)))
+        lower = LOWER if ascents_over(state.candidates) < 2 else FAR_LOWER
+        most = min(most, min(failed) - 1 if proven is not None else math.floor(lower * min(failed)))
     least = 1 if proven is None else proven + 1
     options = range(least, most + 1)
     forecasts = {c: _forecast(state, c) for c in options}

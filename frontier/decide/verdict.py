@@ -32,7 +32,9 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A percentile with fewer
     requests than `metrics.claim_floor` never meets. A metric that was not measured is unproven. `point_estimates`
     compares the values alone and never says marginal. `headroom` is the share of the binding metric's limit that its
-    value leaves (negative: over it); `need` the requests in all that would decide. UsageError without limits.
+    value leaves (negative: over it). `need` is the one number of requests that would decide, everywhere: those that
+    count in all, of the most demanding limit, None where one of them is too close or has no interval. UsageError
+    without limits.
     """
     if not limits:
         raise UsageError("an SLA needs at least one limit", "write one as p99_ttft<=500ms")
@@ -48,14 +50,14 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
-    needed = [n for limit in deciding if (n := sides[limit].requests_needed()) is not None]
+    needed = [sides[limit].requests_needed() for limit in limits if verdicts[limit.metric] is not Verdict.MEETS]
     return Judgement(
         concurrency=point.concurrency,
         verdict=verdict,
         per_metric=verdicts,
         binding=binding.metric,
         headroom=known.get(binding),
-        need=max(needed, default=None) if undecided else None,
+        need=max((n for n in needed if n), default=None) if undecided and None not in needed else None,
     )
 
 

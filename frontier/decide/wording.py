@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontier.decide.capacity import ArrivalRate, Capacity
-from frontier.decide.explain import UNDECIDED, Figure, better_candidate, tightest_figure
+from frontier.decide.explain import UNDECIDED, Figure, tightest_figure
 from frontier.decide.verdict import deciding_bound
-from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import Cause, Decision, Estimate, Explanation, Flag, Frontier, Limit, Point, Reason, Verdict
+from frontier.metrics import RATES, Unit, display_one, fewest_to_bound, metric, per_gpu
+from frontier.model import Cause, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
 from frontier.stats import cost_energy
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.units import format_number, roughly, trimmed
+from frontier.units import format_elapsed, format_number, roughly, trimmed
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -118,7 +118,14 @@ def limits_text(limits: Iterable[Limit]) -> str:
 
 NO_BOUND = "*"
 """Marks a percentile with too few requests for an upper bound; the legend below a table explains it."""
-NO_BOUND_LEGEND = "* too few requests to bound this percentile from above"
+NO_BOUND_LEGEND = "* too few requests to bound this percentile"
+NOT_NEEDED = "; not needed for the answer"
+
+
+def has_no_bound(name: str, estimate: Estimate) -> bool:
+    """Whether a percentile has too few requests for the one-sided bound that an SLA would be judged by."""
+    bound = estimate.lower if metric(name).higher_is_better else estimate.upper
+    return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
@@ -151,11 +158,16 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     return f"{word} {value_text(limit.metric, bound)} (95%)"
 
 
+def bound_words(estimate: Estimate, limit: Limit) -> str:
+    """The same where no legend explains a sign."""
+    return bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+
+
 def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit 500 ms'."""
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
-    bound = bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
+    bound = bound_words(estimate, limit)
     value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
@@ -226,9 +238,14 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
     name.
     """
-    name = clean(flag.name, 40)
-    text = f"{_FLAG_WORDS.get(name, name.replace('_', ' '))}: {clean(flag.measured, 160)}"
+    text = f"{_flag_kind(flag)}: {clean(flag.measured, 160)}"
     return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+
+
+def _flag_kind(flag: Flag) -> str:
+    """'requests came in waves'."""
+    name = clean(flag.name, 40)
+    return _FLAG_WORDS.get(name, name.replace("_", " "))
 
 
 MANY = 4
@@ -300,17 +317,17 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
             word = "limit" if figure.limit.better == "lower" else "at least"
             value = named_value(figure.metric, figure.estimate.value)
             tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
-        return f"{_run_at(decision)}{rate}{tail}{_better_candidate(decision)}"
+        return _with_better(decision, f"{rate}{tail}")
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
-    promise = limits_text(decision.limits)
+    promise, no = limits_text(decision.limits), f"{_corrected(decision)}{'no' if _is_corrected(decision) else 'No'}"
     if decision.verdict is Verdict.VIOLATES:
-        return f"No setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
+        return f"{no} setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
     why = "its interval crosses the limit"
     if decision.verdict is Verdict.UNPROVEN:
         few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
         why = f"it has {few}" if figure else "its limit was not measured"
-    return f"No setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
+    return f"{no} setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
@@ -320,7 +337,8 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     if decision.concurrency is not None:
         speed = decision.metrics.get(throughput)
         values = [named_value(throughput, speed.value, gpus)] if speed else []
-        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values)
+        better = f"; {may_give(decision.next_step)}" if decision.next_step is not None else ""
+        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values) + better
     words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
     word = words.get(decision.verdict, "not proven")
     if decision.candidate is None or decision.verdict is Verdict.INVALID:
@@ -331,27 +349,131 @@ def brief_sentence(decision: Decision, *, throughput: str = "output_throughput",
     return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
 
 
-def headline(decision: Decision) -> str:
-    """The decision without numbers, above a table of them: 'Run at concurrency 64'."""
+def headline(decision: Decision, gpus: int | None = None) -> str:
+    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting that is not proven
+    may give clearly more, that is said with it; first, where it is half of the throughput or more.
+    """
     if decision.concurrency is not None:
-        return f"{_run_at(decision)}{_better_candidate(decision)}"
+        speed = decision.metrics.get("output_throughput")
+        rate = f" ({value_text('output_throughput', speed.value, gpus)})" if speed and decision.next_step else ""
+        return _with_better(decision, rate)
     if decision.verdict is Verdict.INVALID:
         return "No valid measurement to decide by"
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
-    return f"No setting {meets} {limits_text(decision.limits)}{nearest}"
+    no = f"{_corrected(decision)}no" if _is_corrected(decision) else "No"
+    return f"{no} setting {meets} {limits_text(decision.limits)}{nearest}"
 
 
-def _run_at(decision: Decision) -> str:
-    """'Run at concurrency 64'."""
+HALF_UNDECIDED = 1.0
+"""The gain from which half of the throughput or more is not decided yet."""
+
+
+def _with_better(decision: Decision, numbers: str) -> str:
+    """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the operating point."""
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    return f"Run at concurrency {decision.concurrency}{asked}"
+    corrected, step = _corrected(decision), decision.next_step
+    if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
+        half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
+        word = "Accepted" if asked else "Proven"
+        numbers = numbers.replace(": ", ", ", 1) if numbers.startswith(": ") else numbers
+        return f"{half}: {may_give(step)}. {word} so far: concurrency {decision.concurrency}{numbers}"
+    run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
+    return f"{run}. {may_give(step)}" if step is not None else run
 
 
-def _better_candidate(decision: Decision) -> str:
-    """'; c=32 may give 27% more' where a higher setting is undecided and would give clearly more throughput."""
-    best = better_candidate(decision, decision.explanation.settings)
-    return "" if best is None or best.gain is None else f"; {setting(best.settings[0])} may give {best.gain:.0%} more"
+def _is_corrected(decision: Decision) -> bool:
+    return decision.claim is not None and decision.claim.corrected
+
+
+def _corrected(decision: Decision) -> str:
+    """'Corrected: ' where a later visit contradicted what was proven."""
+    return "Corrected: " if _is_corrected(decision) else ""
+
+
+def may_give(step: NextStep) -> str:
+    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may give 27% more'."""
+    gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
+    if not step.flags:
+        return f"{setting(step.concurrency)} {gain}"
+    why = "; ".join(dict.fromkeys(_flag_kind(flag) for flag in step.flags))
+    return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
+
+
+def next_step_words(decision: Decision) -> str:
+    """What would decide the setting that may be a better answer, before the command: 'about 3 min (1,300 requests)
+    would decide'. '' where there is no such setting.
+    """
+    step = decision.next_step
+    if step is None:
+        return ""
+    if step.command is not None and step.seconds is None:
+        return "a sweep would decide"
+    if step.requests is None:
+        return "too close to its limit to decide at a reasonable cost"
+    amount = f"{roughly(step.requests)} requests"
+    if step.seconds is None:
+        return f"about {amount} would decide"
+    minutes = max(1, round(step.seconds / 60))
+    took = f"about {minutes} min" if 1 < minutes < 60 else f"about {format_elapsed(60 * minutes)}"
+    return f"{'about a minute' if minutes == 1 else took} ({amount}) would decide"
+
+
+def next_step_lines(decision: Decision) -> tuple[str, str]:
+    """The next step below a headline: what would decide, as a sentence, and the command; '' for what there is not."""
+    step, words = decision.next_step, next_step_words(decision)
+    if step is None:
+        return "", ""
+    command = clean(step.command, 4000) if step.command else ""
+    head = may_give(step) if step.gain is None else setting(step.concurrency)
+    return f"{head}: {words}{':' if command else '.'}", command
+
+
+def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | None = None) -> str:
+    """Without an SLA nothing is to be proven: the frontier is the answer."""
+    members = sorted(frontier.members)
+    if not members:
+        return "No SLA, so nothing is to be proven; no setting is on the frontier."
+    across, up = frontier.objectives[1], frontier.objectives[0]
+    on = [p for p in points if p.concurrency in members]
+    best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
+    most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
+    listed = ", ".join(map(str, members))
+    return (
+        f"No SLA, so nothing is to be proven. The frontier is c = {listed}; the most is {most} at "
+        f"{setting(best.concurrency)}."
+    )
+
+
+def _next_step_note(decision: Decision) -> list[str]:
+    """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
+    step = decision.next_step
+    if step is None:
+        return []
+    rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
+    way = f": {step.command}" if step.command else "."
+    return [f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"]
+
+
+def claim_sentence(decision: Decision) -> str:
+    """How long the operating point was measured, and how rare a stall of the whole server that would not have shown.
+    '' without a claim.
+    """
+    claim = decision.claim
+    if claim is None:
+        return ""
+    turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
+    one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
+    if claim.stage == "final":
+        return f"Final claim: {turns}; a stall of the whole server in one turn of {one_in} would have been seen (95%)."
+    stall = (
+        f"a stall of the whole server rarer than one turn in {one_in} may not have been seen"
+        if one_in > 1
+        else "stalls of the whole server may not have been seen"
+    )
+    enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
+    late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
+    return f"Early claim: {turns}; {stall}{late}."
 
 
 def _nearest_value(decision: Decision) -> str:
@@ -382,9 +504,7 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
 
 def candidate_need(decision: Decision) -> int | None:
     """How many requests would decide the candidate, when that is known."""
-    needs = [j.need for j in decision.judgements if j.concurrency == decision.candidate]
-    figure = tightest_figure(decision)
-    return next((need for need in needs if need is not None), figure.estimate.need if figure else None)
+    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)
 
 
 def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
@@ -408,12 +528,13 @@ _SENTENCES = {
     Cause.ABOVE_VIOLATION: "{c} meets, but a lower setting violates.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} was run only to complete the frontier; no claim is made of it.",
+    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
     Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
     Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
+    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
     Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
     Cause.UNDEFINED: (
         "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
@@ -440,6 +561,7 @@ _SENTENCES = {
     Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
     Cause.CONTRADICTION: "{first} meets, but {last} below it violates: measure both again.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
+    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
 }
 """One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
 
@@ -462,6 +584,8 @@ def sentence(reason: Reason) -> str:
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "below": f" below {settings[0]}, which violates" if reason.settings else "",
         "label": metric(reason.metric).label if reason.metric else "",
+        "seen": f": {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}, limit "
+        f"{limit_value_text(limit.metric, limit.promise)}" if limit and known and estimate else "",
         "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
         "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
         "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
@@ -475,9 +599,18 @@ def sentence(reason: Reason) -> str:
     return clean(_SENTENCES[reason.cause].format(**words), 400)
 
 
-def notes(explanation: Explanation) -> tuple[str, ...]:
-    """All reasons of an explanation as sentences: `Decision.notes`, and `notes` in the JSON."""
-    return tuple(map(sentence, explanation.reasons))
+def notes(decision: Decision) -> tuple[str, ...]:
+    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
+    may give more, then what the claim covers.
+    """
+    claim = claim_sentence(decision)
+    first = [*_next_step_note(decision), *([claim] if claim else [])]
+    return (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
+
+
+def _remarks(decision: Decision) -> list[str]:
+    """How the operating point was measured, where that needs saying: 'c=64: restarts were delayed'."""
+    return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
 _IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
@@ -487,15 +620,16 @@ _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
 
 def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
     """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
-    higher setting says that it is.
+    higher setting says that it is. Last how the operating point was measured, where that needs saying.
     """
     chosen = decision.concurrency
     reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
     higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
-    return [
+    lines = [
         f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
         for reason in reasons if reason not in without
     ]  # fmt: skip
+    return [*lines, *_remarks(decision)]
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
@@ -521,11 +655,13 @@ def _cost_words(reason: Reason) -> str:
 
 
 def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide: sweep again with --set repeats=5', or that nothing reasonable would."""
+    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its trials short."""
+    cut = ""
+    if reason.planned is not None and reason.estimate is not None:
+        cut = f"max_time ended its trials after {reason.estimate.n:,} of {reason.planned:,} requests; "
     if reason.need is None:
-        return "too close to the limit to decide at a reasonable cost"
-    way = f": sweep again with --set repeats={reason.repeats}" if reason.repeats and reason.repeats > 1 else ""
-    return f"about {roughly(reason.need)} requests would decide{way}"
+        return f"{cut}too close to the limit to decide at a reasonable cost"
+    return f"{cut}about {roughly(reason.need)} requests would decide"
 
 
 def _flag_with_advice(flag: Flag) -> str:

@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frontier.decide.wording import (
     Provenance,
     apart,
     binding_limit,
+    bound_words,
     brief_sentence,
     decision_sentence,
     flag_kinds,
-    interval_text,
     left_out,
     limit_text,
     limit_value_text,
     limits_text,
+    may_give,
     named_value,
     neighbour,
     setting,
@@ -22,7 +24,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, metric, per_gpu
-from frontier.model import Decision, Estimate, Limit, Verdict, unnamed
+from frontier.model import Decision, Limit, Verdict, unnamed
 from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.stats import cost_energy
 from frontier.text import clean, clean_name, middle_cut
@@ -61,7 +63,9 @@ def headline(views: Sequence[View]) -> str:
     promises = {limits_text(d.limits) for d in decided}
     promise = promises.pop() if len(promises) == 1 else "its SLA"
     if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}"
+        more = sum(d.next_step is not None for d in decided)
+        open_ones = f"; {more} of them may give clearly more" if more else ""
+        return f"{'Both' if met == 2 else f'All {met}'} {what} keep {promise}{open_ones}"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
@@ -93,18 +97,20 @@ def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tupl
 
 
 def answer_cells(view: View) -> tuple[str, ...]:
-    """The operating point in columns: concurrency, throughput, the binding metric, its interval and its limit. Without
+    """The operating point in columns: concurrency, throughput, the binding metric, its bound and its limit. Without
     one why there is none, in words.
     """
     decision, up = view.decision, view.axes[1]
     if decision is None or decision.concurrency is None:
         return (view_sentence(view, brief=True),)
     speed, limit = decision.metrics.get(up), binding_limit(decision)
-    cells = [f"run at {decision.concurrency}", named_value(up, speed.value, view.gpus) if speed else "–"]
+    step = decision.next_step
+    better = "" if step is None else f" ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
+    cells = [f"run at {decision.concurrency}{better}", named_value(up, speed.value, view.gpus) if speed else "–"]
     if limit and limit.metric in decision.metrics:
         estimate = decision.metrics[limit.metric]
         cells.append(f"{metric(limit.metric).label} {value_text(limit.metric, estimate.value)}")
-        cells.append((_interval_lines(limit.metric, estimate) or ["no interval"])[0])
+        cells.append(bound_words(estimate, limit))
         cells.append(f"limit {limit_value_text(limit.metric, limit.promise)}")
     return tuple(cells)
 
@@ -287,19 +293,9 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
         if (estimate := decision.metrics.get(name)) is None:
             continue
         lines.append(f"{metric(name).label} {value_text(name, estimate.value)}")
-        if name == names[0]:
-            lines += _interval_lines(name, estimate)
+        if limit is not None and name == limit.metric:
+            lines.append(bound_words(estimate, limit))
     return tuple(lines)
-
-
-def _interval_lines(name: str, estimate: Estimate) -> list[str]:
-    """'95% CI 373–438 ms'; where that has no upper end, the one-sided bound that the verdict stands on, if any."""
-    if not (interval := interval_text(name, estimate)):
-        return []
-    if math.isinf(estimate.high) and math.isfinite(estimate.upper) and metric(name).better == "lower":
-        return [f"at most {value_text(name, estimate.upper)} (95%)"]
-    unit = value_text(name, estimate.value).rpartition(" ")[2]
-    return [f"95% CI {interval[1:-1].replace(', ', '–')} {unit}"]
 
 
 def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:

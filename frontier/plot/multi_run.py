@@ -57,7 +57,8 @@ def overlay(
         a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     note = gpus_note(comparison, names)
-    return _picture([group], comparison_sentence(comparison, names), footer, [*([note] if note else []), *more])
+    notes = [*([note] if note else []), *([f"{title_of([group])}."] if contest(group) is not None else [])]
+    return _picture([group], comparison_sentence(comparison, names), footer, [*notes, *more])
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
@@ -213,10 +214,13 @@ class _Proven:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """The frontiers of one panel: those that are proven, the most throughput first, and all others."""
+    """The frontiers of one panel: those that are proven, the most throughput first, and all others. `may_give` are the
+    names of those proven of which a setting that is not proven lies above the first.
+    """
 
     proven: tuple[_Proven, ...]
     others: tuple[tuple[str, View], ...]
+    may_give: tuple[str, ...] = ()
 
     @property
     def sure(self) -> bool:
@@ -240,7 +244,17 @@ def contest(group: Group) -> Contest | None:
         speed = decision.metrics[up]
         per = speed.scaled(1, per_gpu(up, view.gpus))
         proven.append(_Proven(name, view, decision.concurrency, speed.value, per))
-    return Contest(tuple(sorted(proven, key=lambda p: -p.speed.value)), tuple(others))
+    proven.sort(key=lambda p: -p.speed.value)
+    may_give = tuple(p.name for p in proven[1:] if _undecided(p.view) > proven[0].speed.value)
+    return Contest(tuple(proven), tuple(others), may_give)
+
+
+def _undecided(view: View) -> float:
+    """The throughput of the setting that may be better than the operating point; -inf where there is none."""
+    up, step = view.axes[1], view.decision.next_step if view.decision is not None else None
+    point = next((p for p in view.mine if step is not None and p.concurrency == step.concurrency), None)
+    estimate = point.metrics.get(up) if point is not None else None
+    return -math.inf if estimate is None else estimate.value / per_gpu(up, view.gpus)
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -267,7 +281,7 @@ def _panel_sentence(group: Group, result: Contest) -> str:
     if len(result.proven) == 1:
         return f"Only {best.name} is proven inside {promise} ({value}){_clauses(result)}"
     if result.sure:
-        of = "" if not result.others else " of those proven"
+        of = " of those proven" if result.others else " that is proven" if result.may_give else ""
         return f"{best.name} carries the most{of} inside {promise}: {words}{_clauses(result)}"
     known = all(math.isfinite(p.speed.low) and math.isfinite(p.speed.high) for p in result.proven)
     reason = "within the interval of the next" if known else "but intervals are not known"
@@ -293,6 +307,7 @@ def _clauses(result: Contest, *, head: bool = True) -> str:
             "no SLA": f"{_listed(names)} {'was' if one else 'were'} not judged",
         }
         clauses += [words[kind]] if words[kind] else []
+    clauses += [f"{name} may give more, which is not proven" for name in result.may_give]
     return "".join(f"; {clause}" for clause in clauses)
 
 
@@ -336,7 +351,12 @@ def _workloads_sentence(groups: Sequence[Group]) -> str:
             outcome = "nothing is proven"
         elif result.others:
             winners = [p.name for p in result.proven]
-            outcome = f"only {_listed(winners)} {'is' if len(winners) == 1 else 'are'} proven"
+            best = result.proven[0].speed.value
+            higher = [name for name, view in result.others if _kind(view, best) == "higher"]
+            above = f", though {_owned(higher)} frontier is higher" if higher else ""
+            outcome = f"only {_listed(winners)} {'is' if len(winners) == 1 else 'are'} proven{above}"
+        elif result.may_give:
+            outcome = f"{_listed(result.may_give)} may give more than is proven"
         elif result.sure:
             won[result.proven[0].name] += 1
             continue

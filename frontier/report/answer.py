@@ -1,4 +1,4 @@
-"""The answer on a terminal and as JSON: operating points (`frontier solve`) and their open-loop checks (`verify`)."""
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), their rates in open loop (`verify`)."""
 
 import textwrap
 from collections.abc import Sequence
@@ -10,39 +10,51 @@ from rich.text import Text
 
 from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures
+from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
+from frontier.decide.verdict import judge
 from frontier.decide.wording import (
+    HALF_UNDECIDED,
     NO_BOUND,
     NO_BOUND_LEGEND,
     bound_text,
+    claim_sentence,
     clean,
+    count,
     figure_row,
     flag_words,
     headline,
     limit_value_text,
     limits_text,
+    next_step_lines,
     production_lines,
     reason_sentences,
     setting,
     value_text,
 )
 from frontier.metrics import metric
-from frontier.model import Decision, Judgement, Limit, Point, Series, Verdict
+from frontier.model import Decision, Judgement, Limit, Phase, Point, Series, Verdict
 from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.report.tables import Gpus, gpus_of, text_grid, to_text
-from frontier.units import format_number, format_share
+from frontier.stats import estimate
+from frontier.units import format_number, format_share, roughly, trimmed
 
 VERIFY_SCHEMA = "frontier.verify/1"
 _STYLES = {Verdict.MEETS: "green", Verdict.VIOLATES: "red", Verdict.INVALID: "red"}
 _LONGEST = 400
+LOWER = 0.8
+"""Share of a rate that could not be proven, to try instead."""
 
 
 def answers_text(answers: Sequence[Answer], *, gpus: Gpus = None, width: int = 80, colour: bool = False) -> str:
     """Every tier's decisions, under its name where there are several, and what is common to its shapes."""
     blocks = []
     for tier in answers:
-        lines = [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
-        lines += [textwrap.fill(clean(text, _LONGEST), width) for text in [*_production(tier), *tier.notes]]
+        first = [best.note for best in tier.best]
+        more = [*_production(tier), *(note for note in tier.notes if note not in first)]
+        lines = [textwrap.fill(clean(text, _LONGEST), width) for text in first]
+        lines += [decision_table(tier.decisions, gpus=gpus, width=width, colour=colour)]
+        lines += [textwrap.fill(clean(text, _LONGEST), width) for text in more]
         if len(answers) > 1:
             promise, name = limits_text(tier.limits), clean(tier.tier, 60)
             lines.insert(0, name if name == promise or "<" in name or ">" in name else f"{name}   {promise}")
@@ -71,11 +83,16 @@ def decision_table(decisions: Sequence[Decision], *, gpus: Gpus = None, width: i
 def _decision(decision: Decision, among: list[Series], gpus: int | None, width: int) -> list[RenderableType]:
     """One decision as lines."""
     name = decision.series.label(among, longest=40, keep_shape=True)
-    line = clean(headline(decision), _LONGEST)
+    line = clean(headline(decision, gpus), _LONGEST)
     gap = min(width, 100) - len(line) - len(name)
-    style = f"bold {_STYLES.get(decision.verdict, 'yellow')}"
+    # What may be far from the best is not green.
+    open_half = decision.next_step is not None and (decision.next_step.gain or 0.0) >= HALF_UNDECIDED
+    style = f"bold {'yellow' if open_half else _STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
     lines: list[RenderableType] = [*head]
+    words, command = next_step_lines(decision)
+    lines += [Text(words)] if words else []
+    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     rows: list[tuple[str, ...]] = [figure_row(figure, gpus) for figure in figures(decision)]
     if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
         brief = [figure_row(figure, gpus, brief=True) for figure in figures(decision)]
@@ -84,7 +101,8 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(Padding(Text(NO_BOUND_LEGEND, style="dim"), (0, 0, 0, 2)))
-    return [*lines, *map(Text, reason_sentences(decision))]
+    claim = claim_sentence(decision)
+    return [*lines, *([Text(claim)] if claim else []), *map(Text, reason_sentences(decision))]
 
 
 def answers_json(answers: Sequence[Answer]) -> Tree:
@@ -111,8 +129,8 @@ def _answer_json(tier: Answer) -> Tree:
                 **_choice_json(b.decision),
                 "rate": number(b.rate),
                 "per_gpu": b.per_gpu,
-                "sure": b.sure and not b.open,
-                "open": list(b.open),
+                "sure": b.sure and not b.open and not b.may_give,
+                "open": list(dict.fromkeys([*b.open, *(name for name, _ in b.may_give)])),
             }
             for b in tier.best
         ],
@@ -158,15 +176,19 @@ class Checked(Protocol):
     @property
     def in_flight(self) -> float: ...
     @property
+    def cap(self) -> int: ...
+    @property
     def notes(self) -> tuple[str, ...]: ...
 
 
-def verified_text(checks: Sequence[Checked], width: int = 100) -> str:
-    """Each check: the verdict, then every limited metric in the open loop beside the closed loop."""
-    return "\n\n".join(_verified(checked, width) for checked in checks)
+def verified_text(checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify") -> str:
+    """Each check: the verdict, then every limited metric in the open loop beside the closed loop. `again` is the
+    command that was given, without what concerns the load.
+    """
+    return "\n\n".join(_verified(checked, width, again) for checked in checks)
 
 
-def _verified(checked: Checked, width: int) -> str:
+def _verified(checked: Checked, width: int, again: str) -> str:
     """One check as lines."""
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
@@ -175,24 +197,37 @@ def _verified(checked: Checked, width: int) -> str:
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [_verified_row(checked, limit) for limit in decision.limits]
-    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average"]
+    lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.flags if flag.fatal]
     if verdict is Verdict.VIOLATES:
-        lines.append("find the rate that holds with less load:  frontier verify --load 80%")
+        lines += ["find the rate that holds:", f"  {again} --find"]
     elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
-        more = f"about {checked.judgement.need:,} requests" if checked.judgement.need else "more requests"
-        lines.append(f"{more} would decide:  frontier verify --requests N")
+        lines += _to_decide(checked, again)
     table = Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2))
     return to_text(Text(head), table, *(Padding(Text(line), (0, 0, 0, 2)) for line in lines), width=max(width, 80))
 
 
+def _to_decide(checked: Checked, again: str) -> list[str]:
+    """What would decide a check that is not proven, with the command."""
+    if checked.judgement.need is None:
+        return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
+    load = "" if checked.check.load == 1.0 else f" --load {trimmed(format_number(checked.check.load * 100))}%"
+    need = checked.judgement.need
+    return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
+
+
 def _verified_row(checked: Checked, limit: Limit) -> tuple[str, ...]:
+    """A limited metric of a check."""
+    return _open_row(checked.point, checked.check.decision, limit, checked.judgement.binding)
+
+
+def _open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
     """A limited metric: its value and bound in the open loop, its value in the closed loop, and its limit."""
     name = limit.metric
-    here, there = checked.point.metrics.get(name), checked.check.decision.metrics.get(name)
-    binding = ", binding" if name == checked.judgement.binding else ""
+    here, there = point.metrics.get(name), decision.metrics.get(name)
+    binding = ", binding" if name == binds else ""
     return (
         metric(name).label, value_text(name, here.value) if here is not None else "not measured",
         bound_text(here, limit) if here is not None else "",
@@ -214,6 +249,7 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
                 "binding": each.judgement.binding,
                 "need": each.judgement.need,
                 "in_flight": number(each.in_flight),
+                "most_in_flight": each.cap,
                 "metrics": tree_of(each.point.metrics),
                 "closed_loop": tree_of(each.check.decision.metrics),
                 "flags": [flag.name for flag in each.point.flags],
@@ -221,4 +257,107 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
             }
             for each in checks
         ],
+    }
+
+
+# --- the highest rate
+
+
+def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
+    """A finished trial of a search as one line: 'look   9.1 requests/s  p99 TTFT 84 ms, limit 130 ms'."""
+    verb = "prove" if trial.phase is Phase.PROVE else "look"
+    point = estimate.point(trial.data, names=[limit.metric for limit in limits], limits=tuple(limits))
+    values = [
+        f"{metric(limit.metric).label} {value_text(limit.metric, e.value)}, "
+        f"limit {limit_value_text(limit.metric, limit.promise)}"
+        for limit in limits if (e := point.metrics.get(limit.metric)) is not None
+    ]  # fmt: skip
+    invalid = invalid_because(trial, tuple(limits))
+    cut = f"  not valid: {invalid}" if invalid else "  ended early: clearly too much" if trial.overloaded else ""
+    return f"{verb:<5}  {format_number(trial.load)} requests/s  {'; '.join(values)}{cut}"
+
+
+def found_text(found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify") -> str:
+    """The highest rate of each operating point: proven how, what the next higher one lacks, and what was assumed."""
+    return "\n\n".join(_found(each, max(width, 80), again) for each in found)
+
+
+def _found(found: FoundRate, width: int, again: str) -> str:
+    """One answer as lines."""
+    decision, done, cap = found.decision, found.done, found.policy.in_flight
+    closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap} in flight"
+    name = decision.series.label(longest=40)
+    lines: list[RenderableType] = []
+    if found.point is not None and found.loss is not None and done.proven is not None:
+        rate = format_number(done.proven)
+        lines.append(Text(f"{rate} requests/s proven, {found.loss:.0%} below {closed}   {name}"))
+        binds = judge(found.point, decision.limits).binding
+        rows = [_open_row(found.point, decision, limit, binds) for limit in decision.limits]
+        lines.append(Padding(text_grid(rows, right=(1,)), (0, 0, 0, 2)))
+    elif done.verdict is Verdict.VIOLATES:
+        lines.append(Text(f"No rate keeps {limits_text(decision.limits)} when requests arrive at random   {name}"))
+        lines.append(Text(f"{done.reason}."))
+    else:
+        lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
+        lines.append(Text(f"{done.reason}."))
+        if done.located is not None:
+            lines.append(Text(f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."))
+        tried = done.located or (done.refused.load if done.refused is not None else found.policy.start)
+        lower = f"{LOWER * tried / found.policy.top:.0%}"
+        lines += [Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]
+    if done.proven is not None and done.refused is not None:
+        lines.append(Text(f"Next higher tried: {format_number(done.refused.load)} requests/s; {done.refused.reason}."))
+    elif done.proven is not None:
+        lines.append(Text("No higher rate was tried: nearer to the closed loop's the queue grows without end."))
+    lines += [Text(line) for line in _assumed(found)]
+    return to_text(*lines, width=width)
+
+
+def _assumed(found: FoundRate) -> list[str]:
+    """What the answer holds for."""
+    cap = count(found.policy.in_flight, "request")
+    limit = f"set vLLM --max-num-seqs {found.policy.in_flight}, or your gateway's limit"
+    holds = f"Holds for at most {cap} in flight: {limit}. Further requests wait; their wait counts."
+    sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
+    return [
+        sent if found.done.proven is None else holds,
+        f"Assumed: independent users (Poisson arrivals), {found.decision.shape.label} alone, a queue without a limit.",
+    ]
+
+
+def found_json(found: Sequence[FoundRate]) -> dict[str, Any]:
+    """The answer of `frontier verify --find --json`: the fields of `verified_json`, and `find`."""
+    return {"schema": VERIFY_SCHEMA, "shapes": [_found_json(each) for each in found]}
+
+
+def _found_json(found: FoundRate) -> dict[str, Any]:
+    """One answer."""
+    decision, done, point = found.decision, found.done, found.point
+    judged = judge(point, decision.limits) if point is not None else None
+    batches = [trial for trial in found.history if trial.phase is Phase.PROVE and trial.load == done.proven]
+    in_flight = [float(trial.data.in_flight.mean()) for trial in batches]
+    return {
+        **_choice_json(decision),
+        "rate": done.proven,
+        "load": None if done.proven is None else done.proven / found.policy.top,
+        "verdict": done.verdict.value,
+        "binding": judged.binding if judged is not None else None,
+        "need": None,
+        "in_flight": sum(in_flight) / len(in_flight) if in_flight else None,
+        "most_in_flight": found.policy.in_flight,
+        "metrics": tree_of(point.metrics) if point is not None else {},
+        "closed_loop": tree_of(decision.metrics),
+        "flags": [flag.name for flag in point.flags] if point is not None else [],
+        "notes": [done.reason, *(point.notes if point is not None else ())],
+        "find": {
+            "closed_loop_rate": found.policy.top,
+            "loss": found.loss,
+            "located": done.located,
+            "next_higher": tree_of(done.refused) if done.refused is not None else None,
+            "assumed": _assumed(found),
+            "trials": [
+                {"rate": t.load, "phase": t.phase.value, "requests": t.requests, "ended_early": t.overloaded}
+                for t in found.history
+            ],
+        },
     }

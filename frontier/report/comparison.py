@@ -1,5 +1,6 @@
 """Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of `frontier compare`)."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -21,6 +22,8 @@ from frontier.decide.wording import (
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric
 from frontier.model import Limit, Point, Series
+from frontier.plot.data import View
+from frontier.plot.multi_run import Group, title_of
 from frontier.plot.selection import narrowed
 from frontier.report.json_out import Tree, estimate_tree, number, tree_of
 from frontier.report.notebook import PRE, WIDE
@@ -52,10 +55,12 @@ def compare_runs(
     objectives: tuple[str, str] | None = None,
     limits: Sequence[Limit] | None = None,
     within: float | None = None,
+    names: Names | None = None,
 ) -> Comparisons:
     """B against A for each shape that both measured, on A's objectives and up to A's SLA unless others are given.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`.
+    Of one run, `deployments` names two: the second against the first. `within` as for `decide.compare.Rules`; `names`
+    is what the sides are called where it is said which of them is proven inside the SLA.
     UsageError where the two cannot be compared: other workloads, other prompts, answers forced to their
     length on one side only, deployments that cannot be matched.
     """
@@ -72,12 +77,36 @@ def compare_runs(
     rules = Rules(axes, reference, limits=wanted, within=within)
     comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
     if not comparisons:
-        names = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
+        named = [", ".join(dict.fromkeys(p.deployment for p in side)) for side in points]
         raise UsageError(
-            f"no deployment of {a.path} ({names[0]}) is in {b.path} ({names[1]})",
+            f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    return Comparisons(comparisons)
+    return Comparisons(_with_proven(comparisons, (a, b), points, wanted, names))
+
+
+def _with_proven(
+    comparisons: Sequence[Comparison], runs: tuple[Run, Run], points: tuple[Sequence[Point], Sequence[Point]],
+    limits: tuple[Limit, ...], names: Names | None,
+) -> list[Comparison]:  # fmt: skip
+    """The comparisons, each with who carries the most inside the SLA: the areas are of all points, proven or
+    not, so that the better frontier may be one of which nothing is proven.
+    """
+    if not limits or not all(run.histories for run in runs):
+        return list(comparisons)
+    decisions = [{d.series: d for d in run.solve(limits)} for run in runs]
+    noted = []
+    for comparison in comparisons:
+        views = []
+        for run, side, decided, deployment in zip(runs, points, decisions, (comparison.a, comparison.b), strict=True):
+            series = Series(deployment, comparison.shape)
+            mine = [point for point in side if point.series == series]
+            (frontier,) = run.frontiers(mine, comparison.objectives)
+            gpus = run.gpus.get(deployment) if comparison.per_gpu else None
+            views.append(View(mine, frontier, decided.get(series), limits, None, gpus))
+        sentence = title_of([Group(names_of(comparison, names), tuple(views))])
+        noted.append(dataclasses.replace(comparison, proven=f"{sentence}."))
+    return noted
 
 
 def _side(run: Run, points: Sequence[Point]) -> Side:
@@ -160,7 +189,8 @@ def comparison_table(
         for gain in comparison.gains:
             label = rate.label + (per if rate.unit in RATES else "")
             rows.append((f"{label} at {latency.label} {latency.format_trimmed(gain.at)}", _gain_text(gain)))
-        lines: list[ConsoleRenderable] = [*([text_grid(rows)] if rows else []),
+        lines: list[ConsoleRenderable] = [*([Text(comparison.proven)] if comparison.proven else []),
+                 *([text_grid(rows)] if rows else []),
                  *(Text(clean(note, 400), style="dim") for note in _notes(comparison, names))]  # fmt: skip
         blocks += [head, *(Padding(line, (0, 0, 0, 2)) for line in lines)]
     return to_text(*blocks, width=width, colour=colour) if blocks else "nothing to compare"
@@ -209,5 +239,6 @@ def _tree(comparison: Comparison, names: Names | None) -> Tree:
         "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
         "gpus": list(comparison.gpus),
         "per_gpu": comparison.per_gpu,
+        "proven": comparison.proven,
         "notes": _notes(comparison, names),
     }

@@ -4,7 +4,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.wording import interval_text, limit_value_text, sentence, setting, unproven_words, value_text
+from frontier.decide.wording import (
+    bound_text,
+    interval_text,
+    limit_value_text,
+    sentence,
+    setting,
+    unproven_words,
+    value_text,
+)
 from frontier.metrics import metric
 from frontier.model import Cause, Decision, Reason, Verdict
 from frontier.stats.window import WindowData
@@ -32,7 +40,7 @@ def neighbours_grid(decision: Decision) -> Grid | None:
     if not places or len(decision.judgements) < 2:
         return None
     rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
-    heads = ("concurrency", "verdict", "deciding metric", "value", "95% interval", "limit", "why or why not")
+    heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
     return Grid("Why this point: the settings around it", heads, rows)
 
 
@@ -43,12 +51,13 @@ def _neighbour(reason: Reason) -> tuple[str, ...]:
     if reason.verdict is Verdict.UNPROVEN:
         verdict += f": {unproven_words(estimate, reason.need)}"
     name = limit.metric if limit else name
+    bound = interval_text(name, estimate) if name and estimate and not limit else "–"
     return (
         setting(reason.settings[0]),
         verdict,
         metric(name).label if name else "–",
         value_text(name, estimate.value) if name and estimate else "–",
-        (interval_text(name, estimate) or "not known") if name and estimate else "–",
+        bound_text(estimate, limit) if estimate and limit else bound or "not known",
         limit_value_text(limit.metric, limit.promise) if limit else "–",
         "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
     )

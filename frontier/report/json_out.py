@@ -59,10 +59,14 @@ def decisions_json(decisions: Sequence[Decision]) -> Tree:
 
 
 def decision_json(decision: Decision) -> Tree:
-    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`."""
+    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`. `claim`
+    is what the proof covers; `next_step` the setting that may be a better answer, with the command that decides.
+    """
     tree: Tree = tree_of(replace(decision, explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
     tree["rejected_step"] = tree.pop("rejected")
+    if decision.next_step is not None:
+        tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
     return tree
 
 

@@ -43,6 +43,9 @@ def _section(section: Section, several: bool) -> list[str]:
     parts = [f"## {escape_markdown(section.name)}"] if several else []
     if section.verdict:
         parts.append(f"**{escape_markdown(section.verdict)}**")
+    words, command = section.step
+    parts += [escape_markdown(words)] if words else []
+    parts += [_fenced(command, "console")] if command else []
     if section.figures:
         parts.append(_table(("", "value", "bound", "limit", ""), section.figures, "-:---"))
     parts += [escape_markdown(section.legend)] if section.legend else []

@@ -15,11 +15,14 @@ from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,
+    claim_sentence,
     clean,
     count,
     figure_row,
     flag_kinds,
     headline,
+    next_step_lines,
+    no_sla_sentence,
     production_lines,
     reason_sentences,
     sentence,
@@ -84,6 +87,7 @@ GLOSSARY = (
     ("E2E", "End-to-end latency: from sending a request to its last token."),
     ("p99", "The value that 99 of 100 requests stay below; a failed request counts as infinitely slow."),
     ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
+    ("turn", "The time of one request. A stall of the server hits all requests in flight, so turns are what counts."),
     ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
     ("95% CI", "Two-sided 95% confidence interval."),
     ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
@@ -136,10 +140,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One series: its decision with figures and reasons, and the columns of its points with each point's role."""
+    """One series: its decision with figures and reasons, and the columns of its points with each point's role. `step`
+    is what would decide a better setting, and the command.
+    """
 
     name: str
     verdict: str | None
+    step: tuple[str, str]
     figures: tuple[tuple[str, str, str, str, str], ...]
     legend: str
     why: tuple[tuple[str, str], ...]
@@ -268,24 +275,30 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
     return Section(
         name=frontier.series.label(),
-        verdict=f"{headline(decision)}." if decision else None,
+        verdict=f"{headline(decision, gpus)}." if decision else None,
+        step=next_step_lines(decision) if decision else ("", ""),
         figures=rows,
         legend=NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
-        why=tuple((question, sentence(reason)) for question, reason in sides.items()),
+        why=(
+            *((question, sentence(reason)) for question, reason in sides.items()),
+            *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
+        ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
-        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision else (),
+        notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
+        else () if report.limits else (no_sla_sentence(points, frontier, gpus),),
         columns=tuple(point_columns(points, frontier, report.limits, chosen, gpus)),
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
         neighbours=neighbours_grid(decision) if decision else None,
         evidence=tuple(evidence_grids(report.samples.get(frontier.series, {}))),
-    )
+    )  # fmt: skip
 
 
 def _sides(decision: Decision) -> dict[str, Reason]:
     """Why not more and why not less, where there is an operating point: the next judged settings on both sides."""
     chosen = decision.concurrency
-    judged = [reason for reason in decision.explanation.settings if reason.cause is not Cause.NOT_JUDGED]
+    unjudged = (Cause.NOT_JUDGED, Cause.SCANNED)
+    judged = [reason for reason in decision.explanation.settings if reason.cause not in unjudged]
     if chosen is None or not judged:
         return {}
     above = [reason for reason in judged if reason.settings[0] > chosen]

@@ -19,12 +19,15 @@ from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
+    NOT_NEEDED,
     clean,
     count,
     flag_kinds,
+    has_no_bound,
     interval_text,
     left_out,
     limits_text,
+    no_sla_sentence,
     setting,
     unit_text,
     value_text,
@@ -53,7 +56,7 @@ def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False)
         markup=False, emoji=False, color_system="standard" if colour else None, _environ={},
         force_jupyter=False,
     )  # fmt: skip
-    console.print(Group(*renderables))
+    console.print(Group(*renderables), crop=False)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -188,9 +191,11 @@ def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus
     if estimate is None:
         return Cell("–", style="dim")
     text = value_text(name, estimate.value, gpus)
+    text = text.partition(" ")[0] if metric(name).unit in RATES else text
     over = limit is not None and limit.breaks(estimate.value)
     return Cell(
-        text.partition(" ")[0] if metric(name).unit in RATES else text, interval_text(name, estimate, gpus),
+        f"{text} {NO_BOUND}" if has_no_bound(name, estimate) else text,
+        interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
         estimate.value if math.isfinite(estimate.value) else 1e300, "red" if over else "",
     )  # fmt: skip
 
@@ -237,34 +242,37 @@ def points_table(
     """One table per series, with its flags and why, and what is known of the whole series, below it."""
     notes = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
-    chosen = {decision.series: decision.concurrency for decision in decisions}
+    decided = {decision.series: decision for decision in decisions}
     blocks: list[RenderableType] = []
     for series, group in by_series(points).items():
         ordered = sorted(group, key=lambda p: p.concurrency)
         blocks += [Text("")] if blocks else []
         blocks += _series_block(
-            series, ordered, of_series.get(series), limits, chosen.get(series), gpus_of(gpus, series.deployment), width
+            series, ordered, of_series.get(series), limits, decided.get(series), gpus_of(gpus, series.deployment), width
         )
         blocks += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
     return to_text(*blocks, width=width, colour=colour) if blocks else "no points"
 
 
 def _series_block(
-    series: Series, points: list[Point], frontier: Frontier | None, limits: Sequence[Limit], chosen: int | None,
+    series: Series, points: list[Point], frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None,
     gpus: int | None, width: int,
 ) -> list[RenderableType]:  # fmt: skip
     """The table of one series, its legend, and what is to be known of its points."""
+    chosen = decision.concurrency if decision else None
     columns = point_columns(points, frontier, limits, chosen, gpus)
     roles = [role_of(point, frontier, chosen) for point in points]
     legend = "   ".join(f"{SIGNS[role][0]} {SIGNS[role][2]}" for role in SIGNS if role in roles)
-    table, hidden = fitted_table(columns, width)
-    unbounded = [c.head for c in columns if any(NO_BOUND in cell.interval for cell in c.cells) and c.head not in hidden]
+    table, _ = fitted_table(columns, width)
+    unbounded = any(NO_BOUND in cell.value for column in columns for cell in column.cells)
+    decides = decision is not None and chosen is not None and decision.next_step is None
     power = cost_energy.power_text(p.power for p in points if p.power)
     absent = left_out(points, frontier, flagged=False) if frontier else []
     lines: list[RenderableType] = [
         Text.assemble((series.label(), "bold"), f"   SLA {limits_text(limits)}" if limits else ""),
         table, Text(legend, style="dim"),
-        *([Text(NO_BOUND_LEGEND, style="dim")] if unbounded else []),
+        *([Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")] if unbounded else []),
+        *([Text(no_sla_sentence(points, frontier, gpus))] if frontier and not limits else []),
         *([Text(f"energy: {power}", style="dim")] if power else []),
         *(Padding(Text(f"– not on these axes, {line}"), (0, 0, 0, 2)) for line in absent),
     ]  # fmt: skip

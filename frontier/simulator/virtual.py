@@ -1,9 +1,9 @@
 """The simulated engine in virtual time: a closed loop of N streams, run in a fraction of the time it would take.
 
-The result is the same records that the HTTP client writes (first sends staggered, warm-up that hands over without
-draining, latency of the requests sent in the window, the load held until the last of them has ended), or the window's
-figures as arrays. Nothing is measured, so the true value of a metric can be computed to any precision; the statistics
-are calibrated against it.
+The result is the same records that the HTTP client writes (streams that start and stay out of step, warm-up that hands
+over without draining, latency of the requests sent in the window, the load held until the last of them has ended), or
+the window's figures as arrays. Nothing is measured, so the true value of a metric can be computed to any precision; the
+statistics are calibrated against it.
 """
 
 import dataclasses
@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from frontier.metrics import Unit, metric
-from frontier.model import Measurement, Outcome, Record, Shape, Trial, Window
+from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.pacing import Pacing, first_length
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.speculative import make_scheduler
@@ -47,7 +48,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges."""
+    """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges.
+
+    `delay` is the mean of what streams waited on purpose before they sent again, in the window.
+    """
 
     requests: list[Sent]
     ends: Floats
@@ -55,6 +59,7 @@ class Took:
     until: float
     ended: Literal["requests", "time"]
     server: dict[str, float]
+    delay: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,8 @@ def closed_loop(
     """Records of a closed loop in virtual time, and its window, in which at least `requests` were sent.
 
     The window opens when every stream has ended its first request, `warmup_requests` (default: two per stream) have
-    ended in all and `warmup` seconds have passed. `stagger=False` sends the first N at once, as most tools do.
+    ended in all and `warmup` seconds have passed. `stagger=False` lets the streams begin and go on in step, as most
+    tools do.
     """
     times = _Times(warmup, min_time, max_time, seconds)
     run = _simulate(spec, shape, concurrency, requests, warmup_requests, times, stagger, seed)
@@ -215,8 +221,10 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
     times = _Times(trial.warmup, trial.min_time, trial.max_time, seconds)
-    run = _simulate(own, trial.shape, trial.concurrency, trial.requests, None, times, True, trial.seed)
-    return records_of(run), Measurement(trial, 0.0, run.window, run.ended, server=run.server, server_identity="virtual")
+    warmup_requests = 0 if trial.phase is Phase.SCAN else None
+    run = _simulate(own, trial.shape, trial.concurrency, trial.requests, warmup_requests, times, True, trial.seed)
+    health = ClientHealth(restart_delay_mean=run.delay)
+    return records_of(run), Measurement(trial, 0.0, run.window, run.ended, health, run.server, "virtual")
 
 
 def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
@@ -240,8 +248,12 @@ class _Loop:
 
     def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
         self.scheduler = make_scheduler(spec)
-        self.shape, self.streams = shape, streams
+        self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)
+        self.pacing = Pacing(streams) if stagger else None
+        self.tpot_sum = self.e2e_sum = 0.0
+        self.whole = self.several = 0
+        self.sends: list[tuple[float, float]] = []
         self.ingest = spec.ingest * spec.time_scale
         self.requests: list[Sent] = []
         self.ends: list[float] = []
@@ -250,15 +262,16 @@ class _Loop:
         blocks = int(shape.prefix * shape.isl.high) // spec.block_size if spec.prefix_cache else 0
         self.shared = tuple(("shared", i) for i in range(blocks))
         self.prefix, self.block = shape.prefix, spec.block_size
-        apart = expected_e2e(spec, shape, streams) / streams if stagger else 0.0
         for stream in range(streams):
-            heapq.heappush(self.arrivals, (stream * apart, stream, stream))
+            heapq.heappush(self.arrivals, (0.0, stream, stream))
 
     def admit(self, now: float) -> None:
         """Hand the scheduler what has reached it by `now`."""
         while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
             sent, _, stream = heapq.heappop(self.arrivals)
             prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
+            if self.pacing is not None and len(self.requests) < self.streams:
+                output = first_length(output, self.seed, stream)
             request = Sent(len(self.requests), stream, sent, prompt, output)
             self.requests.append(request)
             hashes: Sequence[tuple[str, int]] = ()
@@ -281,8 +294,23 @@ class _Loop:
             request = self.requests[name]
             request.done = True
             self.completed += 1
-            heapq.heappush(self.arrivals, (step.end, self.completed + self.streams, request.stream))
+            delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
+            self.sends.append((step.end + delay, delay))
+            heapq.heappush(self.arrivals, (step.end + delay, self.completed + self.streams, request.stream))
         return step
+
+    def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
+        """How long its stream waits now that it has ended."""
+        if request.index >= self.streams:
+            self.whole += 1
+            self.e2e_sum += now - request.sent
+            if request.output > 1:
+                first = self.ends[request.steps[0] if request.steps else request.spans[0][0]]
+                self.several += 1
+                self.tpot_sum += (now - first) / (request.output - 1)
+        if not self.several:
+            return 0.0
+        return pacing.delay(now, self.tpot_sum / self.several, self.e2e_sum / self.whole)
 
     def _span(self, step: Step) -> None:
         """One token for everybody in the batch: only who came and who went is noted."""
@@ -371,15 +399,18 @@ def _simulate(
     stagger: bool,
     seed: int,
 ) -> Took:
-    """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends."""
+    """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends; a
+    stream that waits may send after the window although it was free in it.
+    """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
     loop = _Loop(spec, shape, concurrency, stagger, seed)
     enough = 2 * concurrency if warmup_requests is None else warmup_requests
-    now, ended = 0.0, "requests"
+    now = 0.0
+    ended: Literal["requests", "time"] = "requests"
     start = end = math.inf
     unseen = set(range(concurrency))
-    sent = done = 0
+    before = sent = done = 0
     gauges, server = _Gauges(loop.scheduler), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
@@ -389,23 +420,26 @@ def _simulate(
         now = step.start + step.duration
         if start < math.inf and end == math.inf:
             gauges.add(step)
-            if sent and (now >= times.max_time or now - start >= times.seconds):
-                ended, end, server = "time", now - step.duration / 2, gauges.result()
+            edge, over = now - step.duration / 2, now >= times.max_time or now - start >= times.seconds
+            least = 1 if over else requests
+            if len(loop.sends) - before >= least and (over or now - start >= times.min_time):
+                sent = sum(start <= when <= edge for when, _ in loop.sends[before:])
+                if sent >= least:
+                    ended, end, server = "time" if over else "requests", edge, gauges.result()
         if not step.finished:
             continue
-        if end == math.inf and sent >= requests and now - start >= times.min_time:
-            end, server = now - step.duration / 2, gauges.result()
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= times.warmup
             if warm or now >= times.max_time / 2:
-                start = now - step.duration / 2
+                # Streams that are waiting as the window opens send in it.
+                start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
                 gauges = _Gauges(loop.scheduler)
-        if end == math.inf and start < math.inf:
-            sent += len(step.finished)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
     window = Window(start, end)
-    return Took(loop.requests, np.array(loop.ends), window, now, "time" if ended == "time" else "requests", server)
+    delays = [delay for when, delay in loop.sends[before:] if start <= when <= end]
+    delay = sum(delays) / len(delays) if delays else 0.0
+    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay)
 
 
 def _statistic(values: Floats, p: float | None) -> float:

@@ -220,9 +220,12 @@ def _percentile(
     exact = _ranked(sample, x, windows, p, confidence)
     if wander is None or not wander.deviation:
         return exact
+    if widening(sample).waves and wander.stalls:
+        # No normal law has these turns, so a bound takes as many turns as it would take requests.
+        return _ranked(sample, x, windows, p, confidence, wander.stretches)
     # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
     # independent, and their sum is that of the logarithms.
-    even, middle = evened(sample, x, has)
+    even, middle = evened(sample, x, has, widening(sample).waves)
     return _wandering(exact, _ranked(sample, even, windows, p, confidence), middle, p, wander, confidence)
 
 
@@ -270,17 +273,17 @@ def _wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) ->
     )  # fmt: skip
 
 
-def _ranked(sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float) -> Estimate:
-    """A percentile by order statistics at the effective sample size. In lockstep turns are compared too: the requests
-    of a turn share what is peculiar to it.
-    """
+def _ranked(
+    sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
+) -> Estimate:
+    """A percentile by order statistics at the effective sample size, which is `most` at most."""
     concurrency = sample.concurrency
     ordered = np.sort(x)
     value = float(ordered[intervals.rank(p, len(x)) - 1])
     beyond = np.isinf(x) if math.isinf(value) else x > value
     counts = np.bincount(windows).astype(np.float64)
     tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
-    effective = intervals.n_eff(x, p, concurrency if widening(sample).waves else None)
+    effective = min(intervals.n_eff(x, p), most)
     return _from_ranks(
         p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
         lambda rank: float(ordered[rank - 1]), confidence,

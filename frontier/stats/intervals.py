@@ -213,23 +213,9 @@ def steadier(p: float) -> float:
     return max(0.5, 1 - 5 * (1 - p))
 
 
-def n_eff(x: Floats, p: float, turn: int | None = None) -> float:
-    """How many independent requests x (in the order of sending) is worth for its percentile p.
-
-    With `turn`, requests that many at a time are compared, too.
-    """
-
-    def inflated(q: float) -> float:
-        return vif(x, q) if turn is None else max(vif(x, q), vif_of_turns(x, q, turn))
-
-    return len(x) / inflation(inflated(quantile(x, p)), inflated(quantile(x, steadier(p))))
-
-
-def vif_of_turns(x: Floats, q: float, size: int) -> float:
-    """As `vif`, from runs of `size` successive requests: what requests that run in step share."""
-    turns = np.arange(len(x)) // size
-    beyond = np.isinf(x) if math.isinf(q) else x > q
-    return vif_of_blocks(np.bincount(turns, beyond).astype(np.float64), np.bincount(turns).astype(np.float64))
+def n_eff(x: Floats, p: float) -> float:
+    """How many independent requests x (in the order of sending) is worth for its percentile p."""
+    return len(x) / inflation(vif(x, quantile(x, p)), vif(x, quantile(x, steadier(p))))
 
 
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:

@@ -148,7 +148,7 @@ def stationary(sample: WindowData) -> Iterator[Flag]:
         if moves.certain and moves.deviation > WANDER and not any(name.upper() in change for change in changes):
             changes.append(
                 f"{name.upper()} wanders by {format_share(moves.deviation)}, "
-                f"of which about {moves.stretches:.0f} independent stretches were seen"
+                f"of which about {moves.stretches:.1f} independent stretches were seen"
             )
     if changes:
         yield Flag(

@@ -19,10 +19,13 @@ FEWEST = 6
 """Blocks needed to say anything about a wander."""
 MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
 """More blocks show a wander no better."""
-FEWEST_STRETCHES = 2.0
-"""A sample always counts as two stretches: fewer leave no freedom at all, and the price of two is high enough."""
-SURE = 3.1
-"""Standard errors by which successive blocks must be alike: an error of 0.001, as there are several looks."""
+STRETCHES = 0.25
+"""A sample counts as one stretch and at least this much more for each window: fewer leave no freedom at all, and the
+price of these is high enough."""
+SURE = 2.7
+"""Standard errors by which successive blocks must be alike; by chance a few of a thousand steady windows are."""
+OUTLIER, FAR = 6.0, 0.02
+"""Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -31,12 +34,14 @@ _TINY = 1e-9
 class Wander:
     """The standard deviation of a level's logarithm, and over how many independent stretches of it the sample extends.
 
-    `sure` says by how many standard errors successive blocks are alike beyond chance.
+    `sure` says by how many standard errors successive blocks are alike beyond chance. `stalls` says that some blocks
+    are slower than a normal law of their levels has them.
     """
 
     deviation: float
     stretches: float
     sure: float
+    stalls: bool = False
 
     @property
     def certain(self) -> bool:
@@ -50,11 +55,11 @@ class Wander:
         """
         root = math.sqrt(self.stretches)
         shift = intervals.normal_quantile(p) * root
-        return intervals.noncentral_t_quantile(confidence, self.stretches - 1, shift) / root * self.deviation
+        return intervals.noncentral_t_quantile(confidence, 2 * self.stretches - 1, shift) / root * self.deviation
 
     def of_mean(self, confidence: float) -> float:
         """By how much at most (`confidence`) the mean of the level's logarithm is above the observed one."""
-        return intervals.t_quantile(confidence, self.stretches - 1) / math.sqrt(self.stretches) * self.deviation
+        return intervals.t_quantile(confidence, 2 * self.stretches - 1) / math.sqrt(self.stretches) * self.deviation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,13 +72,18 @@ class _Blocks:
 
 
 @functools.lru_cache(maxsize=8)
-def of_latencies(sample: WindowData) -> Mapping[str, Wander]:
-    """How TTFT, TPOT and E2E wander; those are left out of which too little is known.
+def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
+    """How TTFT, TPOT and E2E wander; those are left out of which too little is known. In lockstep blocks are turns.
 
     How long a wander lasts comes from the latency that shows it most surely. One that is too noisy to show its wander
     is taken to have at least as much.
     """
-    own = {name: wander for name in ("ttft", "tpot", "e2e") if (wander := _wander(sample, getattr(sample, name)))}
+    blocks = _blocks(sample, by_turns)
+    own = {
+        name: wander
+        for name in ("ttft", "tpot", "e2e")
+        if (wander := _wander(blocks, getattr(sample, name))) is not None
+    }
     if not own:
         return {}
     surest = max(own.values(), key=lambda wander: wander.sure)
@@ -86,9 +96,9 @@ def of_latencies(sample: WindowData) -> Mapping[str, Wander]:
     }  # fmt: skip
 
 
-def evened(sample: WindowData, x: Floats, has: Bools) -> tuple[Floats, float]:
+def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[Floats, float]:
     """The latencies x of the requests `has` as at an even speed, and the mean of their levels' logarithms."""
-    blocks = _blocks(sample)
+    blocks = _blocks(sample, by_turns)
     block = blocks.of_request[has]
     known = np.isfinite(x) & (x > 0)
     levels, counts, _ = _levels(np.log(x[known]), block[known], len(blocks.middles))
@@ -102,8 +112,12 @@ def mean_e2e(sample: WindowData) -> float:
     return float(finite.mean()) if len(finite) else 0.0
 
 
-def _blocks(sample: WindowData) -> _Blocks:
-    """Blocks of equal length in all windows, about, and none shorter than a request."""
+def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
+    """Blocks of equal length in all windows, about, and none shorter than a request; or one for each turn, the time in
+    which all that are in flight are sent once.
+    """
+    if by_turns:
+        return _turns(sample)
     lengths = np.maximum(sample.ends - sample.starts, _TINY)
     step = max(mean_e2e(sample), float(lengths.max()) / MOST_PER_WINDOW, float(lengths.sum()) / MOST_BLOCKS, _TINY)
     counts = np.maximum(1, (lengths / step).astype(np.int64))
@@ -116,6 +130,18 @@ def _blocks(sample: WindowData) -> _Blocks:
     return _Blocks(of_request, windows, middles / step)
 
 
+def _turns(sample: WindowData) -> _Blocks:
+    sizes = np.bincount(sample.window, minlength=len(sample.starts))
+    size = sample.concurrency * -(-sample.n // (sample.concurrency * MOST_BLOCKS))
+    counts = np.maximum(1, sizes // size)
+    place = np.arange(sample.n) - (sizes.cumsum() - sizes)[sample.window]
+    before = counts.cumsum() - counts
+    of_request = before[sample.window] + np.minimum(place // size, counts[sample.window] - 1)
+    middles = np.bincount(of_request, sample.sent - sample.sent[0]) / np.bincount(of_request)
+    each = mean_e2e(sample) * size / sample.concurrency
+    return _Blocks(of_request, np.repeat(np.arange(len(counts)), counts), middles / max(each, _TINY))
+
+
 def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, float]:
     """Each block's mean and count, and the variance of those means that the requests within blocks explain."""
     counts = np.bincount(block, minlength=blocks).astype(np.float64)
@@ -124,9 +150,8 @@ def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, flo
     return levels, counts, within * float((1 / counts[counts > 0]).mean()) if len(logs) else 0.0
 
 
-def _wander(sample: WindowData, values: Floats) -> Wander | None:
+def _wander(blocks: _Blocks, values: Floats) -> Wander | None:
     known = np.isfinite(values) & (values > 0)
-    blocks = _blocks(sample)
     levels, counts, noise = _levels(np.log(values[known]), blocks.of_request[known], len(blocks.middles))
     filled = counts > 0
     return wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)
@@ -151,10 +176,14 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     sure = (along / variance + 1 / n) * math.sqrt(float(neighbors.sum()))
     own = max(variance - noise, variance / 1000)
     observed = min(max(along / own, 0.0), 1.0)
+    observed = min(1.0, observed + math.sqrt((1 - observed**2) / float(neighbors.sum())))
     apart = np.abs(times[:, None] - times[None, :])
     correlation, stretches = observed, float(n)
     for _ in range(_SETTLES):
         stretches = n * n / float((correlation**apart).sum())
         correlation = observed + (1 - observed) / stretches
-    stretches = max(FEWEST_STRETCHES, stretches)
-    return Wander(math.sqrt(own / (1 - 1 / stretches)), stretches, sure)
+    stretches = max(1 + STRETCHES * len(np.unique(windows)), stretches)
+    middle = float(np.median(levels))
+    usual = 1.4826 * float(np.median(np.abs(levels - middle)))
+    stalls = float(levels.max()) - middle > max(OUTLIER * usual, FAR)
+    return Wander(math.sqrt(own / (1 - 1 / stretches)), stretches, sure, stalls)

@@ -46,11 +46,12 @@ def widening(sample: WindowData) -> Widening:
         ratios.append(load_flags.worst_in_flight(sample) / sample.concurrency)
     if "littles_law" in raised:
         ratios.append(load_flags.rate_times_e2e(sample) / sample.concurrency)
+    waves = "lockstep" in raised
     fewer, more = max(min(ratios), ERRORS), max(ratios)
     longer = pause + e2e * (1 / fewer - 1)
     return Widening(
-        waves="lockstep" in raised,
-        wander=of_latencies(sample) if "non_stationary" in raised else {},
+        waves=waves,
+        wander=of_latencies(sample, waves) if waves or "non_stationary" in raised else {},
         longer=longer,
         shorter=pause + e2e * (1 - 1 / more),
         more=1 + longer / e2e if e2e > 0 else math.inf,

@@ -75,8 +75,9 @@ LATEST = 1e11
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     """A tree for JSON; what the server told is cleaned."""
     tree = dataclasses.asdict(measurement)
-    if tree["trial"]["seconds"] is None:
-        del tree["trial"]["seconds"]
+    for name in ("seconds", "rate"):
+        if tree["trial"][name] is None:
+            del tree["trial"][name]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 

@@ -1,39 +1,59 @@
-"""Verification of an operating point under open-loop (Poisson) load, as independent users make it.
+"""Verification under open-loop (Poisson) load, as independent users make it: of the operating point, or of any rate.
 
-A closed loop of N callers never queues more than N; independent users do. So the rate that the operating point served
-is sent again as a Poisson process, latency counted from each arrival, and judged by the same rules. The records are
-kept under the run's `verify/`.
+A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate that the operating
+point served again as a Poisson process, latency counted from each arrival, and judges it by the same rules. `find`
+looks for the highest such rate that keeps the SLA with at most the operating point's N in flight: what arrives beyond
+them waits at the client, as it would at a gateway, and its wait counts. The records are kept under the run's `verify/`.
 """
 
 import asyncio
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.client.loop import TrialProgress
 from frontier.config import Config
+from frontier.decide.capacity import arrival_rate
+from frontier.decide.load_search import (
+    FoundRate,
+    LoadAsk,
+    LoadPolicy,
+    LoadTrial,
+    expected_seconds,
+    found_rate,
+    invalid_because,
+    next_ask,
+)
 from frontier.decide.verdict import judge
 from frontier.errors import MeasurementError, UsageError
 from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
-from frontier.model import Decision, Judgement, Limit, Measurement, Phase, Point, Trial, Verdict
+from frontier.model import Decision, Judgement, Limit, Measurement, Outcome, Phase, Point, Record, Trial, Verdict
 from frontier.run import Run
 from frontier.stats import estimate, window
 from frontier.stats.load_flags import DRIFT
-from frontier.stats.window import WindowData
+from frontier.stats.window import BY_CLIENT, WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
 
 CAP = 8
-"""Requests in flight are capped at this many times the operating point's concurrency: far above what a Poisson process
-of the same mean reaches, low enough for the client's sockets. What is turned away by it is counted as waiting."""
+"""Requests in flight of a check are capped at this many times the operating point's concurrency: far above what a
+Poisson process of the same mean reaches, low enough for the client's sockets. What is turned away by it is counted as
+waiting."""
 LEAST_CAP = 64
 LEAST_LOAD, MOST_LOAD = 0.01, 10.0
 """Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
+START = 0.5
+"""Share of the closed loop's rate that a search starts at where `arrival_rate` has no estimate."""
+BEYOND = 2.0
+"""A trial of a search ends early when this many times the requests that may be over a limit are over it, ..."""
+PATIENCE = 15.0
+"""... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +73,25 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer: the open loop's point beside the closed loop's, and the verdict of the open loop."""
+    """The answer: the open loop's point beside the closed loop's, and the verdict of the open loop.
+
+    `in_flight` requests were in flight on average, `cap` were allowed.
+    """
 
     check: Check
     point: Point
     judgement: Judgement
     in_flight: float
+    cap: int
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One operating point whose rate under open-loop load is looked for."""
+
+    decision: Decision
+    policy: LoadPolicy
 
 
 def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
@@ -68,18 +100,40 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: in
     As many requests as the closed loop's claim rests on, unless said. UsageError when the run was imported, has no
     operating point, or the load is out of reason.
     """
-    if run.is_imported:
-        raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
     if not LEAST_LOAD <= load <= MOST_LOAD:
         raise UsageError("--load is a share of the rate that the operating point served", "as  --load 80%")
+    return [
+        Check(decision, rate * load, load, requests or max(_enough(decision, limits), 1))
+        for decision, rate in _served(run, limits)
+    ]
+
+
+def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
+    """The operating points of a run, with where the search for each one's rate begins. UsageError for an import."""
     wanted = []
-    for decision in run.solve(limits):
-        rate = decision.metrics.get("request_throughput")
-        if decision.concurrency is None or rate is None or not rate.value > 0:
-            continue
-        enough = requests or max(_enough(decision, limits), 1)
-        wanted.append(Check(decision, rate.value * load, load, enough))
+    for decision, top in _served(run, limits):
+        assert decision.concurrency is not None
+        points = [point for point in run.points(limits) if point.series == decision.series]
+        estimated = arrival_rate(points, decision.concurrency)
+        start = START * top if estimated is None else estimated.rate
+        e2e = _mean_e2e(decision) or decision.concurrency / top
+        policy = LoadPolicy(start, top, decision.concurrency, e2e, max(run.config.warmup, 2 * e2e))
+        wanted.append(Search(decision, policy))
     return wanted
+
+
+def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
+    """The operating points of a run, with the request rate each served in closed loop."""
+    if run.is_imported:
+        raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
+    rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
+    return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
+
+
+def _mean_e2e(decision: Decision) -> float:
+    """Seconds of a request in the closed loop; 0 where that is not known."""
+    e2e = decision.metrics.get("mean_e2e")
+    return e2e.value if e2e is not None and math.isfinite(e2e.value) else 0.0
 
 
 def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
@@ -90,37 +144,66 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
     return max([*floors, *behind], default=1_000)
 
 
-async def verify(
-    run: Run, wanted: Sequence[Check], backend: HttpBackend, store: RunDirectory, *, on_tick: OnTick,
-    stop: asyncio.Event,
-) -> list[Checked]:  # fmt: skip
-    """Send the arrivals of each check and judge them. MeasurementError when a server cannot be measured or is another.
+@dataclass(slots=True)
+class Sender:
+    """Sends open-loop trials to the servers of a run and keeps them in `store`, until `stop` is set."""
 
-    Ends early, with what was finished, when `stop` is set.
-    """
+    run: Run
+    backend: HttpBackend
+    store: RunDirectory
+    on_tick: OnTick
+    stop: asyncio.Event
+    _prepared: set[str] = field(default_factory=set)
+
+    async def send(self, trial: Trial, watch: "Watch | None" = None) -> Measurement | None:
+        """The trial, finished or ended by `watch`, and kept; None when it was stopped.
+
+        MeasurementError when a server cannot be measured, is lost, or is another than the run was begun with.
+        """
+        assert trial.rate is not None
+        if trial.deployment not in self._prepared:
+            facts = await self.backend.prepare(self.run.config.deployment(trial.deployment))
+            journal = RunDirectory.read(self.run.path).journal_lines()
+            require_same_server(journal, facts, "put the old server back, or sweep this one")
+            self._prepared.add(trial.deployment)
+        if self.stop.is_set():
+            return None
+
+        def tick(progress: TrialProgress) -> None:
+            self.on_tick(progress)
+            if watch is not None:
+                watch.tick(progress, self.stop.is_set())
+
+        with self.store.writer(trial) as writer:
+
+            def record(record: Record) -> None:
+                writer.add(record)
+                if watch is not None:
+                    watch.record(record)
+
+            measurement = await self.backend.run_open(
+                trial, trial.rate, on_record=record, on_tick=tick, stop=self.stop if watch is None else watch.halt
+            )
+            if measurement.ended == "server_lost":
+                raise MeasurementError("the server was lost under the load", "see why, and run it again")
+            if self.stop.is_set() or (measurement.ended == "interrupted" and watch is None):
+                return None
+            writer.commit(measurement)
+        return measurement
+
+
+async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
+    """Send the arrivals of each check and judge them. Ends early, with what was finished, when it is stopped."""
     done: list[Checked] = []
-    prepared: set[str] = set()
-    journal = RunDirectory.read(run.path).journal_lines()
     try:
         for check in wanted:
-            name = check.decision.deployment
-            if name not in prepared:
-                facts = await backend.prepare(run.config.deployment(name))
-                require_same_server(journal, facts, "put the old server back, or sweep this one")
-                prepared.add(name)
-            trial = open_trial(run.config, check, repeat=1 + len(store.finished()))
-            with store.writer(trial) as writer:
-                measurement = await backend.run_open(
-                    trial, check.rate, on_record=writer.add, on_tick=on_tick, stop=stop
-                )
-                if measurement.ended == "server_lost":
-                    raise MeasurementError("the server was lost under the load", "see why, and run it again")
-                if measurement.ended not in ("requests", "time"):
-                    return done
-                writer.commit(measurement)
-            done.append(judged(check, measurement, store))
+            trial = open_trial(sender.run.config, check, repeat=1 + len(sender.store.finished()))
+            measurement = await sender.send(trial)
+            if measurement is None:
+                return done
+            done.append(judged(check, measurement, sender.store))
     finally:
-        await backend.close()
+        await sender.backend.close()
     return done
 
 
@@ -128,23 +211,141 @@ def open_trial(config: Config, check: Check, repeat: int) -> Trial:
     """The trial of a check. Its concurrency is the cap on requests in flight."""
     decision = check.decision
     assert decision.concurrency is not None
-    e2e = decision.metrics.get("mean_e2e")
-    usual = e2e.value if e2e is not None and math.isfinite(e2e.value) else 0.0
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
+    cap = max(LEAST_CAP, CAP * decision.concurrency)
+    return _trial(config, decision, cap, LoadAsk(check.rate, Phase.PROVE, check.requests, config.warmup), repeat, mark)
+
+
+def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
+    """An open-loop trial; `mark` holds all that decides its numbers."""
     digest = hashlib.sha256(mark.encode()).hexdigest()
     return Trial(
         deployment=decision.deployment,
         shape=decision.shape,
-        concurrency=max(LEAST_CAP, CAP * decision.concurrency),
+        concurrency=cap,
         repeat=repeat,
-        phase=Phase.CONFIRM,
-        requests=check.requests,
+        phase=ask.phase,
+        requests=ask.requests,
         seed=int(digest[:15], 16),
-        warmup=config.warmup,
+        warmup=ask.warmup,
         min_time=0.0,
-        max_time=max(config.trial_time, 2 * (config.warmup + check.seconds + 4 * usual)),
+        max_time=max(config.trial_time, 2 * (ask.seconds + 4 * _mean_e2e(decision))),
         fingerprint=digest[:16],
+        rate=ask.load,
     )
+
+
+# --- the search for the highest rate
+
+
+async def find(
+    sender: Sender, wanted: Sequence[Search], *,
+    on_ask: Callable[[Search, LoadAsk, float], None], on_trial: Callable[[Search, LoadTrial], None],
+) -> list[FoundRate]:  # fmt: skip
+    """The highest rate of each search, with what was finished before; fewer answers when it is stopped.
+
+    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from there.
+    """
+    answers: list[FoundRate] = []
+    try:
+        for search in wanted:
+            policy, limits = search.policy, search.decision.limits
+            history = restored(sender.run.config, search, sender.store)
+            while isinstance(ask := next_ask(policy, limits, history), LoadAsk):
+                on_ask(search, ask, expected_seconds(policy, limits, history))
+                trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
+                measurement = await sender.send(trial, Watch(trial, limits, policy.top - ask.load))
+                if measurement is None:
+                    return answers
+                history.append(_load_trial(measurement, sender.store))
+                on_trial(search, history[-1])
+            answers.append(found_rate(search.decision, policy, ask, history))
+    finally:
+        await sender.backend.close()
+    return answers
+
+
+def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
+    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials of its own."""
+    decision, cap = search.decision, search.policy.in_flight
+    shape, sla = decision.shape, " ".join(map(str, decision.limits))
+    load = f"{ask.load!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
+    where = f"{decision.deployment} {shape.isl}/{shape.osl} {shape.prefix} {cap}"
+    return _trial(config, decision, cap, ask, repeat, f"find {config.seed} {where} {sla} {load} {repeat}")
+
+
+def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTrial]:
+    """The finished trials of a search, oldest first; those that were not valid are measured again."""
+    history = []
+    for measurement in store.finished().values():
+        trial = measurement.trial
+        if trial.rate is None:
+            continue
+        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
+        if trial.fingerprint == rate_trial(config, search, ask, trial.repeat).fingerprint:
+            history.append(_load_trial(measurement, store))
+    return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
+
+
+def _load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
+    """A finished trial as the search wants it."""
+    trial = measurement.trial
+    assert trial.rate is not None
+    data = window.window_data(measurement, store.records(trial.key), open_loop=True)
+    return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")
+
+
+class Watch:
+    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are over a limit than
+    could be forgiven if all others were not, or one waited as no stable queue makes it wait.
+
+    `spare` are the requests per second that the server could serve beyond those that arrive.
+    """
+
+    def __init__(self, trial: Trial, limits: Sequence[Limit], spare: float) -> None:
+        self.halt = asyncio.Event()
+        self._longest_wait = PATIENCE / spare
+        self._limits = [
+            (limit.of.quantity, limit.promise, BEYOND * round((1 - limit.of.p) * trial.requests, 6))
+            for limit in limits
+            if limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "e2e") and not limit.of.inverted
+        ]
+        self._over = [0] * len(self._limits)
+        self._start = self._end = math.inf
+
+    def tick(self, progress: TrialProgress, stopped: bool) -> None:
+        """Hear how the trial stands: when its window opens and closes, and whether the user stopped it."""
+        if progress.stage == "window":
+            self._start = min(self._start, progress.elapsed)
+        elif progress.stage == "hold":
+            self._end = min(self._end, progress.elapsed)
+        if stopped:
+            self.halt.set()
+
+    def record(self, record: Record) -> None:
+        """Count a request that has ended."""
+        due = record.scheduled
+        if due is None or not self._start <= due < self._end or record.outcome in BY_CLIENT:
+            return
+        latencies = _latencies(record, due)
+        for i, (quantity, promise, allowed) in enumerate(self._limits):
+            self._over[i] += latencies[quantity or ""] > promise
+            if self._over[i] > allowed:
+                self.halt.set()
+        if record.sent - due > self._longest_wait:
+            self.halt.set()
+
+
+def _latencies(record: Record, due: float) -> dict[str, float]:
+    """Seconds from the arrival; infinite for a failure, NaN where not defined."""
+    if record.outcome is not Outcome.OK or record.first is None or record.last is None:
+        return dict.fromkeys(("ttft", "tpot", "e2e"), math.inf)
+    tokens = record.completion_tokens or 0
+    tpot = (record.last - record.first) / (tokens - 1) if tokens > 1 else math.nan
+    return {"ttft": record.first - due, "tpot": tpot, "e2e": record.last - due}
+
+
+# --- judging a check
 
 
 def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Checked:
@@ -162,7 +363,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
             *notes,
             f"nearly all the time {measurement.trial.concurrency} were in flight, the most that is allowed",
         )
-    return Checked(check, point, verdict, in_flight, notes)
+    return Checked(check, point, verdict, in_flight, measurement.trial.concurrency, notes)
 
 
 def _growing(sample: WindowData) -> bool:

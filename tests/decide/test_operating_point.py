@@ -313,7 +313,7 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
     d = operating_point.solve(few, [TTFT])
     assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
     open_one = reason(d, Cause.UNBOUNDED)
-    assert ((4,), 300, 1000, 4) == (open_one.settings, open_one.estimate.n, open_one.need, open_one.repeats)
+    assert ((4,), 300, 1000) == (open_one.settings, open_one.estimate.n, open_one.need)
     assert any("300 requests cannot bound p99 TTFT (400 ms); about 1,000" in note for note in d.notes)
     assert ExitCode.NOT_PROVEN == code(d)
 
@@ -362,7 +362,7 @@ def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_ow
     open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
     d = operating_point.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
     assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
-    assert "Run at concurrency 48; c=96 may give 70% more" == headline(d)
+    assert "Run at concurrency 48 (3,000 tok/s). c=96 may give 70% more" == headline(d)
 
 
 def test_only_invalid_points_end_as_failed_measurement():
@@ -697,3 +697,108 @@ def test_an_excluded_setting_is_named_once():
     )
     excluded = [r.settings for r in decision.explanation.reasons if r.cause is Cause.EXCLUDED]
     assert [(16,), (4,)] == excluded
+
+
+# --- a better setting that is not proven
+
+
+WAVES = (Flag("lockstep", "8.1", "2", "stagger the starts"),)
+
+
+def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_comes_first():
+    # A sweep of a real server once said "met, run at concurrency 6: 817 tok/s", and nothing of c=32 with 1,837 tok/s.
+    limits = [Limit("p95_ttft", 0.3), Limit("p95_tpot", 0.02)]
+    points = [
+        point(6, 0.05, 817, p95_ttft=0.1, p95_tpot=0.008),
+        point(16, 0.05, 1300, p95_ttft=0.15, p95_tpot=0.012, flags=WAVES),
+        point(32, 0.05, 1837, p95_ttft=0.191, p95_tpot=0.0173, flags=WAVES),
+        point(64, 0.05, 2100, p95_ttft=0.191, p95_tpot=0.0203, flags=WAVES),
+    ]
+    d = operating_point.solve(points, limits)
+    assert (Verdict.MEETS, 6, 32, 3000) == (d.verdict, d.concurrency, d.next_step.concurrency, d.next_step.requests)
+    assert (
+        "More than half of the throughput is undecided: c=32 was excluded (requests came in waves) and measured again "
+        "may give 125% more. Proven so far: concurrency 6 (817 tok/s)"
+    ) == headline(d)
+    assert d.notes[0].startswith("c=32 was excluded (requests came in waves) and measured again may give 125% more")
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (point(32, estimate(0.2, 0.1, INF, n=300, need=1000), 109), "too little more"),
+        (point(32, (0.4, 0.51, 0.6), 300), "its value is over the limit"),
+        (point(32, 0.2, 300, flags=(Flag("token_mismatch", "2", "1", ""),)), "its numbers mean nothing"),
+        (Point("d", SHAPE, 32, {"output_throughput": sure(300)}, 3000), "its limit was not measured"),
+    ],
+)
+def test_what_is_no_better_answer_is_not_named(other, why):
+    d = operating_point.solve([point(8, 0.1, 100), other], [TTFT], marginal_gain=False)
+    assert (None, "Run at concurrency 8") == (d.next_step, headline(d)), why
+
+
+def test_a_setting_above_a_violation_is_never_the_next_step():
+    few = estimate(0.2, 0.1, INF, n=300, need=1000)
+    points = [point(8, 0.1, 100), point(16, 0.9, 150), point(32, few, 300)]
+    assert operating_point.solve(points, [TTFT]).next_step is None
+    assert 32 == operating_point.solve([points[0], points[2]], [TTFT]).next_step.concurrency
+
+
+def test_a_setting_that_was_only_scanned_is_named_and_never_chosen():
+    seen = [point(c, estimate(0.01 * c, 0.05, INF, n=40, need=900), 100.0 * c) for c in (16, 32, 64)]
+    d = operating_point.solve([point(8, 0.1)], [TTFT], scanned=seen)
+    assert (8, 32, 3.0) == (d.concurrency, d.next_step.concurrency, pytest.approx(d.next_step.gain))
+    assert 1000 == d.next_step.requests, "as many as the floor of a p99"
+    assert [Cause.CHOSEN, Cause.SCANNED, Cause.SCANNED, Cause.NOT_JUDGED] == [r.cause for r in d.explanation.settings]
+    assert "c=32 gives 300% more throughput but was only looked at: p99 TTFT 320 ms, limit 500 ms" in " ".join(d.notes)
+    assert [8] == [j.concurrency for j in d.judgements]
+
+
+def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
+    too_close = point(96, estimate(0.4999, 0.3, 0.9), 900)
+    d = operating_point.solve([point(8, 0.1, 100), point(64, (0.3, 0.4, 0.51), 500), too_close], [TTFT])
+    assert (64, 3631) == (d.next_step.concurrency, d.next_step.requests)
+    alone = operating_point.solve([point(8, 0.1, 100), too_close], [TTFT])
+    assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
+
+
+def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
+    few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12 % more for four times the tail
+    assert operating_point.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
+    assert 64 == operating_point.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
+
+
+def test_without_an_answer_the_next_step_is_the_candidate():
+    few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
+    d = operating_point.solve(few, [TTFT])
+    assert (d.candidate, 1000, None) == (d.next_step.concurrency, d.next_step.requests, d.next_step.gain)
+    broken = operating_point.solve([point(8, 0.1, flags=WAVES), point(16, 0.2, flags=WAVES)], [TTFT])
+    assert (Verdict.INVALID, 16) == (broken.verdict, broken.next_step.concurrency)
+    assert operating_point.solve([point(1, 0.9)], [TTFT]).next_step is None
+
+
+def test_there_is_one_number_of_requests_that_would_decide():
+    few = point(
+        32, estimate(0.2, 0.1, INF, n=300, need=1641), 900, p99_tpot=estimate(0.02, 0.01, INF, n=300, need=1300)
+    )
+    d = operating_point.solve([point(8, 0.1, 100, p99_tpot=0.01), few], [TTFT, TPOT])
+    needs = {
+        next(j.need for j in d.judgements if j.concurrency == 32),
+        of_setting(d, 32).need,
+        reason(d, Cause.UNBOUNDED).need,
+        d.next_step.requests,
+    }
+    assert {1641} == needs
+    assert all("1,700 requests" in note for note in d.notes if "would decide" in note)
+
+
+def test_a_limit_that_nothing_reasonable_decides_leaves_no_number():
+    both = point(32, estimate(0.2, 0.1, INF, n=1000, need=1641), 900, p99_tpot=estimate(0.02999999, 0.01, 0.9))
+    assert judge(both, [TTFT, TPOT]).need is None
+
+
+def test_what_is_known_of_how_a_point_was_measured_is_said_with_it():
+    remedy = "restarts were delayed by up to one decode step, so that requests do not come in waves"
+    chosen = dataclasses.replace(point(8, 0.1), notes=(remedy,))
+    d = operating_point.solve([chosen, point(16, 0.9)], [TTFT])
+    assert f"c=8: {remedy}" == d.notes[-1]

@@ -7,6 +7,7 @@ import pytest
 from frontier.decide import operating_point
 from frontier.errors import ExitCode
 from frontier.model import Estimate, Flag, Limit, Point, Shape
+from frontier.report.answer import answers_json, answers_text
 from frontier.stats import cost_energy
 from tests.stats.made import SHAPE
 
@@ -86,3 +87,25 @@ def test_the_worst_of_all_tiers_is_the_exit_code():
     assert ExitCode.NO == operating_point.exit_code_of_answers([meets, violates])
     assert ExitCode.NOT_PROVEN == operating_point.exit_code_of_answers([meets, asked([unproven])])
     assert ExitCode.FAILED == operating_point.exit_code_of_answers([meets, violates, invalid])
+
+
+def test_a_deployment_that_may_give_more_is_named_beside_the_winner():
+    few = Estimate(0.3, 0.1, 9.0, 300, 0.1, 9.0, need=1000)
+    undecided = dataclasses.replace(point(64, 0.3, deployment="b", throughput=900.0), metrics={
+        **point(64, 0.3, throughput=900.0).metrics, "p99_ttft": few,
+    })  # fmt: skip
+    points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
+    (best,) = asked(points).best
+    assert ("a", True, ()) == (best.decision.deployment, best.sure, best.may_give)
+    (best,) = asked([*points, undecided]).best
+    assert (("b", 64),) == best.may_give
+    assert best.note.endswith("a, 600 tok/s at c=8, more than b. b may give more at c=64, which is not proven.")
+    trees = answers_json([asked([*points, undecided])])
+    assert [(False, ["b"])] == [(tree["sure"], tree["open"]) for tree in trees["tiers"][0]["best"]]
+
+
+def test_the_winner_among_deployments_is_said_first():
+    points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
+    text = answers_text([asked(points)], width=100)
+    assert text.startswith("Most throughput proven for 512/100: a, 600 tok/s at c=8, more than b.")
+    assert 1 == text.count("Most throughput proven")

@@ -86,7 +86,7 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
         assert a is not None
         assert b is not None
         assert (a.value, a.low, a.upper) == pytest.approx((b.value, b.low, b.upper), rel=2e-3, abs=2e-6)
-        assert a.n == b.n
+        assert abs(a.n - b.n) <= 1, "a send at the window's very edge may be rounded to its other side"
 
 
 def test_failed_requests_of_a_trace_are_infinite() -> None:

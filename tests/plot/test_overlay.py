@@ -6,12 +6,12 @@ from collections.abc import Iterable
 import pytest
 
 from frontier.decide.wording import apart
-from frontier.model import Estimate, Flag, Limit, Shape, Verdict
+from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
 from frontier.plot.multi_run import Group, together
 from frontier.plot.selection import grouped
-from tests.plot.toy import LADDER, LIMIT, said, stairs, toy_decision, toy_frontier, toy_points
+from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, toy_decision, toy_frontier, toy_points
 
 
 def view(
@@ -53,7 +53,7 @@ def test_rates_are_compared_per_gpu_where_gpus_are_given() -> None:
 def test_each_operating_point_is_in_the_table() -> None:
     text = said(together([group(2000, 3300)]))
 
-    assert "● variant 0  run at 64  1,712 tok/s  p99 TTFT 418 ms  95% CI 389–459 ms  limit 500 ms" in text
+    assert "● variant 0  run at 64  1,712 tok/s  p99 TTFT 418 ms  at most 455 ms (95%)  limit 500 ms" in text
     assert "■ variant 1  run at 64  2,825 tok/s" in text
 
 
@@ -348,3 +348,24 @@ def test_long_names_that_agree_where_they_are_cut_stay_apart() -> None:
 def test_two_runs_of_one_name_are_numbered() -> None:
     (both,) = grouped([("night", [view(3300, "d")]), ("night", [view(900, "d")])])
     assert ("night", "night (2)") == both.names
+
+
+def test_over_workloads_a_higher_frontier_of_which_nothing_is_proven_is_said() -> None:
+    long = Shape.of(8192, 512)
+    groups = [Group(("A", "B"), (view(2000, "A", shape), unproven(view(3300, "B", shape)))) for shape in (SHAPE, long)]
+    assert "in 2 only A is proven, though B's frontier is higher" in together(groups).title
+
+
+def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_more() -> None:
+    """B's operating point carries less, and a setting of B that is not proven lies above A's."""
+    a, b = view(2600, "a"), chosen(8)
+    assert b.decision is not None
+    proven = next(p for p in b.mine if p.concurrency == 8).metrics
+    b = dataclasses.replace(b, decision=dataclasses.replace(b.decision, metrics=proven))
+    assert b.decision is not None
+    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=NextStep(80, 3.2)))
+    first = f"A carries the most that is proven {INSIDE}: 2,226 tok/s at concurrency 64"
+    assert f"{first}; B may give more, which is not proven" == titled(a, may)
+    assert titled(a, b).startswith("A carries the most inside")
+    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9))
+    assert "may give more" not in titled(a, dataclasses.replace(b, decision=less))

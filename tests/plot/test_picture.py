@@ -290,12 +290,12 @@ def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
     assert "beyond the axes" not in said(drawn(toy_points()))
 
 
-def test_an_interval_says_what_it_is_of_where_no_axis_shows_it() -> None:
+def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
     points = toy_points((1, 8, 64))
     decision = toy_decision(points, (Limit("p99_tpot", 0.03), LIMIT))
     view = View(points, toy_frontier(points), dataclasses.replace(decision, binding="p99_tpot"))
 
-    assert "p99 TPOT 25.9 ms  95% CI" in said(small_multiples([view, view]))
+    assert "p99 TPOT 25.9 ms  at most 27.1 ms (95%)" in said(small_multiples([view, view]))
 
 
 def test_the_step_not_taken_is_written_beside_it() -> None:
@@ -389,7 +389,7 @@ def test_several_shapes_get_a_panel_each_and_one_title() -> None:
     assert "All 3 workloads keep p99 TTFT ≤ 500 ms" == found.title
     assert ["1024/256", "8192/512", "128/128"] == [panel.title for panel in found.panels]
     assert 1 == len({(panel.x, panel.y) for panel in found.panels}), "panels share their scales"
-    assert "1024/256  run at 64  2,825 tok/s  p99 TTFT 418 ms  95% CI 389–459 ms  limit 500 ms" in said(found)
+    assert "1024/256  run at 64  2,825 tok/s  p99 TTFT 418 ms  at most 455 ms (95%)  limit 500 ms" in said(found)
 
 
 def test_the_foot_says_where_the_numbers_come_from() -> None:

@@ -1,6 +1,5 @@
 """Toy sweeps for the tests: a saturating server, so that the pictures look like real ones."""
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
@@ -123,8 +122,7 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         "candidate": None if passing else about.concurrency,
     }  # fmt: skip
     decision = Decision(**(fields | changes))  # type: ignore[arg-type]
-    explanation = explain(decision, {p.concurrency: p for p in points}, "output_throughput")
-    return dataclasses.replace(decision, explanation=explanation)
+    return explain(decision, {p.concurrency: p for p in points}, "output_throughput")
 
 
 def said(picture: Picture) -> str:

@@ -7,7 +7,21 @@ from types import SimpleNamespace
 import pytest
 
 from frontier.decide.operating_point import Answer, answer, solve_all
-from frontier.model import Decision, Distance, Estimate, Flag, Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.model import (
+    Cause,
+    Claim,
+    Decision,
+    Distance,
+    Estimate,
+    Flag,
+    Limit,
+    Phase,
+    Point,
+    Reason,
+    Shape,
+    Trial,
+    Verdict,
+)
 from frontier.report.answer import answers_text, decision_table
 from frontier.report.tables import plan_table, points_table
 from tests.golden import assert_golden
@@ -107,6 +121,55 @@ def test_an_answer_that_meets_the_sla() -> None:
     assert_golden("answer.txt", answers_text([solved(LIMITS)], width=100))
 
 
+def commanded(decision: Decision, seconds: float | None, claim: Claim | None = None) -> Decision:
+    """The decision with a claim, and with the command that its next step gets of a run."""
+    step = decision.next_step
+    if step is not None:
+        run = "runs/a-night-on-the-large-machine"
+        command = f"frontier sweep sweep.yaml -o {run} --only 1024/256 --prove {step.concurrency}"
+        step = dataclasses.replace(step, seconds=seconds, command=command)
+    return dataclasses.replace(decision, claim=claim, next_step=step)
+
+
+WAVES = Flag("lockstep", "8.1", "2", "stagger the starts")
+FEW = {"p99_ttft": Estimate(0.325, 0.3, math.inf, 300, lower=0.3, need=1000)}
+
+
+def a_better_one(*, chosen: int, undecided: int, excluded: bool = False) -> Decision:
+    """The decision on toy points: one proven, one that would give more and has too few requests, or was excluded."""
+    points = [toy_point(c, n=1200) for c in (1, chosen, 80)]
+    other = toy_point(undecided, n=1200, flags=(WAVES,) if excluded else ())
+    points.append(other if excluded else dataclasses.replace(other, metrics={**other.metrics, **FEW}))
+    return solve_all(points, LIMITS)[0]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width: int) -> None:
+    """A better setting that is not proven, one that was excluded and is more than half of the throughput, no answer
+    yet, and a proof that a later visit contradicted; each with the command that decides on a line of its own.
+    """
+    none = solve_all([dataclasses.replace(p, metrics={**p.metrics, **FEW}) for p in toy_points((56,))], LIMITS)[0]
+    corrected = solve_all([toy_point(c, n=1200) for c in (32, 80)], LIMITS)[0]
+    found = corrected.explanation
+    reasons = (Reason(Cause.CORRECTED, (56,)), *found.reasons)
+    remark = "restarts were delayed by up to one decode step, so that requests do not come in waves"
+    corrected = dataclasses.replace(
+        corrected, explanation=dataclasses.replace(found, reasons=reasons, remarks=(remark,))
+    )
+    decisions = [
+        commanded(a_better_one(chosen=32, undecided=56), 170.0, Claim("early", 21, 0.133)),
+        commanded(a_better_one(chosen=8, undecided=56, excluded=True), 4000.0, Claim("final", 340, 0.0088)),
+        commanded(none, 40.0),
+        commanded(corrected, None, Claim("early", 1, 0.95, corrected=True)),
+    ]
+    text = "\n\n".join(answers_text([Answer("", LIMITS, (decision,))], width=width) for decision in decisions)
+
+    commands = [line for line in text.splitlines() if line.startswith("  frontier sweep")]
+    assert [d.next_step.command for d in decisions if d.next_step] == [line.strip() for line in commands]
+    assert widest("\n".join(line for line in text.splitlines() if line not in commands)) <= width
+    assert_golden(f"answer-better-{width}.txt", text)
+
+
 def test_an_answer_without_an_operating_point() -> None:
     assert_golden("answer-none.txt", answers_text([solved((Limit("p99_ttft", 0.02),))], width=100))
 
@@ -145,6 +208,42 @@ def test_hostile_text_is_neither_markup_nor_control() -> None:
     assert "[b]f" in text
     for bad in ("\x1b", "\x07", "\x9b", "\u202e"):
         assert bad not in text
+
+
+def test_a_percentile_without_a_bound_is_marked_where_its_interval_has_no_room() -> None:
+    points = toy_points()
+    few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
+    points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_ttft": few})
+    narrow = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points)], width=80)
+    wide = points_table(points, [toy_frontier(points)], LIMITS, width=200)
+    legend = "* too few requests to bound this percentile"
+
+    assert 1 == narrow.count("450 ms *")
+    assert 1 == narrow.count("\n" + legend)
+    assert "450 ms *  ≥ 420 " in wide
+    assert legend not in points_table(toy_points(), [toy_frontier(toy_points())], LIMITS, width=200)
+
+
+def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there() -> None:
+    points = toy_points()
+    few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
+    points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_e2e": few})
+    decision = toy_decision(points)
+    table = [points_table(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
+             for d in (decision, dataclasses.replace(decision, concurrency=None))]  # fmt: skip
+
+    assert ["; not needed for the answer" in text for text in table] == [True, False]
+
+
+def test_without_an_sla_nothing_is_proven_and_the_frontier_is_the_answer() -> None:
+    points = toy_points((1, 8, 64))
+    text = points_table(points, [toy_frontier(points)], width=200)
+
+    assert (
+        "No SLA, so nothing is to be proven. The frontier is c = 1, 8, 64; the most is 2,825 tok/s with p99 TTFT 418 ms"
+        " at c=64."
+    ) in text
+    assert "No SLA" not in points_table(points, [toy_frontier(points)], LIMITS, width=200)
 
 
 def test_no_points_is_said() -> None:

@@ -70,7 +70,7 @@ def test_drafts_that_are_never_accepted_only_cost_time(spec, requests):
     spec = dataclasses.replace(spec, max_batched_tokens=useless.max_batched_tokens)
     got = []
     for each in (spec, useless):
-        found = closed_loop(each, Shape.of(20, 10), 4, requests=len(requests))[0]
+        found = closed_loop(each, Shape.of(20, 10), 4, requests=len(requests), stagger=False)[0]
         got.append([(r.stream, r.completion_tokens) for r in found])
     assert got[0][: len(requests)] == got[1][: len(requests)]
     alone = [truth(each, Shape.of(20, 10), 1, "mean_tpot", 20) for each in (spec, useless)]

@@ -6,6 +6,7 @@ import pytest
 from frontier.model import Lengths, Outcome, Phase, Shape, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, closed_loop_arrays, truth, virtual_trial
+from frontier.stats.stationarity import dispersion
 
 QUIET = EngineSpec(
     step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, per_context_token=1e-8, ingest=0.0, kv_tokens=10_000_000
@@ -45,10 +46,52 @@ def test_the_window_counts_what_was_asked_and_every_counted_request_ended_under_
     assert sorted(r.sent for r in records) == [r.sent for r in records]
 
 
+def in_flight(records, window):
+    """Requests in flight over the window, by integral."""
+    return sum(max(0.0, min(r.end, window.end) - max(r.sent, window.start)) for r in records) / window.length
+
+
 def test_exactly_n_requests_are_in_flight_throughout_the_window():
-    records, window = closed_loop(EngineSpec(noise=0.1, ingest=0.0), Shape.of(64, 20), 16, requests=400)
-    busy = sum(max(0.0, min(r.end, window.end) - max(r.sent, window.start)) for r in records)
-    assert busy == pytest.approx(16 * window.length, rel=1e-9)
+    spec, shape = EngineSpec(noise=0.1, ingest=0.0), Shape.of(64, 20)
+    assert in_flight(*closed_loop(spec, shape, 16, requests=400, stagger=False)) == pytest.approx(16, rel=1e-9)
+    assert 16 * 0.98 < in_flight(*closed_loop(spec, shape, 16, requests=400)) < 16
+
+
+@pytest.mark.parametrize(("isl", "osl"), [(1024, 256), (256, 64), (128, 64)])
+def test_of_equal_requests_n_are_in_flight_and_they_do_not_run_in_step(isl, osl):
+    for concurrency in (2, 16, 64, 128):
+        for spec in (EngineSpec(seed=3), EngineSpec(noise=0.05, max_batched_tokens=512, seed=4)):
+            records, window = closed_loop(spec, Shape.of(isl, osl), concurrency, requests=12 * concurrency, seed=5)
+            inside = [r for r in records if window.start <= r.sent <= window.end]
+            assert {(isl, osl)} == {(r.prompt_tokens, r.completion_tokens) for r in inside}
+            assert in_flight(records, window) == pytest.approx(concurrency, rel=0.02)
+            e2e = np.mean([r.last - r.sent for r in inside])
+            sends = dispersion(np.array([r.sent for r in inside]), window.start, window.end, float(e2e))
+            assert sends is not None
+            assert sends.value - 2 * sends.error < 2, (concurrency, spec)
+
+
+def test_fixed_lengths_have_the_tail_of_lengths_that_vary_a_little():
+    # In step it is several times as long; started evenly, it would be too short.
+    fixed, varied = Shape.of(256, 64), Shape(Lengths.fixed(256), Lengths.uniform(58, 70))
+    spec = EngineSpec(noise=0.05)
+
+    def p99(shape, **how):
+        runs = [closed_loop_arrays(spec, shape, 32, requests=600, seed=seed, **how).ttft for seed in range(4)]
+        return np.quantile(np.concatenate(runs), 0.99)
+
+    assert 0.7 < p99(fixed) / p99(varied) < 1.3
+    assert p99(fixed, stagger=False) > 2.5 * p99(varied)
+
+
+def test_a_trial_says_how_long_restarts_waited_and_a_scan_warms_up_for_one_round():
+    of = trial(16, shape=Shape.of(64, 64))
+    records, measured = virtual_trial(of, EngineSpec(noise=0.05))
+    tpot = np.mean([(r.last - r.first) / 63 for r in records if r.completion_tokens == 64])
+    assert 0 < measured.health.restart_delay_mean <= tpot
+    assert 0 == virtual_trial(trial(1), EngineSpec())[1].health.restart_delay_mean
+    scan = virtual_trial(dataclasses.replace(of, phase=Phase.SCAN), EngineSpec(noise=0.05))[1]
+    assert scan.window.start < 0.7 * measured.window.start
 
 
 def test_records_and_arrays_say_the_same():
@@ -100,7 +143,7 @@ def test_a_burst_of_equal_requests_stays_in_lockstep_and_a_staggered_start_does_
     spec, shape = EngineSpec(per_prefill_token=1e-4), Shape.of(512, 64)
     burst = closed_loop_arrays(spec, shape, 32, requests=500, stagger=False)
     calm = closed_loop_arrays(spec, shape, 32, requests=500)
-    assert np.quantile(burst.ttft, 0.99) > 3 * np.quantile(calm.ttft, 0.99)
+    assert np.quantile(burst.ttft, 0.99) > 2 * np.quantile(calm.ttft, 0.99)
 
 
 def test_truth_knows_percentiles_means_gaps_rates_and_speed():

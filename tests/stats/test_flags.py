@@ -579,9 +579,10 @@ def test_of_a_thousand_healthy_windows_fewer_than_five_are_flagged() -> None:
     assert flagged < 0.005 * windows, names
 
 
-def test_equal_requests_behind_an_admission_cap_run_in_waves_and_varied_ones_do_not() -> None:
+def test_equal_requests_in_step_run_in_waves_behind_an_admission_cap_and_paced_ones_do_not() -> None:
     capped = KINDS["queueing"]
-    assert "lockstep" in found(simulated(300, 32, shape=Shape.of(128, 32), spec=capped))
+    assert "lockstep" in found(simulated(300, 32, shape=Shape.of(128, 32), spec=capped, stagger=False))
+    assert "lockstep" not in found(simulated(300, 32, shape=Shape.of(128, 32), spec=capped))
     assert "lockstep" not in found(simulated(300, 32, spec=capped))
 
 

@@ -40,7 +40,7 @@ GRID = (1, 2, 4, 8, 16, 32, 64)
 
 @pytest.mark.parametrize("family", ENGINES)
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
-    text = config_text(ENGINES[family], requests=600)
+    text = config_text(ENGINES[family], requests=800)
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
     assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)

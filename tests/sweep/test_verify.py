@@ -4,7 +4,11 @@ import asyncio
 import heapq
 import json
 import random
-from collections.abc import Callable
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,15 +17,17 @@ import frontier
 from frontier.cli.main import run as cli
 from frontier.client.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
+from frontier.decide.load_search import FoundRate
 from frontier.errors import ExitCode, MeasurementError, UsageError, exit_code
-from frontier.model import Measurement, Outcome, Record, Trial, Verdict, Window
-from frontier.report.answer import verified_json, verified_text
+from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Verdict, Window
+from frontier.report.answer import found_json, found_text, load_trial_text, verified_json, verified_text
 from frontier.run import Run
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
 from frontier.sweep.backend import Facts, OnRecord
 from tests.commands import frontier as command
+from tests.commands import start
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SLA = "p90_ttft<=200ms"
@@ -37,14 +43,23 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Queue:
-    """A server of so many places, each a request at a time: what arrives when all are taken waits."""
+    """A server of so many places, each a request at a time, at most the trial's concurrency of them: what arrives when
+    all are taken waits. `stop_at`: the trial of this number is interrupted by the user; `kill_at`: it is killed.
+    """
 
-    def __init__(self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None) -> None:
-        self.places, self.service, self.identity, self.stop_at = places, service, identity, stop_at
+    def __init__(
+        self, places: int, service: float, identity: str = "virtual", stop_at: int | None = None,
+        kill_at: int | None = None,
+    ) -> None:  # fmt: skip
+        self.places, self.service, self.identity = places, service, identity
+        self.stop_at, self.kill_at = stop_at, kill_at
         self.rates: list[float] = []
+        self.prepared = 0
+        self.user_stop = asyncio.Event()
         self.closed = False
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        self.prepared += 1
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
     async def run_open(
@@ -58,28 +73,42 @@ class Queue:
     ) -> Measurement:
         self.rates.append(rate)
         rng = random.Random(trial.seed)
-        free = [0.0] * self.places
-        due, records = 0.0, 0
-        while records < trial.requests * 1.06:
+        free = [0.0] * min(self.places, trial.concurrency)
+        due, opened, sent, number = 0.0, trial.warmup, 0, 0
+        while sent < trial.requests * 1.02 and not stop.is_set():
             due += rng.expovariate(rate)
             start = max(due, heapq.heappop(free))
             service = self.service * rng.uniform(0.9, 1.1)
             heapq.heappush(free, start + service)
             first, end = start + 0.2 * service, start + service
-            on_record(Record(records, 0, due, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
+            if due >= opened:
+                on_tick(TrialProgress("window", opened, 0, sent, number, 0))
+                sent += 1
+            if self.stop_at == len(self.rates):
+                self.user_stop.set()
+                on_tick(TrialProgress("window", opened, 0, sent, number, 0))
+            on_record(Record(number, 0, start, Outcome.OK, end, 256, 32, first=first, last=end, prompt_tokens=256,
                         completion_tokens=32, events=32, reads=32, scheduled=due))  # fmt: skip
-            records += 1
-        ended = "interrupted" if self.stop_at == len(self.rates) else "requests"
-        return Measurement(trial, 1.7e9, Window(0.05 * due, due), ended, server_identity=self.identity)  # type: ignore[arg-type]
+            number += 1
+            if self.kill_at == len(self.rates) and number > 20:
+                raise KeyboardInterrupt
+        ended = "interrupted" if stop.is_set() else "requests"
+        return Measurement(trial, 1.7e9, Window(min(opened, due), due), ended, server_identity=self.identity)  # type: ignore[arg-type]
 
     async def close(self) -> None:
         self.closed = True
 
 
+@contextmanager
+def sender(run: Run, backend: Queue) -> Iterator[verify.Sender]:
+    with RunDirectory.open_to_verify(run.path) as store:
+        yield verify.Sender(run, backend, store, lambda _: None, backend.user_stop)  # type: ignore[arg-type]
+
+
 def check(run: Run, backend: Queue, **options: float) -> list[verify.Checked]:
     wanted = verify.checks(run, run.limits(), **options)  # type: ignore[arg-type]
-    with RunDirectory.open_to_verify(run.path) as store:
-        return asyncio.run(verify.verify(run, wanted, backend, store, on_tick=lambda _: None, stop=asyncio.Event()))
+    with sender(run, backend) as sending:
+        return asyncio.run(verify.verify(sending, wanted))
 
 
 def test_the_rate_is_what_the_operating_point_served(swept: Path) -> None:
@@ -123,14 +152,22 @@ def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Pa
     assert any("more arrives than the server keeps up with" in note for note in done.notes)
     text = verified_text([done])
     assert text.startswith("no    with Poisson arrivals at ")
-    assert "frontier verify --load 80%" in text
+    assert "find the rate that holds:\n    frontier verify --find" in text
 
 
 def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> None:
     run = frontier.load(swept)
     (done,) = check(run, Queue(places=10_000, service=0.2), requests=60)
     assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
-    assert "requests would decide:  frontier verify --requests N" in verified_text([done])
+    need = done.judgement.need
+    assert f"requests would decide:\n    frontier verify runs/x --requests {need}" in verified_text(
+        [done], again="frontier verify runs/x"
+    )
+
+
+def test_the_command_that_would_decide_keeps_the_load(swept: Path) -> None:
+    (done,) = check(frontier.load(swept), Queue(places=10_000, service=0.2), requests=60, load=0.8)
+    assert f"frontier verify --load 80% --requests {done.judgement.need}" in verified_text([done])
 
 
 def test_text_and_json_have_both_loops(swept: Path) -> None:
@@ -140,6 +177,7 @@ def test_text_and_json_have_both_loops(swept: Path) -> None:
     assert text.startswith("met   with Poisson arrivals at ")
     assert "closed loop" in text
     assert "limit 200 ms, binding" in text
+    assert f"in flight on average, at most {done[0].cap:,}" in text
     tree = verified_json(done)
     (shape,) = json.loads(json.dumps(tree))["shapes"]
     assert ("frontier.verify/1", "meets", "256/32") == (tree["schema"], shape["verdict"], shape["shape"])
@@ -201,3 +239,200 @@ def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
     kept = [json.loads(line) for line in records.read_text().splitlines()]
     assert len(kept) >= 110
     assert all("scheduled" in record for record in kept)
+
+
+# --- the highest rate that holds
+
+
+@pytest.fixture
+def night(swept: Path, tmp_path: Path) -> Path:
+    """The run of its own, so that nothing was found before."""
+    shutil.copytree(swept, tmp_path / "night", ignore=shutil.ignore_patterns("verify"))
+    return tmp_path / "night"
+
+
+def fitting(run: Run) -> Queue:
+    """A server that serves what the operating point served, with all its places taken."""
+    (search,) = verify.searches(run, run.limits())
+    return Queue(10_000, search.policy.in_flight / search.policy.top)
+
+
+def find(run: Run, backend: Queue, sla: str | None = None) -> list[FoundRate]:
+    wanted = verify.searches(run, parse_sla(sla) if sla else run.limits())
+    with sender(run, backend) as sending:
+        coroutine = verify.find(sending, wanted, on_ask=lambda *_: None, on_trial=lambda *_: None)
+        return asyncio.run(coroutine)
+
+
+def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path) -> None:
+    run = frontier.load(night)
+    (search,) = verify.searches(run, run.limits())
+    backend = fitting(run)
+    (found,) = find(run, backend)
+    assert (Verdict.MEETS, ExitCode.YES) == (found.done.verdict, exit_code([found.done.verdict]))
+    assert found.done.proven is not None
+    assert found.done.proven in backend.rates
+    assert 0.5 * search.policy.top < found.done.proven < search.policy.top
+    assert found.policy.in_flight == search.decision.concurrency
+    text = verified_and_found(found)
+    assert f"{found.loss:.0%} below the" in text.splitlines()[0]
+    assert f"of the closed loop at {found.policy.in_flight} in flight" in text.splitlines()[0]
+    assert "Next higher tried: " in text
+    assert f"Holds for at most {found.policy.in_flight} requests in flight" in text
+    assert "Poisson arrivals" in text
+    (shape,) = json.loads(json.dumps(found_json([found])))["shapes"]
+    assert {"verdict", "rate", "load", "metrics", "closed_loop", "binding", "notes", "flags"} <= shape.keys()
+    assert ("meets", found.done.proven) == (shape["verdict"], shape["rate"])
+    assert shape["most_in_flight"] == found.policy.in_flight
+    assert len(backend.rates) == len(shape["find"]["trials"])
+    assert backend.closed
+
+
+def verified_and_found(found: FoundRate) -> str:
+    return found_text([found], width=200, again="frontier verify night")
+
+
+def test_the_same_again_sends_nothing_and_says_the_same(night: Path) -> None:
+    run = frontier.load(night)
+    first = find(run, fitting(run))
+    backend = fitting(run)
+    second = find(frontier.load(night), backend)
+    assert ([], 0) == (backend.rates, backend.prepared)
+    assert [verified_and_found(f) for f in first] == [verified_and_found(f) for f in second]
+    assert verify.checks(run, run.limits())  # and the operating point is what it was
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_what_is_finished_counts_when_it_goes_on(night: Path, tmp_path: Path, how: str) -> None:
+    shutil.copytree(night, tmp_path / "whole")
+    whole = frontier.load(tmp_path / "whole")
+    backend = fitting(whole)
+    (expected,) = find(whole, backend)
+    cut = fitting(whole)
+    if how == "stopped":
+        cut.stop_at = 3
+        assert [] == find(frontier.load(night), cut)
+    else:
+        cut.kill_at = 3
+        with pytest.raises(KeyboardInterrupt):
+            find(frontier.load(night), cut)
+    assert 2 == len(list((night / "verify" / "trials").glob("*.jsonl")))
+    assert not list((night / "verify" / "trials").glob("*.part"))
+    rest = fitting(whole)
+    (found,) = find(frontier.load(night), rest)
+    assert backend.rates == [*cut.rates[:2], *rest.rates]
+    assert verified_and_found(expected) == verified_and_found(found)
+
+
+def test_another_sla_has_trials_of_its_own(night: Path) -> None:
+    run = frontier.load(night)
+    find(run, fitting(run))
+    backend = fitting(run)
+    find(run, backend, "p90_ttft<=190ms")
+    assert backend.rates
+
+
+def test_no_rate_is_a_no(night: Path) -> None:
+    run = frontier.load(night)
+    (found,) = find(run, Queue(places=10_000, service=2.0))
+    assert (Verdict.VIOLATES, ExitCode.NO) == (found.done.verdict, exit_code([found.done.verdict]))
+    text = verified_and_found(found)
+    assert text.startswith("No rate keeps p90 TTFT ≤ 200 ms")
+    assert "10% of the closed loop's" in text
+    assert "At most 64 requests were in flight" in text
+    assert "Holds" not in text
+    (shape,) = found_json([found])["shapes"]
+    assert ("violates", None, {}) == (shape["verdict"], shape["rate"], shape["metrics"])
+
+
+def test_what_lies_on_its_limit_is_not_proven_and_says_what_to_try(night: Path) -> None:
+    run = frontier.load(night)
+    (found,) = find(run, Queue(places=10_000, service=0.93))  # the first token after 0.167 to 0.205 s
+    assert (Verdict.UNPROVEN, ExitCode.NOT_PROVEN) == (found.done.verdict, exit_code([found.done.verdict]))
+    text = verified_and_found(found)
+    assert text.startswith("No rate is proven against p90 TTFT ≤ 200 ms")
+    assert "frontier verify night --load " in text
+
+
+def test_a_rate_that_is_far_too_much_is_ended_early(night: Path) -> None:
+    run = frontier.load(night)
+    (search,) = verify.searches(run, run.limits())
+    slow = Queue(10_000, 2 * search.policy.in_flight / search.policy.top)  # half of what the closed loop had
+    (found,) = find(run, slow, "p90_ttft<=300ms")
+    first, *_ = found.history
+    assert first.overloaded
+    assert first.data.n < 0.7 * first.requests
+    assert all(trial.load < first.load for trial in found.history[1:])
+    assert "ended early: clearly too much" in load_trial_text(first, search.decision.limits)
+
+
+def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
+    trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 1000, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
+    watch = verify.Watch(trial, parse_sla("p99_tpot<=1s"), spare=1.0)
+
+    def answered(due: float, waited: float) -> Record:
+        at = due + waited
+        return Record(0, 0, at, Outcome.OK, at + 1, 256, 32, first=at + 0.5, last=at + 1, completion_tokens=32,
+                      scheduled=due)  # fmt: skip
+
+    watch.record(answered(1.0, 16.0))
+    assert not watch.halt.is_set()  # in the warm-up
+    watch.tick(TrialProgress("window", 5.0, 0, 0, 0, 0), stopped=False)
+    watch.record(answered(6.0, 14.0))
+    assert not watch.halt.is_set()
+    watch.record(answered(6.0, 15.5))
+    assert watch.halt.is_set()
+
+
+def test_a_trial_ends_when_twice_as_many_as_may_are_over_a_limit() -> None:
+    trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 100, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
+    watch = verify.Watch(trial, parse_sla("p90_ttft<=1s"), spare=1.0)
+    watch.tick(TrialProgress("window", 0.0, 0, 0, 0, 0), stopped=False)
+    failed = Record(0, 0, 1.0, Outcome.TIMEOUT, 2.0, 256, 32, scheduled=1.0)
+    mine = Record(0, 0, 1.0, Outcome.CANCELLED, 2.0, 256, 32, scheduled=1.0)
+    for _ in range(20):
+        watch.record(failed)
+        watch.record(mine)
+    assert not watch.halt.is_set()
+    watch.record(failed)
+    assert watch.halt.is_set()
+
+
+def test_find_sizes_its_trials_itself(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--load", "80%"], ["--requests", "100"]):
+        assert 2 == cli(["verify", str(swept), "--find", *options])
+        assert "leave out --load and --requests" in capsys.readouterr().err
+    assert 3 == cli(["verify", str(swept), "--find", "--sla", "p90_ttft<=1us", "--json"])
+    assert [] == json.loads(capsys.readouterr().out)["shapes"]
+
+
+QUICK = "{step_base: 2ms, per_decode: 100us, per_prefill_token: 5us, noise: 0.05}"
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_rate_of_a_real_server_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    text = config_text(QUICK, sla="{p90_ttft: 60ms}", requests=200).replace("256/32", "64/16")
+    text = text.replace("[1, 2, 4, 8, 16, 32, 64]", "[1, 2, 4]") + "warmup: 0.5s\n"
+    sweep_in_virtual_time(path, text)
+    journal = path / "journal.jsonl"  # it was no server that answered in virtual time
+    journal.write_text("".join(x for x in journal.read_text().splitlines(True) if '"event":"server"' not in x))
+    process = start("verify", "run", "--find", cwd=tmp_path)
+    try:
+        until = time.monotonic() + 60
+        while not list((path / "verify" / "trials").glob("*.jsonl")) and time.monotonic() < until:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert ExitCode.INTERRUPTED == process.returncode, err
+    assert "finished trials are kept; go on with\n  frontier verify run --find" in err
+    kept = len(list((path / "verify" / "trials").glob("*.jsonl")))
+    assert kept >= 1
+    said = command("verify", "run", "--find", "--json", cwd=tmp_path, timeout=300)
+    assert said.code in (0, 3, 4, 5), said.err  # 5 on a machine too busy to send
+    assert "the highest rate of independent users with at most " in said.err
+    (shape,) = json.loads(said.out)["shapes"]
+    assert len(shape["find"]["trials"]) > kept
+    assert said.code == {"meets": 0, "violates": 3, "unproven": 4, "invalid": 5}[shape["verdict"]]

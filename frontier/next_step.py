@@ -1,0 +1,93 @@
+"""The command that would decide a setting that is not proven, and the time it takes: the next step of a decision. Pure.
+
+The command goes on with the run that was measured. An import cannot: there it is a sweep of its own.
+"""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+from frontier.budget import TrialTimes
+from frontier.config import Config
+from frontier.decide.wording import notes
+from frontier.metrics import Unit
+from frontier.model import Decision, Limit, NextStep, Phase, Series, Shape
+from frontier.plan import make_trial
+
+
+def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes) -> Decision:
+    """The decision with the command and the time of its next step, and with notes that say so. `again` is the sweep of
+    its run once more, None of an import; `times` what its trials took.
+    """
+    step = decision.next_step
+    if step is None or (step.requests is None and again is not None):
+        return decision
+    if again is None:
+        step = replace(step, requests=None, command=_own_sweep(decision, step))
+    else:
+        more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
+        step = replace(
+            step, seconds=_seconds(config, decision.series, step, times), command=f"{again} {shlex.join(more)}"
+        )
+    decision = replace(decision, next_step=step)
+    return replace(decision, notes=notes(decision))
+
+
+def _seconds(config: Config, series: Series, step: NextStep, times: TrialTimes) -> float | None:
+    """How long its requests take, by what trials of the same series took; None where nothing is known of them."""
+    deployment = next((d for d in config.deployments if d.name == series.deployment), None)
+    if deployment is None or step.requests is None:
+        return None
+    trial = make_trial(config, deployment, series.shape, step.concurrency, Phase.PROVE, 1, step.requests)
+    # A proof takes as many trials as it needs, so that neither the least nor the most time of one trial bounds it; and
+    # a trial that was cut short took its time for what it sent, not for what it was to send.
+    sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
+    times = replace(times, taken=sent)
+    return times.seconds(replace(trial, min_time=0.0, max_time=math.inf))
+
+
+def _only(config: Config, series: Series) -> list[str]:
+    """The options that limit a sweep to one series, where the config has several."""
+    names = [series.shape.label] if len(config.shapes) > 1 else []
+    names += [series.deployment] if len(config.deployments) > 1 else []
+    return [word for name in names for word in ("--only", name)]
+
+
+def _sla(config: Config, limits: Sequence[Limit]) -> list[str]:
+    """The options that ask for these limits, where they are none of the config's tiers."""
+    asked = tuple(limits)
+    if asked in [tuple(tier) for _, tier in config.tiers]:
+        return []
+    own = {limit.metric for limit in config.limits}
+    if len(config.tiers) == 1 and own == {limit.metric for limit in asked}:
+        changed = [limit for limit in asked if limit not in config.limits]
+        return [word for limit in changed for word in ("--set", f"sla.{limit.metric}={_written(limit)}")]
+    return ["--set", _whole(asked)]
+
+
+def _whole(limits: Sequence[Limit]) -> str:
+    """An SLA in one option: 'sla={p99_ttft: 200ms, error_rate: 1%}'."""
+    return f"sla={{{', '.join(f'{limit.metric}: {_written(limit)}' for limit in limits)}}}"
+
+
+def _written(limit: Limit) -> str:
+    """A limit as a config has it, in full: '200ms', '[150ms, 200ms]', '1%'."""
+
+    def text(value: float) -> str:
+        if limit.of.unit is Unit.SECONDS:
+            return f"{value:.12g}s" if value >= 1 else f"{value * 1000:.12g}ms"
+        return f"{value * 100:.12g}%" if limit.of.unit is Unit.SHARE else f"{value:.12g}"
+
+    return text(limit.promise) if limit.comfort is None else f"[{text(limit.comfort)}, {text(limit.promise)}]"
+
+
+def _own_sweep(decision: Decision, step: NextStep) -> str:
+    """The sweep that would decide a setting of an import; the user knows the URL of the server."""
+    words = ["--set", f"shapes=[{_lengths(decision.shape)}]", "--set", _whole(decision.limits)]
+    words += ["--prove", str(step.concurrency)]
+    return f"frontier init URL > sweep.yaml && frontier sweep sweep.yaml {shlex.join(words)}"
+
+
+def _lengths(shape: Shape) -> str:
+    return f"{shape.isl}/{shape.osl}"

@@ -1,0 +1,159 @@
+"""The command that would decide a setting: it asks for that setting, series and SLA, and works when pasted."""
+
+import json
+import math
+import shlex
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from frontier.budget import Amount, TrialTimes
+from frontier.cli.sweep import command as sweep
+from frontier.config import Setting, load_config, parse_sla
+from frontier.model import Decision, Limit, NextStep, Phase, Shape, Verdict
+from frontier.next_step import with_command
+from frontier.plan import make_plan, make_trial
+from tests.commands import frontier
+
+CONFIG = """
+endpoint: simulator
+shapes: [1024/256]
+concurrency: [1, 8, 32]
+sla: {p99_ttft: 500ms, p99_tpot: 30ms}
+"""
+AGAIN = "frontier sweep 'my configs/night.yaml' -o runs/night"
+
+
+SHAPE, NO_TIMES = Shape.of(1024, 256), TrialTimes()
+
+
+def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="default"):
+    step = NextStep(concurrency, 0.27, 1837.0, (), requests)
+    return Decision(deployment, shape, tuple(limits), Verdict.MEETS, 8, None, {}, (), next_step=step)
+
+
+def commanded(decision, text=CONFIG, times=NO_TIMES):
+    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times).next_step
+
+
+def options(step, text=CONFIG):
+    """The config and the options that the command asks for."""
+    words = shlex.split(step.command)
+    assert ["frontier", "sweep", "my configs/night.yaml", "-o", "runs/night"] == words[:5]
+    settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    only = [words[i + 1] for i, word in enumerate(words) if word == "--only"]
+    prove = [words[i + 1] for i, word in enumerate(words) if word == "--prove"]
+    return load_config(text, "x.yaml", [Setting.of(setting) for setting in settings]), only, prove
+
+
+def test_the_run_goes_on_with_its_own_sla():
+    step = commanded(a_decision(load_config(CONFIG, "x.yaml").limits))
+    assert f"{AGAIN} --prove 32" == step.command
+
+
+@pytest.mark.parametrize(
+    ("sla", "expected"),
+    [
+        ("p99_ttft<=200ms, p99_tpot<=30ms", "--set sla.p99_ttft=200ms"),
+        ("p99_ttft<=200ms", "--set 'sla={p99_ttft: 200ms}'"),
+        ("p99_ttft<=123.456ms, p99_tpot<=30ms", "--set sla.p99_ttft=123.456ms"),
+        ("p99_ttft<=100ms..200ms, p99_tpot<=30ms", "--set 'sla.p99_ttft=[100ms, 200ms]'"),
+        ("p95_e2e<=4s, error_rate<=1%, output_throughput>=900", None),
+    ],
+)
+def test_another_sla_is_asked_for_in_full(sla, expected):
+    limits = parse_sla(sla)
+    step = commanded(a_decision(limits))
+    assert expected is None or step.command == f"{AGAIN} --prove 32 {expected}"
+    config, _, prove = options(step)
+    assert (["32"], {limit.metric: limit for limit in limits}) == (prove, {lm.metric: lm for lm in config.limits})
+
+
+def test_a_tier_of_the_config_needs_no_other_sla():
+    text = CONFIG.replace("{p99_ttft: 500ms, p99_tpot: 30ms}", "{gold: {p99_ttft: 200ms}, rest: {p99_ttft: 500ms}}")
+    gold = load_config(text, "x.yaml").tiers[0][1]
+    assert "--set" not in commanded(a_decision(gold), text).command
+    config, *_ = options(commanded(a_decision([Limit("p99_ttft", 0.3)]), text), text)
+    assert (Limit("p99_ttft", 0.3),) == config.limits
+
+
+def test_only_the_series_is_measured_where_the_run_has_several():
+    text = CONFIG.replace("[1024/256]", "[1024/256, {name: chat, isl: 64, osl: 6}]").replace(
+        "endpoint: simulator", "deployments: [{name: bf16, endpoint: simulator}, {name: fp8, endpoint: simulator}]"
+    )
+    shape = next(s for s in load_config(text, "x.yaml").shapes if s.name)
+    step = commanded(a_decision(load_config(text, "x.yaml").limits, shape=shape, deployment="fp8"), text)
+    config, only, _ = options(step, text)
+    trials = make_plan(config, only).trials
+    assert {("fp8", "chat")} == {(trial.deployment, trial.shape.label) for trial in trials}
+
+
+def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
+    config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
+    trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
+    times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
+    step = with_command(a_decision(config.limits), config, AGAIN, times).next_step
+    assert 130 == pytest.approx(step.seconds), "1,300 requests at 10 per second"
+    assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
+
+
+def test_the_notes_have_the_sentence_with_the_command():
+    config = load_config(CONFIG, "x.yaml")
+    trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
+    times = TrialTimes(((trial, Amount(14.0, 100.0)),))
+    found = with_command(a_decision(config.limits), config, AGAIN, times)
+    sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
+    assert f"{sentence}: {AGAIN} --prove 32" == found.notes[0]
+
+
+def test_what_is_too_close_to_decide_has_no_command():
+    step = commanded(a_decision(load_config(CONFIG, "x.yaml").limits, requests=None))
+    assert (None, None) == (step.command, step.seconds)
+
+
+def test_of_an_import_it_is_a_sweep_of_its_own():
+    limits = parse_sla("p99_ttft<=200ms")
+    step = with_command(a_decision(limits, requests=None), load_config(CONFIG, "x.yaml"), None, TrialTimes()).next_step
+    first, _, second = step.command.partition(" && ")
+    assert "frontier init URL > sweep.yaml" == first
+    words = shlex.split(second)
+    settings = [Setting.of(words[i + 1]) for i, word in enumerate(words) if word == "--set"]
+    config = load_config(CONFIG, "x.yaml", settings)
+    assert (limits, "1024/256") == (config.limits, config.shapes[0].label)
+    assert ["--prove", "32"] == words[-2:]
+
+
+RUNS = Path(__file__).parent / "data" / "runs" / "runs-0.1.0.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("next")
+    with tarfile.open(RUNS) as archive:
+        archive.extractall(path, filter="data")
+    return path
+
+
+def test_the_answer_of_a_run_has_a_command_that_can_be_pasted(run):
+    said = frontier("solve", "before", "--sla", "p99_ttft<=200ms", "--shape", "short", "--json", cwd=run, here=True)
+    (shape,) = json.loads(said.out)["shapes"]
+    step = shape["next_step"]
+    assert (16, 1000, None) == (step["concurrency"], step["requests"], step["gain"])
+    assert 0 < step["seconds"] < math.inf
+    assert step["command"] in shape["notes"][0]
+    text = frontier("solve", "before", "--sla", "p99_ttft<=200ms", "--shape", "short", cwd=run, here=True)
+    assert f"  {step['command']}" in text.out.splitlines(), "on a line of its own, never broken"
+    if not any("--prove" in parameter.opts for parameter in sweep.params):
+        pytest.skip("frontier sweep has no --prove yet")
+    again = frontier(*shlex.split(step["command"])[1:], "--dry-run", cwd=run, here=True)
+    assert 0 == again.code, again.err
+
+
+def test_the_json_says_what_a_claim_covers(run):
+    said = frontier("solve", "before", "--json", cwd=run, here=True)
+    claims = [shape["claim"] for shape in json.loads(said.out)["shapes"]]
+    assert [("early", 27, False), ("final", 109, False)] == [(c["stage"], c["turns"], c["corrected"]) for c in claims]
+    assert [1 - 0.05 ** (1 / c["turns"]) for c in claims] == pytest.approx([c["unseen_share"] for c in claims])
+    none = frontier("solve", "before", "--sla", "p99_ttft<=200ms", "--json", cwd=run, here=True)
+    assert [None, None] == [shape["claim"] for shape in json.loads(none.out)["shapes"]]
