@@ -12,7 +12,7 @@ once the operating point is proven. All of it is pure; `--dry-run` ends here.
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontier.config import Config, DeploymentConfig, digest
@@ -152,8 +152,7 @@ def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
 
 def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
     """What the search for the operating point may do; `prove` are the settings that the user asked to be proven."""
-    policy = SearchPolicy(config.concurrency, config.requests, prove=tuple(prove))
-    return policy if config.refine is None else replace(policy, refine=config.refine)
+    return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove))
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:

@@ -37,6 +37,7 @@ from frontier.model import (
     Flag,
     Frontier,
     Limit,
+    Phase,
     Point,
     Power,
     Series,
@@ -144,17 +145,21 @@ def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -
     lines = run.journal_lines()
     began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
     given_up = _skipped(lines[began:], finished.keys()).keys()
-    planned = {t.key: t for t in make_plan(config).trials}
-    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), finished.values()))
+    plan = make_plan(config)
+    planned = {t.key: t for t in plan.trials}
+    own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
+    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
+    # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
+    done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
     last, over = _last(lines)
     running = not over and run.held()
     return Standing(
         end="running" if running else last["event"] if last["event"] in ENDS else "killed",
         reason=str(last.get("reason", "")),
         planned=len(planned),
-        done=len(finished.keys() & planned.keys()),
+        done=len(done),
         refined=len(finished.keys() - planned.keys()),
-        left=tuple(trial for key, trial in planned.items() if key not in finished and key not in given_up),
+        left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
         given_up=frozenset(given_up),
         settings=len(settings),
         measured=len(settings & measured),

@@ -36,11 +36,23 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
     except Problem as problem:
         raise UsageError(problem.named("URL").what, problem.hint) from None
     if address == "simulator":
-        answer(commented_config(address, model).rstrip("\n"))
+        _print(commented_config(address, model))
         return
     server = run(ask_server(address, read_key(api_key_env)))
     if server is None:
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    answer(commented_config(address, model, server, api_key_env).rstrip("\n"))
+    _print(commented_config(address, model, server, api_key_env))
+
+
+def _print(text: str) -> None:
+    """The config, and what a sweep of it would do."""
+    from frontier.cli.dry_run import look_ahead, plan_lines
+    from frontier.config import load_config
+    from frontier.plan import make_plan
+
+    answer(text.rstrip("\n"))
+    config = load_config(text, "sweep.yaml")
+    for line in plan_lines(config, look_ahead(config, make_plan(config))):
+        say(line)

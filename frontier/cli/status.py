@@ -12,6 +12,9 @@ from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, f
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
+    from frontier.config import Config
+    from frontier.model import Trial
+    from frontier.run import Standing
     from frontier.store.run_dir import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
@@ -63,10 +66,9 @@ def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
 def read_state(path: Path) -> dict[str, Any]:
     """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the last warnings.
 
-    `seconds_left` is None while it is not known of every trial that is left; the refinement, which cannot be foreseen,
-    is not in it. `skipped` are the trials given up in the session that runs, or ran last.
+    `seconds_left` is estimated; `proven` are the operating points known so far. `skipped` are
+    the trials given up in the session that runs, or ran last.
     """
-    from frontier.budget import TrialTimes
     from frontier.config import load_config
     from frontier.run import standing
     from frontier.store.run_dir import RunDirectory
@@ -82,12 +84,8 @@ def read_state(path: Path) -> dict[str, Any]:
     began = max((i for i, event in enumerate(journal) if event["event"] in ("created", "resumed")), default=0)
     session = journal[began:]
     running = _running(session) if is_running else None
-    seconds: float | None = 0.0
-    if now.left:
-        from frontier.budget import TimeEstimator  # the engine model that it uses takes a while to load
-
-        seconds = TimeEstimator(config).left(now.left, TrialTimes.of(journal, finished))
-    if seconds is not None and running is not None and running["trial"] in {t.key for t in now.left}:
+    seconds = _seconds_left(config, now, journal, finished) if now.state != "finished" else 0.0
+    if running is not None:
         seconds = max(0.0, seconds - running["since"])
     until = time.time() if is_running or not journal else journal[-1]["time"]
     return {
@@ -101,7 +99,11 @@ def read_state(path: Path) -> dict[str, Any]:
         "skipped": len(now.given_up),
         "left": len(now.left),
         "running": running,
-        "seconds_left": None if seconds is None else round(seconds, 1),
+        "seconds_left": round(seconds, 1),
+        "proven": [
+            {"deployment": line["deployment"], "shape": line["shape"], "concurrency": line["concurrency"]}
+            for line in {(e["deployment"], e["shape"]): e for e in journal if e["event"] == "proven"}.values()
+        ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
         "last": journal[-3:],
@@ -110,13 +112,26 @@ def read_state(path: Path) -> dict[str, Any]:
     }
 
 
+def _seconds_left(
+    config: "Config", now: "Standing", journal: list[dict[str, Any]], finished: "Mapping[str, Trial]"
+) -> float:
+    """Seconds that what is left will take: scans, proofs and the completion of the frontiers."""
+    from frontier.budget import TimeEstimator, TrialTimes, outlook  # the engine model takes a while to load
+    from frontier.plan import make_plan
+
+    estimator, times = TimeEstimator(config), TrialTimes.of(journal, finished)
+    given_up = {key: trial for trial in make_plan(config).trials if (key := trial.key) in now.given_up}
+    aheads = outlook(config, make_plan(config), {**given_up, **finished}, journal).values()
+    return sum(estimator.expected(ahead, times).seconds for ahead in aheads)
+
+
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
     """The same fields for an import, which is whole from the start."""
     done = len(run.imported()) + len(run.finished())
     return {
         "schema": "frontier.status/1", "run": str(path), "state": "imported", "end": "imported",
         "done": done, "planned": done, "skipped": 0, "refined": 0, "left": 0, "elapsed": None, "last": [],
-        "running": None, "seconds_left": None, "events": 0, "held_elsewhere": None, "warnings": [],
+        "running": None, "seconds_left": None, "proven": [], "events": 0, "held_elsewhere": None, "warnings": [],
     }  # fmt: skip
 
 
@@ -151,7 +166,10 @@ def line(state: Mapping[str, Any]) -> str:
     parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
     parts += [f"{state[k]} {k}" for k in ("refined", "skipped") if state[k]]
     parts.append(f"{state['left']} left")
-    if state["state"] == "running" and state["left"] and state["seconds_left"] is not None:
+    parts += (
+        [f"proven: {', '.join('c=' + str(one['concurrency']) for one in state['proven'])}"] if state["proven"] else []
+    )
+    if state["state"] == "running":
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)
     if state["running"] is not None:

@@ -82,7 +82,7 @@ class VirtualBackend(Backend):
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         del expected_e2e, on_tick, stop  # virtual time needs no estimate, shows no progress and is not stopped
-        await asyncio.sleep(0)  # signals are heard between trials
+        await asyncio.sleep(0.001)  # signals are heard between trials
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
             on_record(record)

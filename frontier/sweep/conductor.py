@@ -41,6 +41,8 @@ AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
 """After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
+_BETWEEN = 4
+"""Settings between those of the config that a frontier is expected to need, for the time left."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement when it may give so much more, as a share."""
 
@@ -537,9 +539,8 @@ class Conductor:
         ask = self._ask_completion(series)
         if isinstance(ask, Done):
             return []
-        allowed = self._policy(series).refine
-        allowed = completion.FRONTIER_SETTINGS if allowed is None else allowed
-        between = allowed - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER})
+        most = _BETWEEN if self.config.refine is None else self.config.refine
+        between = most - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER})
         trials = [self._trial_for(series, ask)] * max(1, between) if ask.phase is Phase.FRONTIER else []
         visit = ask if ask.phase is Phase.VISIT else completion.next_visit(limits, history) if limits else None
         if visit is not None:
@@ -552,7 +553,7 @@ class Conductor:
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""
         measured = {trial.concurrency for trial, _ in self._runner.history(series)}
-        for c in self.config.concurrency if not self.prove and self.config.refine != 0 else ():
+        for c in self.config.concurrency:
             trial = self._look_at(series, c)
             if c not in measured and trial.key not in self._runner.skipped and (why := self._reason_to_skip(trial)):
                 self._skip(trial, why)
