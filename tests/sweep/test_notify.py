@@ -96,10 +96,10 @@ def test_a_sweep_that_fails_tells_that(tmp_path: Path) -> None:
 def test_ctrl_c_while_the_answer_is_drawn_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep itself is over: its trials are kept, and who is told must not take it for a bug."""
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("frontier.cli.sweep.measure", lambda *_: "finished")
+    monkeypatch.setattr("frontier.cli.sweep.measure", lambda *_, **__: "finished")
     monkeypatch.setattr("frontier.cli.sweep._conclude", interrupted)
     (tmp_path / "sweep.yaml").write_text(f"{TINY}on_finish: 'cat > told.json'\n")
     assert 130 == frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code
