@@ -39,7 +39,7 @@ PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
-FORECAST_SLACK = 3.0
+FORECAST_SLACK = 8.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none."""
