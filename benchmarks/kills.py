@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +186,19 @@ def check_disk(path: Path, ended: list[str], tally: Tally) -> None:
 
 
 def outcome(path: Path) -> tuple[dict[str, bytes], Any, Any]:
-    """What is compared: the trials' bytes, the points, the decisions."""
+    """What is compared: the trials' bytes, the points, the decisions but for the run's path and the time that deciding
+    more would take here, which is real time.
+    """
     run = load(path)
-    return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), run.solve()
+    decisions = [
+        replace(
+            decision,
+            notes=tuple(note.replace(str(path), "RUN") for note in decision.notes),
+            next_step=decision.next_step and replace(decision.next_step, seconds=0.0, command=""),
+        )
+        for decision in run.solve()
+    ]
+    return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), decisions
 
 
 def one_sweep(path: Path, kill: Callable[[int], Mapping[str, Any] | None], whole: Any, tally: Tally) -> None:
