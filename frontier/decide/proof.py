@@ -39,7 +39,9 @@ PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
-FORECAST_SLACK = 8.0
+STEADY = 12
+"""Windows before which a candidate whose speed wanders is not given up by a forecast."""
+FORECAST_SLACK = 3.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none."""
@@ -52,11 +54,6 @@ SCANS = (Phase.SCAN, Phase.LOCATE)
 # --- the data of a setting
 
 
-def in_order(history: History, *phases: Phase) -> list[tuple[Trial, WindowData]]:
-    """The trials of these phases by concurrency and repeat, whatever order they were finished in."""
-    return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
-
-
 def by_concurrency(history: History) -> dict[int, list[WindowData]]:
     """The samples of each concurrency, in the history's order."""
     groups: dict[int, list[WindowData]] = {}
@@ -67,7 +64,8 @@ def by_concurrency(history: History) -> dict[int, list[WindowData]]:
 
 def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
     """Per concurrency the data of these phases, joined."""
-    return {c: join(tuple(parts)) for c, parts in by_concurrency(in_order(history, *phases)).items()}
+    groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
+    return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
 
 
 @functools.lru_cache(maxsize=64)
@@ -280,7 +278,9 @@ def _standing(
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    if windows >= MAX_WINDOWS or (judged.need or math.inf) > FORECAST_SLACK * most:
+    # Where the speed wanders, few windows give a bound far too wide to forecast by: each more narrows it by much.
+    wanders = windows < STEADY and any(flag.name == "non_stationary" for flag in point.flags)
+    if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""
 

@@ -228,9 +228,10 @@ def _percentile(
     exact = _ranked(sample, x, windows, p, confidence)
     if wander is None or not wander.deviation:
         return exact
-    if widening(sample).waves and wander.stalls:
-        # No normal law has these turns, so a bound takes as many turns as it would take requests.
-        return _ranked(sample, x, windows, p, confidence, wander.stretches)
+    if wander.stalls:
+        # No normal law has these blocks: evened out they would hide what happened. The plain bound sees them, and in
+        # lockstep takes as many turns as it would take requests.
+        return _ranked(sample, x, windows, p, confidence, wander.stretches) if widening(sample).waves else exact
     # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
     # independent, and their sum is that of the logarithms.
     even, middle = evened(sample, x, has, widening(sample).waves)
@@ -250,10 +251,10 @@ def _wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander:
         return math.exp(min(middle + both, _LARGEST))
 
     def upper(were: float, bound: float, level: float) -> float:
-        return max(moved(bound, level), were if math.isfinite(were) else 0.0)
+        return max(moved(bound, level), exact.value, were if math.isfinite(were) else 0.0)
 
     def lower(were: float, bound: float, level: float) -> float:
-        return min(moved(bound, 1 - level), were)
+        return min(moved(bound, 1 - level), exact.value, were)
 
     wider = replace(
         exact,

@@ -28,6 +28,9 @@ OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
 CAUTION = 1.3
 """Standard errors by which the correlation of neighbors is taken as higher than observed: nine times in ten enough."""
+SURELY = 0.90
+"""The confidence above which a wander is not charged: the price of two or three stretches is a thousandfold there, and
+a search that judges at 98 % and more would never end. Its error is in the study (docs/calibration.md)."""
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -55,12 +58,14 @@ class Wander:
 
         The one-sided tolerance factor of the normal law (Hahn and Meeker) for this number of stretches.
         """
+        confidence = min(confidence, SURELY)
         root = math.sqrt(self.stretches)
         shift = intervals.normal_quantile(p) * root
         return intervals.noncentral_t_quantile(confidence, 2 * self.stretches - 1, shift) / root * self.deviation
 
     def of_mean(self, confidence: float) -> float:
         """By how much at most (`confidence`) the mean of the level's logarithm is above the observed one."""
+        confidence = min(confidence, SURELY)
         return intervals.t_quantile(confidence, 2 * self.stretches - 1) / math.sqrt(self.stretches) * self.deviation
 
 
@@ -104,7 +109,7 @@ def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[F
     block = blocks.of_request[has]
     known = np.isfinite(x) & (x > 0)
     levels, counts, _ = _levels(np.log(x[known]), block[known], len(blocks.middles))
-    middle = float(levels[counts > 0].mean())
+    middle = float(levels[counts > 0].mean()) if known.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
 
 

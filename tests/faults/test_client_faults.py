@@ -11,6 +11,8 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,11 @@ from frontier.client import health as watchdog
 from frontier.client import preflight
 from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
-from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
+from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.stats.flags import flags
 from frontier.stats.window import window_data
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier
 from tests.commands import start
 from tests.store.test_store import open_run, record, trial
@@ -321,7 +324,14 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
         calls[0] += 1
         return real() - 3600 * (calls[0] // 5)
 
+    run, begun = VirtualBackend.run, count()
+
+    async def dated(self: VirtualBackend, trial: Trial, **how: Any) -> Measurement:
+        """Each trial an hour before the one that was run before it."""
+        return replace(await run(self, trial, **how), epoch=-3600.0 * next(begun))
+
     monkeypatch.setattr(time, "time", stepping)
+    monkeypatch.setattr(VirtualBackend, "run", dated)
     (tmp_path / "run").mkdir()  # a run that exists is swept, a new one may be a copy of "whole"
     stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert end == "finished"

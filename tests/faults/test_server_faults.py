@@ -26,7 +26,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
     monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
     monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
-    monkeypatch.setattr(conductor, "PATIENCE", -1)  # a busy machine is another matter
+    monkeypatch.setattr(conductor, "AGAIN", 0)  # a busy machine is another matter
 
 
 @pytest.fixture
