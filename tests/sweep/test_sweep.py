@@ -4,6 +4,7 @@ import re
 import shlex
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -334,6 +335,15 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What is started in the background of a shell ignores this signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     class Stops(Told):
         def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
