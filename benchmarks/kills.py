@@ -187,7 +187,9 @@ def check_disk(path: Path, ended: list[str], tally: Tally) -> None:
 
 
 def outcome(path: Path) -> tuple[dict[str, bytes], Any, Any]:
-    """What is compared: the trials' bytes, the points, the decisions."""
+    """What is compared: the trials' bytes, the points, the decisions but for the run's path and the time that deciding
+    more would take here, which is real time.
+    """
     run = load(path)
     return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), [*map(decided, run.solve())]
 

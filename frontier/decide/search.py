@@ -56,7 +56,7 @@ from frontier.stats.window import Floats, WindowData
 
 __all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
 
-SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 60, 4, 12.0
+SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
 """A scan's window holds this many requests, or this many of each stream, unless the time is over before."""
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""

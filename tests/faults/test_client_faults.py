@@ -69,7 +69,7 @@ def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_f
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
-    while "[1/2]" not in (line := process.stderr.readline()):
+    while "1 of 2 settings" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its first trial"
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4000, 4000))
     _, err = process.communicate(timeout=60)
@@ -199,7 +199,7 @@ def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_p
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
-    while "[1/2]" not in (line := process.stderr.readline()):
+    while "1 of 2 settings" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its first trial"
     (tmp_path / "run").rename(tmp_path / "moved")
     _, err = process.communicate(timeout=60)
