@@ -26,12 +26,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from frontier.config import load_config
-from frontier.model import Measurement, Trial
+from frontier.decide.wording import notes
+from frontier.model import Decision, Measurement, Trial
 from frontier.plan import Progress, make_plan
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
@@ -186,9 +187,20 @@ def check_disk(path: Path, ended: list[str], tally: Tally) -> None:
 
 
 def outcome(path: Path) -> tuple[dict[str, bytes], Any, Any]:
-    """What is compared: the trials' bytes, the points, the decisions."""
+    """What is compared: the trials' bytes, the points, the decisions but for the run's path and the time that deciding
+    more would take here, which is real time.
+    """
     run = load(path)
-    return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), run.solve()
+    return {f.name: f.read_bytes() for f in (path / "trials").iterdir()}, run.points(), [*map(decided, run.solve())]
+
+
+def decided(decision: Decision) -> Decision:
+    """The decision without what differs from run to run: the command of the next step, which names the run, and the
+    time that its trials take on this machine.
+    """
+    step = decision.next_step and replace(decision.next_step, command=None, seconds=None)
+    found = replace(decision, next_step=step)
+    return replace(found, notes=notes(found))
 
 
 def one_sweep(path: Path, kill: Callable[[int], Mapping[str, Any] | None], whole: Any, tally: Tally) -> None:

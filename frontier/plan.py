@@ -176,7 +176,7 @@ def make_trial(
     seconds: float | None = None,
 ) -> Trial:
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
-    bounds its window, which lasts `min_time` at least.
+    bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
@@ -194,7 +194,7 @@ def make_trial(
         phase=phase,
         requests=requests,
         seed=seed,
-        warmup=config.warmup,
+        warmup=0.0 if phase is Phase.SCAN and "warmup" not in config.model_fields_set else config.warmup,
         min_time=config.min_time,
         max_time=max(config.trial_time, 2 * config.min_time),
         fingerprint=digest(print_of)[:16],

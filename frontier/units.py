@@ -171,7 +171,7 @@ def format_rough(seconds: float) -> str:
     """An estimated time, no more exact than it is: '40 s', '3 min', '2 h 10 min'.
 
     >>> [format_rough(seconds) for seconds in (7.2, 41, 100, 3580, 7980)]
-    ['10 s', '40 s', '2 min', '1 h', '2 h 10 min']
+    ['5 s', '40 s', '2 min', '1 h', '2 h 10 min']
     """
     if seconds < 57.5:
         return f"{max(5, 5 * round(seconds / 5)):.0f} s"

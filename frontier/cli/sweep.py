@@ -68,7 +68,7 @@ def command(
     Examples:
       frontier sweep sweep.yaml --dry-run
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
-      frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=400ms
+      frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
     from frontier.cli.dry_run import print_plan
     from frontier.cli.sweep_request import read_request

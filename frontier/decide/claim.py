@@ -72,8 +72,7 @@ def turns_per_window(sample: WindowData) -> Floats:
 def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
     """Whether the turns of these windows prove a limit on a percentile."""
     assert limit.of.p is not None
-    ordered = sorted(windows, key=lambda sample: float(sample.starts[0]))
-    shares = [turn_shares(sample, ~attains(sample, (limit,))) for sample in ordered]
+    shares = [turn_shares(sample, ~attains(sample, (limit,))) for sample in windows]
     return capital(np.concatenate(shares), 1 - limit.of.p) >= PROVEN
 
 

@@ -33,6 +33,7 @@ from frontier.decide.proof import (
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import Decision, Limit, Phase, Point, Trial, Verdict
+from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
 LEAST, MOST = 0.10, 0.90
@@ -45,8 +46,10 @@ LOOK_TURNS, PROOF_TURNS = 10, 40
 """Fewest requests of a look, and of a proof's first WINDOWS windows, per request in flight."""
 GIVEN_UP = 6
 """Most candidates given up: what is left to gain is not worth a night."""
-LOOK_SPELLS, PROOF_SPELLS = 1, 20
-"""The same per request that arrives while the queue forgets its past: waits come in spells, and one is not enough."""
+WINDOWS_ABOVE = 2 * WINDOWS
+"""Most windows of a candidate above one that is proven, likewise."""
+LOOK_SPELLS = 1
+"""Fewest requests of a look per request that arrives while the queue forgets its past."""
 INVALID = 3
 """Looks that are invalid when the search ends: one or two can have met a busy machine."""
 START, REACH = 0.10, 0.025
@@ -195,13 +198,18 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
     if ask.phase is Phase.PROVE:
         return windows * ask.seconds
     looks = max(1, EXPECTED_LOOKS - len(history))
-    size = max(_least_window(policy, ask.load), ask.requests)
+    size = max(_least_window(policy, limits, ask.load), ask.requests)
     return looks * ask.seconds + windows * (size / ask.load + ask.warmup)
 
 
-def _least_window(policy: LoadPolicy, load: float) -> int:
-    """Fewest requests of each window of a proof at a load."""
-    spells = PROOF_SPELLS * load * policy.memory(load)
+def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
+    """Fewest requests of each window of a proof at a load.
+
+    Waits come in spells: what is independent is not a request but the time in which the queue forgets its past. The
+    first windows hold so many of these that one without a violation would be a proof.
+    """
+    independent = max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
+    spells = independent * load * policy.memory(load)
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
 
 
@@ -218,8 +226,10 @@ def rounded(load: float) -> float:
 
 
 def invalid_because(trial: LoadTrial, limits: tuple[Limit, ...]) -> str:
-    """The flags that make a trial's numbers mean nothing; '' for a trial that counts."""
-    return ", ".join(flag.name for flag in pilot_point(trial.data, limits).flags if flag.fatal)
+    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as one ended early does."""
+    return (
+        "" if trial.overloaded else ", ".join(flag.name for flag in pilot_point(trial.data, limits).flags if flag.fatal)
+    )
 
 
 # --- what is known
@@ -348,6 +358,9 @@ def _prove(state: _State) -> LoadAsk | LoadDone:
     assert low is not None
     ends = {load: _standing(state, load) for load in sorted(state.candidates)}
     proven = max((load for load, (verdict, _) in ends.items() if verdict is Verdict.MEETS), default=None)
+    for load, (verdict, _) in ends.items():
+        if verdict is Verdict.UNPROVEN and load > (proven or math.inf) and len(state.proofs[load]) >= WINDOWS_ABOVE:
+            ends[load] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
     given_up = {load: why for load, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
     candidate = next((load for load, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
     spent = len(given_up) >= GIVEN_UP or ascents_over(list(state.candidates.values())) >= ASCENTS
@@ -394,7 +407,7 @@ def _window(state: _State, load: float) -> LoadAsk:
         return state.ask(load, Phase.PROVE, before[0].requests)
     nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
     size = window_size(nearest.data, state.limits, state.policy.in_flight)
-    return state.ask(load, Phase.PROVE, max(size, _least_window(state.policy, load)))
+    return state.ask(load, Phase.PROVE, max(size, _least_window(state.policy, state.limits, load)))
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:

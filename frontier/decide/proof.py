@@ -54,11 +54,6 @@ SCANS = (Phase.SCAN, Phase.LOCATE)
 # --- the data of a setting
 
 
-def in_order(history: History, *phases: Phase) -> list[tuple[Trial, WindowData]]:
-    """The trials of these phases by concurrency and repeat, whatever order they were finished in."""
-    return sorted(((t, s) for t, s in history if t.phase in phases), key=lambda ts: (ts[0].concurrency, ts[0].repeat))
-
-
 def by_concurrency(history: History) -> dict[int, list[WindowData]]:
     """The samples of each concurrency, in the history's order."""
     groups: dict[int, list[WindowData]] = {}
@@ -69,7 +64,8 @@ def by_concurrency(history: History) -> dict[int, list[WindowData]]:
 
 def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
     """Per concurrency the data of these phases, joined."""
-    return {c: join(tuple(parts)) for c, parts in by_concurrency(in_order(history, *phases)).items()}
+    groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
+    return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
 
 
 @functools.lru_cache(maxsize=64)

@@ -56,7 +56,7 @@ from frontier.stats.window import Floats, WindowData
 
 __all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
 
-SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 60, 4, 12.0
+SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
 """A scan's window holds this many requests, or this many of each stream, unless the time is over before."""
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
@@ -199,12 +199,13 @@ class _State:
         """How many times fewer independent requests the candidates' bounds were worth than the scan let expect.
 
         From how far a bound lay beyond its value, as a bound's distance falls with the root of their number, or from
-        how many requests were missing for one.
+        how many requests were missing for one. By what is proven, where anything is: that is next to what comes.
         """
         thinner = {}
         for curve in self.curves:
             factors = [1.0]
-            for k in self.candidates:
+            proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
+            for k in proven or self.candidates:
                 e = k.point.metrics.get(curve.limit.metric)
                 if k.windows < WINDOWS or e is None:
                     continue

@@ -109,7 +109,7 @@ def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[F
     block = blocks.of_request[has]
     known = np.isfinite(x) & (x > 0)
     levels, counts, _ = _levels(np.log(x[known]), block[known], len(blocks.middles))
-    middle = float(levels[counts > 0].mean())
+    middle = float(levels[counts > 0].mean()) if known.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
 
 

@@ -224,14 +224,14 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
 
 
 def join(samples: Sequence[WindowData]) -> WindowData:
-    """The windows of one setting as one sample, in the order of time. ValueError for none, or for two settings.
+    """The windows of one setting as one sample, in the order given, which is that in which they were measured: by the
+    journal, as clocks can be set. ValueError for none, or for two settings.
 
     `whole_run` becomes the median of each figure: what a tool without windows typically reports.
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
-    parts = sorted(samples, key=lambda part: float(part.starts[0]))
-    first = parts[0]
+    parts, first = samples, samples[0]
     if any(
         (part.deployment, part.shape, part.concurrency) != (first.deployment, first.shape, first.concurrency)
         for part in parts

@@ -2,13 +2,12 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.preflight import (
@@ -69,8 +68,6 @@ class Backend(Protocol):
 class VirtualBackend(Backend):
     """The simulator in virtual time: a whole sweep in seconds, with the truth known. For tests and studies."""
 
-    _time: ClassVar[float] = 0.0
-
     def __init__(self, specs: Mapping[str, EngineSpec]) -> None:
         self._specs = specs
 
@@ -86,10 +83,7 @@ class VirtualBackend(Backend):
         records, measurement = virtual_trial(trial, self._specs[trial.deployment])
         for record in records:
             on_record(record)
-        # One trial after another, as the search replays them, also in a session that resumes them.
-        epoch = VirtualBackend._time = max(VirtualBackend._time, time.time())
-        VirtualBackend._time += measurement.window.end
-        return replace(measurement, epoch=epoch)
+        return measurement
 
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:

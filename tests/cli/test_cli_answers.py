@@ -74,7 +74,7 @@ def test_plot_writes_a_picture_with_text_as_text_and_the_same_bytes_each_time(cw
         assert 0 == frontier("plot", "runs/night", *(word for name in names for word in ("-o", name)), cwd=cwd).code
     assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
     words = " ".join(ET.parse(cwd / "a.svg").getroot().itertext())
-    assert re.search(r"Run at concurrency\s+16", words)
+    assert re.search(r"Run at concurrency\s+32", words)
     assert (cwd / "c.png").read_bytes().startswith(b"\x89PNG")
     assert (cwd / "d.pdf").read_bytes().startswith(b"%PDF")
 
@@ -88,7 +88,7 @@ def test_a_picture_of_an_unknown_kind_is_refused(cwd: Path) -> None:
 def test_report_is_one_page_without_anything_from_elsewhere(cwd: Path) -> None:
     assert 0 == frontier("report", "-o", "page.html", cwd=cwd).code
     page = (cwd / "page.html").read_text()
-    assert "Run at concurrency 16" in page
+    assert "Run at concurrency 32" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert len(page) < 2_000_000
 
@@ -96,7 +96,7 @@ def test_report_is_one_page_without_anything_from_elsewhere(cwd: Path) -> None:
 def test_report_for_a_pull_request_goes_to_standard_output(cwd: Path) -> None:
     said = frontier("report", cwd=cwd)
     assert said.code == 0
-    assert "Run at concurrency 16" in said.out
+    assert "Run at concurrency 32" in said.out
 
 
 def test_status_tells_how_a_run_stands(cwd: Path) -> None:

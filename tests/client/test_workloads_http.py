@@ -35,7 +35,8 @@ def load(
 ) -> tuple[list[Record], Facts]:
     """Prepare and run the first trials of a small config; all records."""
     config = load_config(
-        f"endpoint: {url}/v1\nshapes: {shapes}\nconcurrency: [4]\nrequests: 60\nwarmup: 100ms\nmax_time: 4s\n{more}",
+        f"endpoint: {url}/v1\nshapes: {shapes}\nconcurrency: [4]\nrequests: 60\nwarmup: 100ms\nmax_time: 4s\n"
+        f"repeats: {trials}\n{more}",
         "t",
     )
     records: list[Record] = []

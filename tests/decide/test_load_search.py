@@ -151,7 +151,7 @@ def search(queue: Queue, seed: int = 0) -> tuple[LoadDone, list[LoadTrial]]:
     history: list[LoadTrial] = []
     while isinstance(ask := next_ask(queue.policy(), queue.limits, history), LoadAsk):
         history.append(queue.trial(ask, 1000 * seed + len(history)))
-        assert len(history) < 60
+        assert len(history) < 150
     return ask, history
 
 

@@ -11,21 +11,25 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import frontier
+from benchmarks.kills import decided
 from frontier.cli import main
 from frontier.client import health as watchdog
 from frontier.client import preflight
 from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
-from frontier.model import ClientHealth, Measurement, Outcome, Record, Window
+from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.stats.flags import flags
 from frontier.stats.window import window_data
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier
 from tests.commands import start
 from tests.store.test_store import open_run, record, trial
@@ -65,7 +69,7 @@ def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_f
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
-    while "[1/2]" not in (line := process.stderr.readline()):
+    while "1 of 2 settings" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its first trial"
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4000, 4000))
     _, err = process.communicate(timeout=60)
@@ -195,7 +199,7 @@ def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_p
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     process = start("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert process.stderr is not None
-    while "[1/2]" not in (line := process.stderr.readline()):
+    while "1 of 2 settings" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its first trial"
     (tmp_path / "run").rename(tmp_path / "moved")
     _, err = process.communicate(timeout=60)
@@ -321,13 +325,21 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
         calls[0] += 1
         return real() - 3600 * (calls[0] // 5)
 
+    run, begun = VirtualBackend.run, count()
+
+    async def dated(self: VirtualBackend, trial: Trial, **how: Any) -> Measurement:
+        """Each trial an hour before the one that was run before it."""
+        return replace(await run(self, trial, **how), epoch=-3600.0 * next(begun))
+
     monkeypatch.setattr(time, "time", stepping)
+    monkeypatch.setattr(VirtualBackend, "run", dated)
     (tmp_path / "run").mkdir()  # a run that exists is swept, a new one may be a copy of "whole"
     stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert end == "finished"
     assert len(progress.finished) == len(finished(tmp_path / "whole"))
     assert calls[0] > 5
-    assert whole.solve() == stepped.solve()
+    assert [*map(decided, whole.solve())] == [*map(decided, stepped.solve())]
+    assert whole.points() == stepped.points()
     assert list(RunDirectory.read(tmp_path / "whole").finished()) == list(
         RunDirectory.read(tmp_path / "run").finished()
     )

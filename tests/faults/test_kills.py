@@ -90,7 +90,7 @@ def test_a_second_start_on_a_running_sweep_is_refused_and_does_not_disturb_it(tm
     (tmp_path / "sweep.yaml").write_text(SWEEP.replace("requests: 20", "requests: 400"))
     first = start("sweep", "sweep.yaml", cwd=tmp_path)
     assert first.stderr is not None
-    while "trials" not in (line := first.stderr.readline()):
+    while "  about " not in (line := first.stderr.readline()):  # it holds its lock by then
         assert line
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)
     assert said.code == 2

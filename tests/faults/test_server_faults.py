@@ -15,7 +15,7 @@ from frontier.report.markdown import report_markdown
 from frontier.report.report import report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep import trial_runner
+from frontier.sweep import conductor
 from tests.commands import frontier
 from tests.faults.faulty_sweep import CONFIG, SPEC, FaultInjector, at_concurrency, run_sweep
 
@@ -26,7 +26,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_LOST_AFTER", 0.3)
     monkeypatch.setattr(loop, "_DOWN_AFTER", 0.8)
     monkeypatch.setattr(preflight, "_TRY_EVERY", 0.3)
-    monkeypatch.setattr(trial_runner, "PATIENCE", -1)  # a busy machine is another matter
+    monkeypatch.setattr(conductor, "AGAIN", 0)  # a busy machine is another matter
 
 
 @pytest.fixture

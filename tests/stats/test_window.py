@@ -312,10 +312,10 @@ def window_of(epoch: float, seed: int, concurrency: int = 4) -> WindowData:
     )
 
 
-def test_joining_concatenates_in_the_order_of_time() -> None:
-    a, b, c = window_of(100.0, 1), window_of(300.0, 2), window_of(200.0, 3)
-    joined = join([b, a, c])
-    assert [105.0, 205.0, 305.0] == joined.starts.tolist()
+def test_joining_concatenates_in_the_order_given_whatever_the_clock_said() -> None:
+    a, b, c = window_of(300.0, 1), window_of(100.0, 2), window_of(200.0, 3)
+    joined = join([a, c, b])
+    assert [305.0, 205.0, 105.0] == joined.starts.tolist()
     assert np.concatenate([a.ttft, c.ttft, b.ttft]).tolist() == pytest.approx(joined.ttft.tolist(), nan_ok=True)
     assert [0] * a.n + [1] * c.n + [2] * b.n == joined.window.tolist()
     assert (*a.block_itl, *c.block_itl, *b.block_itl) == joined.block_itl
@@ -323,7 +323,6 @@ def test_joining_concatenates_in_the_order_of_time() -> None:
     assert [0.001, 0.003, 0.002] == [health.loop_lag_p99 for health in joined.health]
     assert sum(s.client_failures for s in (a, b, c)) == joined.client_failures
     assert a.outcomes["ok"] + b.outcomes["ok"] + c.outcomes["ok"] == joined.outcomes["ok"]
-    assert np.all(np.diff(joined.sent) >= 0)
 
 
 def test_joining_in_steps_is_joining_at_once() -> None:

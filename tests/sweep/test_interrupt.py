@@ -46,6 +46,7 @@ max_time: 20s
 @pytest.mark.parametrize("stage", ["warmup", "window", "hold"])
 def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight(stage: str, tmp_path: Path) -> None:
     text = SLOW.replace("64/20", "64/60") if stage == "hold" else SLOW  # the hold is as long as a request takes
+    text = text.replace("warmup: 100ms", "warmup: 2s") if stage == "warmup" else text  # longer than between two ticks
     config = load_config(text, "sweep.yaml")
     stop = asyncio.Event()
 
@@ -222,13 +223,13 @@ def test_a_killed_sweep_goes_on_with_the_same_command(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SLOW)
     process = start("sweep", "sweep.yaml", cwd=tmp_path)
     assert process.stderr is not None
-    while "[1/2]" not in (line := process.stderr.readline()):
+    while "1 of 2 settings" not in (line := process.stderr.readline()):
         assert line, "the sweep ended before its first trial"
     process.kill()
     process.communicate()
     (run,) = (tmp_path / "runs").iterdir()
     assert 1 == len(list((run / "trials").glob("*.jsonl")))
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
-    assert "[2/2]" in said.err
-    assert "[1/2]" not in said.err
+    assert "2 of 2 settings" in said.err
+    assert "1 of 2 settings" not in said.err
     assert [run] == list((tmp_path / "runs").iterdir())
