@@ -132,6 +132,7 @@ class Conductor:
         for line in lines:
             if line["event"] == "measured_again":
                 self._again[line["trial"]] = self._again.get(line["trial"], 0) + 1
+                self._in_vain = self._in_vain + 1 if line["trial"] in self._runner.excluded else 0
         self._servers.done = self._runner.done
 
     # -- turns -------------------------------------------------------------------------------------------------------
@@ -176,12 +177,14 @@ class Conductor:
         return [d for d in group if room and left[d.name]]
 
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
-        """What would be measured on it next: of the plan, by the search, or to complete a frontier."""
+        """What would be measured on it next: of the plan, by the search, to complete a frontier, or once more."""
         mine = [t for t in todo if t.deployment == deployment.name and self._by_plan(t)]
         left = [t for t in mine if self._reason_to_skip(t) is None]
         for series in self._series([deployment]):
             for ask in (self._ask(series), self._ask_completion(series)):
                 left += [self._trial_for(series, ask)] if isinstance(ask, Ask) else []
+            excluded = self._to_repeat(series)
+            left += [excluded] if excluded is not None else []
         return left
 
     def _by_plan(self, trial: Trial) -> bool:
@@ -424,12 +427,12 @@ class Conductor:
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]
-        self._again[trial.key] = self._again.get(trial.key, 0) + 1
-        self.run.journal("measured_again", trial=trial.key, reason=reason)
         self.progress.note(f"c={trial.concurrency} is measured again: {reason}")
         step = await self._measure(trial)
         self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
+            self.run.journal("measured_again", trial=trial.key, reason=reason)
+            self._again[trial.key] = self._again.get(trial.key, 0) + 1
             self._in_vain = self._in_vain + 1 if trial.key in self._runner.excluded else 0
         return step
 

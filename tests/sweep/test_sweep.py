@@ -30,6 +30,7 @@ from tests.sweeps import (
     commands_in_virtual_time,
     conduct_by_the_clock,
     config_text,
+    no_fsync,
     open_run,
     sweep_in_virtual_time,
     swept,
@@ -250,6 +251,33 @@ def test_a_trial_this_machine_was_too_busy_for_is_measured_again_later(busy: int
     assert 7 == len(set(order[:7])), "every setting once before any is measured again"
     bound = [p.concurrency for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
     assert bound == {1: [], 9: [1], 50: [1, 2, 4, 8, 16, 32, 64]}[busy]
+
+
+def test_what_is_left_to_be_measured_again_is_so_after_a_restart_and_given_up_for_good(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
+    config = load_config(text, "sweep.yaml")
+
+    def session(most: int) -> list[str]:
+        """The events of one start that is stopped after so many trials, all of them on a busy machine."""
+        backend, stop = Busy({"default": config.deployments[0].engine_spec()}), asyncio.Event()
+        backend.busy = 99
+
+        class Stops(Told):
+            def trial_finished(self, trial: Trial, *rest: Any, **more: Any) -> None:
+                super().trial_finished(trial, *rest, **more)
+                if len(self.finished) == most:
+                    stop.set()
+
+        with no_fsync(), open_run(tmp_path / "run", config, text) as run:
+            before = len(run.journal_lines())
+            asyncio.run(Conductor(config, make_plan(config), run, backend, Stops(), stop).conduct())
+            return [line["event"] for line in run.journal_lines()[before:]]
+
+    assert "measured_again" not in session(7)
+    second = session(99)
+    assert 4 == second.count("measured_again")
+    assert "server" in second[: second.index("measured_again")], "the server is checked before, or started"
+    assert "trial_begun" not in session(99)
 
 
 def test_a_trial_there_is_no_room_to_measure_again_counts_as_it_is(tmp_path: Path) -> None:
