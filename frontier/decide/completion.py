@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from frontier.decide import operating_point, search
 from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import PROOFS, History, claim_points, joined, pilot_point, violation
-from frontier.decide.search import Ask, Done, SearchPolicy, between, settings_beyond, widest_gap
+from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, settings_beyond, widest_gap
 from frontier.metrics import claim_floor
 from frontier.model import Limit, Phase, Point, Shape
 
@@ -65,7 +65,8 @@ def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
     if claim is None or claim.stage == "final" or claim.turns >= MOST_TURNS:
         return None
     reason = f"the claim of c={c} covers {claim.turns} turns; visiting it again"
-    return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, VISIT_SECONDS)
+    seconds = longer(VISIT_SECONDS, c, _points(limits, history))
+    return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, seconds)
 
 
 def _rest(
@@ -88,7 +89,7 @@ def _setting(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) 
     edge = _edge(limits, history) or max(policy.grid)
     c = min(left, key=lambda c: (abs(math.log(c / edge)), c))
     requests = policy.requests or max((claim_floor(limit.of.p, c) for limit in limits if limit.of.p), default=20 * c)
-    seconds = None if policy.requests else GRID_SECONDS
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, _points(limits, history))
     return Ask(c, Phase.GRID, requests, f"c={c} is a setting of the config", seconds)
 
 
@@ -115,4 +116,5 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
     c = between(low, high)
     reason = f"the frontier is widest between c={low} and c={high}"
     requests = policy.requests or 20 * c
-    return Ask(c, Phase.FRONTIER, requests, reason, None if policy.requests else GRID_SECONDS)
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, _points(limits, history))
+    return Ask(c, Phase.FRONTIER, requests, reason, seconds)

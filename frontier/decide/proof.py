@@ -17,8 +17,8 @@ import numpy as np
 
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, claim_floor
-from frontier.model import Limit, Phase, Point, Trial, Verdict
-from frontier.stats import estimate, intervals, window
+from frontier.model import Estimate, Limit, Phase, Point, Trial, Verdict
+from frontier.stats import estimate, intervals, load_flags, window
 from frontier.stats.window import Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
@@ -43,6 +43,8 @@ STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
 FORECAST_SLACK = 3.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
+MOST_SPOILT = 4
+"""A candidate of which the client spoilt so many windows is given up."""
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none."""
 EARLIER_ALPHA = ALPHA / 15
@@ -102,8 +104,8 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
 class Candidate:
     """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES: given up, and why.
 
-    `alpha` is the error of its last judgement. `windows` counts those of its proof, visits not included. `point` stands
-    on all of its data, `proof` on that of its last judgement.
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, without visits and without those
+    that the client spoilt. `point` stands on all of its data, `proof` on that of its last judgement (None: none yet).
     """
 
     concurrency: int
@@ -112,7 +114,7 @@ class Candidate:
     alpha: float
     windows: int
     point: Point
-    proof: Point
+    proof: Point | None
 
     def reach(self, limit: Limit) -> float | None:
         """How far (in ln) the bound lay beyond the value at the last judgement; None where it was not measured."""
@@ -131,7 +133,20 @@ def claim_windows(history: History) -> dict[int, WindowData]:
 
     Scans and frontier trials are left out: the former chose where to look, neither was sized for a claim.
     """
-    return {**joined(history, (Phase.GRID,)), **joined(history, (*PROOFS, Phase.VISIT))}
+    proofs = joined(history, (*PROOFS, Phase.VISIT))
+    return {**joined(history, (Phase.GRID,)), **proofs, **joined(_unspoilt(history), (*PROOFS, Phase.VISIT))}
+
+
+def _unspoilt(history: History) -> History:
+    """The history without windows of proofs and visits that the client itself spoilt: they say nothing of the server,
+    and another is measured in their place.
+    """
+    return [(t, s) for t, s in history if t.phase not in (Phase.PROVE, Phase.VISIT) or not _spoilt(s)]
+
+
+@functools.lru_cache(maxsize=2048)
+def _spoilt(sample: WindowData) -> bool:
+    return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
 
 
 def claim_points(
@@ -144,7 +159,8 @@ def claim_points(
     """The points that `operating_point.solve` may decide on, by concurrency.
 
     A proven setting was judged several times, as one of several, so the one-sided bounds of its limited metrics are
-    those of its last judgement; the two-sided intervals shown stay at 95 %. Points of grid settings are the usual ones.
+    those of its last judgement; the two-sided intervals shown stay at 95 %. Between two judgements nothing new is
+    claimed of a candidate. Points of grid settings are the usual ones.
     """
     limits = tuple(limits)
     judged = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
@@ -161,21 +177,35 @@ def claim_points(
 
 
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
-    """The point of a proven setting with the bounds of its proof where they are tighter than those of all its data.
+    """The point of a candidate with the bounds that may be claimed of it.
 
-    The bounds of all judgements hold together (the error is shared among them), so the tightest holds.
+    Of a proven one those of its proof where they are tighter than those of all its data: the bounds of all judgements
+    hold together (the error is shared among them), so the tightest holds. Of one whose proof goes on those of its last
+    judgement; before the first there are none.
     """
-    if candidate.verdict is not Verdict.MEETS:
+    if candidate.verdict is Verdict.VIOLATES:
         return point
     metrics = dict(point.metrics)
     for limit in limits:
-        then, now = candidate.proof.metrics.get(limit.metric), metrics.get(limit.metric)
-        if then is None or now is None:
+        if (now := metrics.get(limit.metric)) is None:
             continue
-        if limit.of.improves(limit.bound(then), limit.bound(now)):
-            lower, upper = (now.lower, then.upper) if limit.better == "lower" else (then.lower, now.upper)
-            metrics[limit.metric] = dataclasses.replace(now, lower=lower, upper=upper, need=None)
+        then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
+        if candidate.verdict is Verdict.MEETS:
+            if then is not None and limit.of.improves(limit.bound(then), limit.bound(now)):
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
+        elif then is not None:
+            metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
+        else:
+            need = now.n * WINDOWS // max(1, candidate.windows)
+            metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, max(now.n + 1, need))
     return dataclasses.replace(point, metrics=metrics)
+
+
+def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:
+    """The estimate with another bound on the side of the claim."""
+    if limit.better == "lower":
+        return dataclasses.replace(estimate, upper=bound, need=need)
+    return dataclasses.replace(estimate, lower=bound, need=need)
 
 
 def claim_point(
@@ -207,12 +237,16 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """
     windows: dict[int, list[WindowData]] = {}
     visits: dict[int, list[WindowData]] = {}
+    spoilt: dict[int, list[WindowData]] = {}
     for trial, sample in history:
-        if trial.phase in (Phase.PROVE, Phase.VISIT):
-            (windows if trial.phase is Phase.PROVE else visits).setdefault(trial.concurrency, []).append(sample)
+        if trial.phase is Phase.PROVE:
+            windows.setdefault(trial.concurrency, [])
+            (spoilt if _spoilt(sample) else windows).setdefault(trial.concurrency, []).append(sample)
+        elif trial.phase is Phase.VISIT and not _spoilt(sample):
+            visits.setdefault(trial.concurrency, []).append(sample)
     judged: list[Candidate] = []
     for c, parts in windows.items():
-        candidate = _judged(c, parts, limits, error_left(judged))
+        candidate = _judged(c, parts, limits, error_left(judged), spoilt.get(c, []))
         if candidate.verdict is Verdict.MEETS and c in visits:
             candidate = _visited(candidate, (*parts, *visits[c]), limits)
         judged.append(candidate)
@@ -238,16 +272,24 @@ def ascents_over(judged: Sequence[Candidate]) -> int:
     return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
 
 
-def _judged(c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float) -> Candidate:
-    alpha = SPEND * error
+def _judged(
+    c: int, parts: Sequence[WindowData], limits: tuple[Limit, ...], error: float, spoilt: Sequence[WindowData]
+) -> Candidate:
+    verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
+    point = proof = None
     for count in range(1, len(parts) + 1):
         look = count in LOOKS
         alpha = SPEND * error * (1 - SPEND) ** max(0, sum(k <= count for k in LOOKS) - 1)
         point = _judged_point(tuple(parts[:count]), limits, alpha)
+        proof = point if look else proof
         verdict, reason = _standing(point, limits, alpha, count, look=look)
         if verdict is not Verdict.UNPROVEN:
             break
-    return Candidate(c, verdict, reason, alpha, len(parts), point, point)
+    if verdict is Verdict.UNPROVEN and len(spoilt) >= MOST_SPOILT:
+        verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
+    if point is None:
+        point = _judged_point(tuple(spoilt), limits, alpha)
+    return Candidate(c, verdict, reason, alpha, len(parts), point, proof)
 
 
 def _visited(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:

@@ -75,6 +75,8 @@ FAR = 3.0
 """A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
 STEEP = 3.0
 """Latency that rises faster than this power of concurrency is a cliff."""
+TURNS = 2.0
+"""The least window of a trial that the search sizes by time, in times of a request."""
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 CLOSE = 1.25
@@ -394,29 +396,31 @@ def _scan(state: _State) -> Ask | None:
         return None
     unseen = [c for c in grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == grid[0]:
-        return _look(policy, grid[0], "the lowest setting shows how long a request takes")
+        return _look(policy, grid[0], "the lowest setting shows how long a request takes", state.points)
     edge = _bracket(state)
     if edge is None:
         lowest = min(state.points, default=1)
         if lowest > 1 and state.may_add and state.looks.get(lowest // 4, 0) < LOOKS_AT_MOST:
-            return _look(policy, max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA")
+            return _look(policy, max(1, lowest // 4), f"c={lowest}, the lowest measured, breaks the SLA", state.points)
         above = [c for c in unseen if not state.points]
-        return _look(policy, above[0], "no lower setting could be measured") if above else None
+        return _look(policy, above[0], "no lower setting could be measured", state.points) if above else None
     low, high = edge
     if high is None or not any(state.surely_outside(k) for k in state.points if k >= high):
         above = [c for c in unseen if c > (high or low)]
         if above:
             step = above[min(1, len(above) - 1)] if high is None else above[0]
-            return _look(policy, step, f"c={low} is inside the SLA; looking higher")
+            return _look(policy, step, f"c={low} is inside the SLA; looking higher", state.points)
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     inner = [c for c in unseen if low < c < high]
     middle = between(low, high)
     if inner:
-        return _look(policy, min(inner, key=lambda c: abs(math.log(c / middle))), _between_reason(low, high))
+        return _look(
+            policy, min(inner, key=lambda c: abs(math.log(c / middle))), _between_reason(low, high), state.points
+        )
     if not state.may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST:
         return None
-    return _look(policy, middle, _between_reason(low, high))
+    return _look(policy, middle, _between_reason(low, high), state.points)
 
 
 def _between_reason(low: int, high: int) -> str:
@@ -436,10 +440,21 @@ def _edge(state: _State) -> int | None:
     return None if edge is None else edge[0]
 
 
-def _look(policy: SearchPolicy, c: int, reason: str) -> Ask:
+def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
+    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known to take nearby."""
+    known = {k: p.metrics["mean_e2e"].value for k, p in points.items() if "mean_e2e" in p.metrics}
+    known = {k: e2e for k, e2e in known.items() if math.isfinite(e2e)}
+    if not known:
+        return seconds
+    near = min(known, key=lambda k: (abs(math.log(k / c)), k))
+    return max(seconds, TURNS * known[near])
+
+
+def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
-    return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), reason, SCAN_SECONDS)
+    seconds = longer(SCAN_SECONDS, c, points)
+    return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), reason, seconds)
 
 
 # --- prove

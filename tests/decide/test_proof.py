@@ -1,5 +1,6 @@
 """The proof of a setting: error spending, candidates by their windows and visits, what a claim stands on."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,7 +8,8 @@ from scipy.stats import binom
 
 from frontier.decide import proof
 from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
-from frontier.model import Limit, Phase, Point, Verdict
+from frontier.decide.verdict import judge
+from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
 from tests.stats.made import SHAPE, Server, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -99,3 +101,31 @@ def test_the_bound_of_a_proof_holds_on_where_visits_are_too_few_to_tighten_it():
     assert with_visit.n > alone.n
     assert with_visit.metrics["p99_ttft"].upper <= alone.metrics["p99_ttft"].upper
     assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict
+
+
+def test_between_two_judgements_nothing_new_is_claimed():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    for count in (1, 2):
+        (point,) = proof.claim_points(history[:count], TTFT)
+        estimate = point.metrics["p99_ttft"]
+        assert math.inf == estimate.upper
+        assert estimate.need > estimate.n
+        assert Verdict.UNPROVEN is judge(point, TTFT).verdict
+    assert Verdict.MEETS is judge(proof.claim_points(history, TTFT)[0], TTFT).verdict
+
+
+@pytest.mark.parametrize("phase", [Phase.PROVE, Phase.VISIT])
+def test_a_window_that_the_client_spoilt_takes_no_part(phase):
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    asleep = ClientHealth(suspended=30.0)
+    trial_, sample = history_of(Server(lambda c: 2.0), 8, phase)[0]
+    spoilt = [*history, (trial_, dataclasses.replace(sample, health=(asleep,)))]
+    assert proof.claim_points(history, TTFT) == proof.claim_points(spoilt, TTFT)
+    assert Verdict.MEETS is proof.candidates(spoilt, TTFT)[0].verdict
+
+
+def test_a_candidate_that_the_client_spoils_again_and_again_is_given_up():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * proof.MOST_SPOILT)
+    history = [(t, dataclasses.replace(s, health=(ClientHealth(suspended=30.0),))) for t, s in history]
+    assert Verdict.UNPROVEN is proof.candidates(history[:-1], TTFT)[0].verdict
+    assert Verdict.VIOLATES is proof.candidates(history, TTFT)[0].verdict
