@@ -9,6 +9,7 @@ from pathlib import Path
 
 from frontier import Run, load, load_config, make_plan
 from frontier.client.event_loop import run as run_loop
+from frontier.config import left_out
 from frontier.report.progress import make_progress
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
@@ -39,7 +40,8 @@ def sweep(text: str, name: str = "night") -> Run:
         await Conductor(config, make_plan(config), run, backend, progress, asyncio.Event()).conduct()
 
     with RunDirectory.open_for_sweep(
-        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={}
-    ) as run:
+        path, identity=config.identity(), canonical=config.canonical(), config_text=text, facts={},
+        defaults=left_out(None),
+    ) as run:  # fmt: skip
         run_loop(conduct(run))
     return load(path)

@@ -145,13 +145,15 @@ def finals(share, *, seeds, looks, turns):
     return np.array(first)
 
 
-def test_a_server_that_stalls_twice_as_often_as_allowed_is_called_final_in_one_of_twenty_at_most():
-    first = finals(0.02, seeds=120, looks=12, turns=60)  # looked at twelve times, over 720 turns
+@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_server_that_stalls_twice_as_often_as_allowed_is_called_final_in_one_of_twenty_at_most(seeds):
+    first = finals(0.02, seeds=seeds, looks=12, turns=60)  # looked at twelve times, over 720 turns
     assert np.isfinite(first).mean() <= 0.05
 
 
-def test_a_server_that_stalls_rarely_is_final_after_some_hundreds_of_turns():
-    first = finals(0.002, seeds=60, looks=30, turns=60)
+@pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_a_server_that_stalls_rarely_is_final_after_some_hundreds_of_turns(seeds):
+    first = finals(0.002, seeds=seeds, looks=30, turns=60)
     assert 360 <= np.median(first) <= 900
     assert np.isfinite(first).mean() >= 0.9
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -312,28 +313,36 @@ sla: {p95_tpot: 8ms}
 """
 
 
-def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(tmp_path: Path) -> None:
-    backend = clocked(SIZED)
-    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, backend)
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told, float]:
+    """A finished sweep of SIZED, what was told, and the seconds it took."""
+    path, backend = tmp_path_factory.mktemp("sized") / "run", clocked(SIZED)
+    told, end = conduct_by_the_clock(path, SIZED, backend)
     assert end == "finished"
+    return path, told, backend.now - Clock.now
+
+
+def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(sized: tuple[Path, Told, float]) -> None:
+    path, told, took = sized
     answered = [(d.shape.label, d.concurrency) for d, _, _ in told.announcements]
     assert ["256/32", "64/16"] == [label for label, _ in answered][:2], "each at once"
     first = {Phase.SCAN, Phase.PROVE}
     completed = next(i for i, trial in enumerate(told.finished) if trial.phase not in first)
     assert {"256/32", "64/16"} == {t.shape.label for t in told.finished[:completed] if t.phase is Phase.PROVE}
-    run = load(tmp_path / "run")
+    run = load(path)
     assert dict(answered) == {d.shape.label: d.concurrency for d in run.solve()}
     assert all({1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == s} for s in run.config.shapes)
     assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
-    took = backend.now - Clock.now
     assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"
-    assert not conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
+    assert not conduct_by_the_clock(path, SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
 
 
-def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer(tmp_path: Path) -> None:
-    conduct_by_the_clock(tmp_path / "whole", SIZED, clocked(SIZED))
-    lines = RunDirectory.read(tmp_path / "whole").journal_lines()
-    last = max(line["after"] for line in lines if line["event"] == "proven")
+def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer(
+    sized: tuple[Path, Told, float], tmp_path: Path
+) -> None:
+    lines = RunDirectory.read(sized[0]).journal_lines()
+    last = max({line["shape"]: line["after"] for line in reversed(lines) if line["event"] == "proven"}.values())
+    assert 1.3 * last < sized[2]
     told, end = conduct_by_the_clock(tmp_path / "run", SIZED + f"budget: {{time: {1.3 * last:.0f}s}}\n", clocked(SIZED))
     assert end == "budget"
     assert {"256/32", "64/16"} == {d.shape.label for d, _, _ in told.announcements}
@@ -354,6 +363,15 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What is started in the background of a shell ignores this signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     class Stops(Told):
         def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
