@@ -55,10 +55,10 @@ class FaultInjector(Told):
 
 def run_sweep(
     server: FaultyServer, path: Path, injector: Told, *, ready_wait: float = 15.0, more: str = "",
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None, requests: int = 30,
 ) -> SweepEnd:  # fmt: skip
     """Run (or resume) the sweep to its end."""
-    text = CONFIG.format(url=server.url) + more
+    text = CONFIG.replace("requests: 30", f"requests: {requests}").format(url=server.url) + more
     config = load_config(text, "sweep.yaml")
 
     async def go() -> SweepEnd:
