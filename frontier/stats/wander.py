@@ -28,7 +28,7 @@ OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
 CAUTION = 1.3
 """Standard errors by which the correlation of neighbors is taken as higher than observed: nine times in ten enough."""
-SURELY = 0.90
+SURELY = 0.95
 """The confidence above which a wander is not charged: the price of two or three stretches is a thousandfold there, and
 a search that judges at 98 % and more would never end. Its error is in the study (docs/calibration.md)."""
 _SETTLES = 8

@@ -135,9 +135,10 @@ def test_claims_about_a_simulated_server_hold() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("concurrency", [8, 32, 64])
-@pytest.mark.parametrize(("stalls", "most"), [(None, 0.07), (Stalls(every=2.0, duration=0.2), 0.14)])
+@pytest.mark.parametrize(("stalls", "most"), [(None, 0.085), (Stalls(every=2.0, duration=0.2), 0.14)])
 def test_claims_about_many_simulated_servers_hold(concurrency: int, stalls: Stalls | None, most: float) -> None:
     # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 % for the p95 of E2E.
+    # Two standard errors of 150 repetitions are 3.5 %.
     found = of_server(concurrency, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=150, stalls=stalls)
     for name, tallied in found.items():
         assert tallied.false <= most, name
@@ -332,4 +333,4 @@ def test_bounds_hold_where_one_of_32_is_missing_in_flight(most_at_once: int) -> 
         assert true is not None
         uppers = [each.upper / true.value for each in found if each is not None]
         assert sum(upper < 1 for upper in uppers) <= 1, name
-        assert np.median(uppers) < (2.0 if name == "p95_tpot" else 1.4), name
+        assert np.median(uppers) < (2.0 if name == "p95_tpot" else 1.5), name
