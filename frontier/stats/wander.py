@@ -22,7 +22,7 @@ MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
 STRETCHES = 0.25
 """A sample counts as one stretch and at least this much more for each window: fewer leave no freedom at all, and the
 price of these is high enough."""
-SURE = 2.7
+SURE = 3.2
 """Standard errors by which successive blocks must be alike; by chance a few of a thousand steady windows are."""
 OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""

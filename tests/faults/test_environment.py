@@ -79,10 +79,11 @@ def test_with_closed_standard_output_the_answer_goes_to_standard_error(tmp_path:
 def test_with_full_standard_output_the_answer_goes_to_standard_error_and_exits_5(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    _, wanted, _ = run(*arguments, cwd=tmp_path)
+    _, wanted, conversation = run(*arguments, cwd=tmp_path)
     code, out, err = run(*arguments, cwd=tmp_path, before=filling(1))
     assert (5, "") == (code, out)
-    assert err == wanted + "error: cannot write to standard output: No space left on device\n  its text stands above\n"
+    failed = "error: cannot write to standard output: No space left on device\n  its text stands above\n"
+    assert err == wanted + conversation + failed
 
 
 @pytest.mark.fault(STREAMS)
