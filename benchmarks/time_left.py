@@ -1,101 +1,154 @@
-"""How far off the time left of a sweep is, after so many of its trials: what docs/prediction.md says of it.
+"""How far off the time left of a sweep is, at each tenth of it: what docs/prediction.md says of it.
 
-Run: python -m benchmarks.time_left [cases]
+Run: python -m benchmarks.time_left [sweeps]
 
-Sweeps are simulated in virtual time on engines whose efficiency differs from the assumed 60 %, and judged after so many
-of their 32 to 48 trials: by the mean of the trials so far, by what neighbouring settings took (`TrialTimes`), and by
-`frontier.budget` with the hardware described and without.
+Sweeps of the calibration study's deployments (`benchmarks.calibration`) are replayed in virtual time: the search, the
+completion of the frontier and the visits ask for the trials, and before each the time left is estimated as a sweep
+does. A reading is what the progress line shows at a tenth of the sweep: what was said last, less the time since.
 """
 
-import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from frontier.budget import Amount, TimeEstimator, TrialTimes
+from benchmarks.calibration.rules import GRID, _around
+from benchmarks.calibration.servers import FAMILIES, Process
+from frontier.budget import Amount, Expected, TimeEstimator, TrialTimes, ahead
 from frontier.config import Config, load_config
-from frontier.model import Series, Trial
-from frontier.plan import make_plan
-from frontier.run import History
-from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import virtual_trial
-from frontier.stats import window
+from frontier.decide import completion, search
+from frontier.decide.proof import History
+from frontier.decide.search import Ask, Done, SearchPolicy
+from frontier.model import Phase, Series, Trial
+from frontier.plan import Plan, make_plan, make_trial
 
-AFTER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24)
-MODELS = (("llama-3.1-8b", "h100"), ("llama-3.1-8b", "l40s"), ("qwen3-32b", "h200"), ("gpt-oss-120b", "h200"))
-SHAPES = ("1024/256, 4096/256", "512/512, 128/1024, 2048/128")
-OVERHEAD = 1.0
-"""Seconds a trial takes beside its load."""
-
-
-def cases(count: int) -> Iterator[tuple[Config, Config, EngineSpec]]:
-    """The config with its hardware, without, and the engine that stands for the server."""
-    rng = random.Random(5)
-    for i in range(count):
-        (model, gpu), shapes = MODELS[i % len(MODELS)], SHAPES[i // len(MODELS) % len(SHAPES)]
-        text = f"""\
-endpoint: http://localhost:8000/v1
-model: {model}
-shapes: [{shapes}]
-concurrency: [1, 2, 4, 8, 16, 32, 64, 128]
-requests: 300
-repeats: 2
-seed: {i}
-"""
-        spec = EngineSpec.from_mapping(
-            {"model": model, "hardware": gpu, "efficiency": rng.uniform(0.3, 0.8), "overhead": rng.uniform(0, 5e-3),
-             "noise": 0.05, "max_batched_tokens": 8192}
-        )  # fmt: skip
-        yield load_config(text + f"hardware: {gpu}\n", "with"), load_config(text, "without"), spec
+WITHIN, BOUND = 1.5, 0.95
+"""Factor of a reading that is right, and the share of readings whose bound is kept."""
+TENTHS = tuple(range(10))
+MOST = 200
+"""Trials of a sweep at most; one that is not over by then is a defect of what asks for them."""
 
 
-def judged(described: Config, bare: Config, spec: EngineSpec) -> Iterator[tuple[str, int, float | None]]:
-    """(method, trials done, relative error of the time left) of one sweep."""
-    trials = make_plan(described).trials
-    with_hardware, without = TimeEstimator(described), TimeEstimator(bare)
-    seen: list[tuple[Trial, Amount]] = []
-    histories: dict[Series, History] = {}
-    said: list[dict[str, float | None]] = []
-    for done, trial in enumerate(trials):
-        if done in AFTER:
-            times, rest = TrialTimes(tuple(seen)), trials[done:]
-            mean = sum(took.seconds for _, took in seen) / done * len(rest) if done > 1 else None
-            near = [times.seconds(other) for other in rest]
-            said.append(
-                {
-                    "mean of the trials": mean,
-                    "neighbours": None if None in near else sum(near),
-                    "fitted": without.left(rest, times, histories),
-                    "fitted, hardware": with_hardware.left(rest, times, histories),
-                }
-            )
-        records, measurement = virtual_trial(trial, spec)
-        took = Amount(max(record.end for record in records) + OVERHEAD, len(records))
-        seen.append((trial, took))
-        sample = window.window_data(measurement, iter(records))
-        histories.setdefault(trial.series, []).append((trial, sample))
-    ends = np.cumsum([took.seconds for _, took in seen])
-    for done, each in zip(AFTER, said, strict=False):
-        left = float(ends[-1] - (ends[done - 1] if done else 0.0))
-        for method, seconds in each.items():
-            yield method, done, None if seconds is None else seconds / left - 1
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """At `tenth` tenths of a sweep: seconds left as said, as bounded, and as it turned out."""
+
+    tenth: int
+    said: float
+    bound: float
+    true: float
+
+    @property
+    def right(self) -> bool:
+        """Whether it is within the factor."""
+        return self.true / WITHIN <= self.said <= self.true * WITHIN
+
+
+def config_of(server: Process) -> Config:
+    """The config that a user of this deployment would write, with all sizes left to the sweep."""
+    sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
+    lines = (
+        "endpoint: http://localhost:8000/v1", "model: m", f"shapes: [{server.shape.label}]",
+        f"concurrency: {list(GRID)}", f"sla: {{{sla}}}",
+    )  # fmt: skip
+    return load_config("\n".join(lines), "calibration")
+
+
+class Sweep:
+    """One sweep of a deployment, as far as it went."""
+
+    def __init__(self, server: Process, seed: int) -> None:
+        self.server, self.seed = server, seed
+        self.config = config_of(server)
+        self.plan: Plan = make_plan(self.config)
+        self.deployment = self.config.deployments[0]
+        self.shape = self.config.shapes[0]
+        self.series = Series(self.deployment.name, self.shape)
+        self.estimator = TimeEstimator(self.config)
+        self.policy = SearchPolicy(tuple(self.config.concurrency))
+        self.history: History = []
+        self.taken: list[tuple[Trial, Amount]] = []
+        self.clock = 0.0
+
+    def run(self) -> list[tuple[float, Expected]]:
+        """When the time left was said, and what."""
+        said = []
+        while len(self.taken) < MOST:
+            ask = search.next_ask(self.policy, self.shape, self.config.tiers, self.history)
+            after = self._completion() if isinstance(ask, Done) else ask
+            if isinstance(after, Done):
+                return said
+            said.append((self.clock, self._expected(ask)))
+            self._measure(after)
+        raise RuntimeError(f"{self.server.family} {self.server.seed}: {MOST} trials, and no end")
+
+    def _completion(self) -> Ask | Done:
+        measured = {trial.concurrency for trial, _ in self.history}
+        looks = {c: self._trial(Ask(c, Phase.GRID, 1, "")) for c in self.policy.grid}
+        skipped = [c for c, t in looks.items() if search.skip_reason(t, self.history, self.config.limits)]
+        grid = tuple(c for c in self.policy.grid if c in measured or c not in skipped)
+        return completion.next_ask(replace(self.policy, grid=grid), self.shape, self.config.tiers, self.history)
+
+    def _expected(self, ask: Ask | Done) -> Expected:
+        finished = {trial.key: trial for trial, _ in self.history}
+        todo = self.plan.left(finished)
+        left = ahead(self.config, self.deployment, self.shape, todo, finished.values(), ask if finished else None)
+        if isinstance(ask, Done):
+            visit = completion.next_visit(self.config.limits, self.history)
+            left = replace(left, rest=(*left.rest, *([self._trial(visit)] if visit else [])))
+        times = TrialTimes(tuple(self.taken))
+        return self.estimator.expected(left, times, {self.series: self.history})
+
+    def _trial(self, ask: Ask) -> Trial:
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)
+        size = ask.requests, ask.seconds
+        return make_trial(self.config, self.deployment, self.shape, ask.concurrency, ask.phase, repeat, *size)
+
+    def _measure(self, ask: Ask) -> None:
+        trial, c = self._trial(ask), ask.concurrency
+        sample = self.server.trial(trial, 100_000 * self.seed + len(self.taken), self.clock)
+        sample = replace(sample, deployment=self.deployment.name)
+        took = _around(c, sample.n, float((sample.ends - sample.starts).sum()), ask.phase)
+        self.history = [*self.history, (trial, sample)]
+        self.taken.append((trial, Amount(took, sample.n + 3 * c, float(sample.completion_tokens.sum()))))
+        self.clock += took
+
+
+def readings(server: Process, seed: int) -> list[Reading]:
+    """What one sweep showed at each tenth of its time."""
+    sweep = Sweep(server, seed)
+    said = sweep.run()
+    found = []
+    for tenth in TENTHS if said else ():
+        now = sweep.clock * tenth / len(TENTHS)
+        at, expected = max((each for each in said if each[0] <= now), key=lambda each: each[0])
+        left, bound = (max(0.0, seconds - (now - at)) for seconds in (expected.seconds, expected.longest))
+        found.append(Reading(tenth, left, bound, sweep.clock - now))
+    return found
+
+
+def table(found: Sequence[Reading]) -> str:
+    """Per tenth of a sweep: median of said over true, share within the factor, share of bounds kept."""
+    lines = [f"{'after':<6}{'said / true':>12}{f'within {WITHIN:g}':>12}{'bound kept':>12}"]
+    for tenth in (*TENTHS, None):
+        mine = [reading for reading in found if tenth in (None, reading.tenth)]
+        ratio = float(np.median([reading.said / reading.true for reading in mine]))
+        right = sum(reading.right for reading in mine) / len(mine)
+        kept = sum(reading.bound >= reading.true for reading in mine) / len(mine)
+        name = "all" if tenth is None else f"{tenth * 10} %"
+        lines.append(f"{name:<6}{ratio:>12.2f}{right:>12.0%}{kept:>12.0%}")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print the table: median of the absolute error and the worst, in percent; a dash where nothing was said."""
-    found: dict[tuple[str, int], list[float | None]] = {}
-    for case in cases(int(sys.argv[1]) if len(sys.argv) > 1 else 16):
-        for method, done, error in judged(*case):
-            found.setdefault((method, done), []).append(error)
-    print(f"{'% off, median (worst) after':<28}" + "".join(f"{done:>11}" for done in AFTER))
-    for method in dict.fromkeys(method for method, _ in found):
-        cells = []
-        for done in AFTER:
-            known = [abs(error) for error in found[method, done] if error is not None]
-            told = len(known) == len(found[method, done])
-            cells.append(f"{100 * np.median(known):.0f} ({100 * max(known):.0f})" if told else "-")
-        print(f"{method:<28}" + "".join(f"{cell:>11}" for cell in cells))
+    """Print the table."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    found: list[Reading] = []
+    for i in range(count):
+        found += readings(Process.drawn(FAMILIES[i % len(FAMILIES)], i // len(FAMILIES)), i + 1)
+        print(f"\r{i + 1}/{count}", end="", file=sys.stderr, flush=True)
+    print("\n" + table(found))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""The replay of sweeps that measures the time left."""
+
+import pytest
+
+from benchmarks import time_left
+from benchmarks.calibration.servers import Process
+from benchmarks.time_left import Reading
+
+
+def test_a_reading_is_right_within_the_factor_in_both_directions():
+    right = [Reading(0, said, 1000.0, 90.0).right for said in (59.0, 60.0, 90.0, 135.0, 136.0)]
+    assert right == [False, True, True, True, False]
+
+
+def test_the_table_counts_readings_and_bounds():
+    found = [Reading(t, said, bound, 100.0) for t in time_left.TENTHS for said, bound in ((100, 120), (30, 80))]
+    lines = time_left.table(found).splitlines()
+    assert lines[1].split() == ["0", "%", "0.65", "50%", "50%"]
+    assert lines[-1].split() == ["all", "0.65", "50%", "50%"]
+
+
+@pytest.mark.slow
+def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
+    server = Process.drawn("fixed_lengths", 0)
+    sweep, again = time_left.Sweep(server, 1), time_left.Sweep(server, 1)
+    said = sweep.run()
+    assert said == again.run()
+    assert next(at for at, _ in said) == 0
+    assert len(said) == len(sweep.taken) < time_left.MOST
+    assert sum(amount.seconds for _, amount in sweep.taken) == sweep.clock
+    readings = time_left.readings(server, 1)
+    assert [r.tenth for r in readings] == list(time_left.TENTHS)
+    assert [r.true / readings[0].true for r in readings] == pytest.approx([1 - t / 10 for t in time_left.TENTHS])
