@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.calibration.servers import TOP, Server, make_trial
+from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
 from frontier.decide import completion, operating_point, search
 from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.proof import pilot_point
@@ -160,7 +160,7 @@ def proof_size(server: Server, c: int) -> int:
 
 
 def reference_seconds(server: Server, concurrency: int) -> float:
-    """What it takes somebody who knows the best setting and only proves that one: WINDOWS windows at its own rate."""
+    """Seconds to prove one known setting: WINDOWS windows at its own request rate, with warm-ups and drains."""
     size = -(-proof_size(server, concurrency) // WINDOWS)
     window = size / server.truth(concurrency)["request_throughput"]
     return WINDOWS * _around(concurrency, size, window)
@@ -234,12 +234,6 @@ class Best:
     throughput: float
 
 
-def excess(server: Server, c: int) -> float:
-    """The worst metric over its limit in the long run: above 1 the SLA is broken."""
-    true = server.truth(c)
-    return max(true[limit.metric] / limit.promise for limit in server.limits)
-
-
 def best(server: Server) -> Best:
     """Found by halving, above and below the band that is slower than its neighbours, where there is one."""
     pieces = [(1, TOP)]
@@ -250,7 +244,7 @@ def best(server: Server) -> Best:
     for low, high in pieces:
         if low > high:
             continue
-        found = _last_inside(server, low, high)
+        found = last_inside(server, low, high)
         top = found if found is not None else top
         if found is None or found < high:
             break
@@ -259,14 +253,3 @@ def best(server: Server) -> Best:
     edge = [server.band[0] - 1] if server.band is not None and 1 < server.band[0] <= top else []
     at = sorted({top, *edge, *(c for c in GRID if c <= top)})
     return Best(top, max(server.truth(c)["output_throughput"] for c in at))
-
-
-def _last_inside(server: Server, low: int, high: int) -> int | None:
-    if excess(server, low) > 1:
-        return None
-    if excess(server, high) <= 1:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if excess(server, middle) <= 1 else (low, middle)
-    return low

@@ -34,7 +34,7 @@ FAMILIES = (
 NIGHT = 100_000
 """Seeds of one sweep: a server's trials with seeds of the same NIGHT are one night on one machine."""
 APART = 600.0
-"""Seconds from the start of a trial to the next one's, where nobody says when it runs."""
+"""Seconds between the starts of successive trials when no start time is given."""
 _EMPTY = tuple(LogHistogram() for _ in range(BLOCKS))
 
 
@@ -47,7 +47,7 @@ class Server(Protocol):
     band: tuple[int, int] | None
 
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
-        """One window of it, begun `at` seconds into the night of its seed (None: in the order of the seeds)."""
+        """One window of it, started `at` seconds into its sweep (None: trials follow each other by seed)."""
         ...
 
     def truth(self, concurrency: int) -> Truth:
@@ -396,8 +396,8 @@ class Process:
     ) -> tuple[Floats, ...]:
         """Requests of one run in the order of sending: sent, first token, end, tokens, succeeded; and the window.
 
-        The window ends with the n-th request, or after `seconds`. `when`: the night, and when in it the run begins;
-        without it the machine is steady: its speed does not wander, and no rare stall comes.
+        The window ends with the n-th request, or after `seconds`. `when`: the sweep's number, and the run's start
+        in seconds into it; without it the machine is steady: its speed does not wander, and no rare stall comes.
         """
         law = self.law
         rows = math.ceil((1.3 * n + 4 * c) / c) + 2
@@ -536,7 +536,7 @@ class Process:
 
 
 def _when(seed: int, at: float | None) -> tuple[int, float]:
-    """The night of a seed, and the seconds into it: by the order of the seeds where nobody says."""
+    """The number of the sweep that a seed belongs to, and the start in seconds (by seed order when not given)."""
     return seed // NIGHT, seed % NIGHT * APART if at is None else at
 
 
