@@ -143,9 +143,12 @@ def next_ask(
     """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
-    states = [_State.of(policy, tuple(limits), history) for _, limits in tiers if limits]
-    if not states:
+    limited = [tuple(limits) for _, limits in tiers if limits]
+    if not limited:
         return Done("no limit to search for")
+    if policy.prove:
+        return _as_asked(policy, limited[0], history)
+    states = [_State.of(policy, limits, history) for limits in limited]
     for state in states:
         if (look := _scan(state)) is not None:
             return look
@@ -467,9 +470,6 @@ def _prove(state: _State, window_worth: float) -> Ask | Done:
     for k in state.candidates:
         if k.verdict is Verdict.UNPROVEN:
             return _window(state, k.concurrency)
-    asked = [c for c in state.policy.prove if c not in {k.concurrency for k in state.candidates}]
-    if asked and state.scanned:
-        return _window(state, asked[0])
     best = max((c for c in (proven, state.by_grid) if c is not None), default=None)
     if ascents_over(state.candidates) < ASCENTS and state.may_add:
         candidate = _candidate(state, best, [k.concurrency for k in given_up], window_worth)
@@ -487,6 +487,30 @@ def _prove(state: _State, window_worth: float) -> Ask | Done:
     elif not state.may_add:
         reason += "; no extra settings are left"
     return Done(reason, _edge(state), best)
+
+
+def _as_asked(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | Done:
+    """The next window of a setting that the user asked to be proven, and nothing else, until each is decided.
+
+    The windows count as those of any candidate, so they share its error.
+    """
+    judged = {k.concurrency: k for k in candidates(history, limits)}
+    for c in sorted(policy.prove):
+        if c in judged and judged[c].verdict is not Verdict.UNPROVEN:
+            continue
+        seen = joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(
+            history, tuple(Phase)
+        )
+        if not seen:
+            return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
+        nearest = seen[min(seen, key=lambda k: (abs(math.log(k / c)), k))]
+        return Ask(c, Phase.PROVE, window_size(nearest, limits, c), f"c={c} was asked to be proven")
+    ends = [k for c, k in judged.items() if c in policy.prove]
+    reasons = [
+        f"c={k.concurrency} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends
+    ]
+    proven = [k.concurrency for k in ends if k.verdict is Verdict.MEETS]
+    return Done("; ".join(reasons) or "the server was lost", proven=max(proven, default=None))
 
 
 def _window(state: _State, c: int) -> Ask:

@@ -358,28 +358,9 @@ class Conductor:
             return Done("there is nothing to search for")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
-            if policy.prove:
-                return self._ask_to_prove(policy, history)
             return search.next_ask(policy, series.shape, self.config.tiers, history)
 
         return self._remembered("search", series, ask)
-
-    def _ask_to_prove(self, policy: SearchPolicy, history: History) -> Ask | Done:
-        """The next window of a setting that the user asked to be proven, until each is proven or given up."""
-        limits = self.config.limits
-        judged = {k.concurrency: k for k in proof.candidates(history, limits)}
-        for c in sorted(policy.prove):
-            if c not in judged or judged[c].verdict is Verdict.UNPROVEN:
-                near = proof.joined(history, tuple(p for p in Phase if p not in _PROOFS)) or proof.joined(
-                    history, tuple(Phase)
-                )
-                if not near:
-                    return Ask(c, Phase.SCAN, max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c), f"c={c} was asked")
-                nearest = near[min(near, key=lambda k: (abs(math.log(k / c)), k))]
-                return Ask(c, Phase.PROVE, proof.window_size(nearest, limits, c), f"c={c} was asked to be proven")
-        said = [f"c={c} is proven" if k.verdict is Verdict.MEETS else f"c={c} is not: {k.reason}"
-                for c, k in judged.items() if c in policy.prove]  # fmt: skip
-        return Done("; ".join(said) or "the server was lost")
 
     def _ask_completion(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
