@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.time_left import cases, judged
 from frontier.budget import Amount, TimeEstimator, TrialTimes
 from frontier.config import load_config
 from frontier.decide.prediction import Assumption, grid_advice, rough_e2e
@@ -61,17 +60,6 @@ def test_a_guess_without_simulating_is_near_the_simulation() -> None:
         said = rough_e2e(Assumption(engine), shape, c)
         assert said == pytest.approx(float(closed_loop_arrays(engine, shape, c, requests=200).e2e.mean()), rel=within)
     assert rough_e2e(Assumption(tight), Shape.of(100_000, 256), 1) is None, "it does not fit"
-
-
-@pytest.mark.slow
-def test_with_the_hardware_described_the_time_left_is_near_from_the_first_trial_on() -> None:
-    for case in cases(1):
-        found = {(method, done): error for method, done, error in judged(*case)}
-        for done in (0, 2, 4, 8):
-            assert abs(found["fitted, hardware", done]) < 0.35
-        assert abs(found["fitted, hardware", 2]) < abs(found["mean of the trials", 2])
-        assert abs(found["fitted", 24]) < 0.05
-        assert found["fitted", 0] is None
 
 
 @pytest.mark.parametrize(
