@@ -367,11 +367,28 @@ class ClientHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """One of several client processes that sent a trial's load: its host, how many streams it had, and its health.
+
+    Its clock was `clock_offset` seconds ahead of the trial's, known within `clock_bound`, drift included; latencies are
+    of its own clock and do not depend on it. `late` is by how many seconds it began after the trial's start.
+    """
+
+    host: str
+    streams: int
+    clock_offset: float
+    clock_bound: float
+    late: float
+    health: ClientHealth
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """The facts of a finished trial beside its records: its window, its start as unix time, and the evidence gathered.
 
     `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server` holds the server's
     own metrics over the window (counters as differences, gauges as means), under vLLM's names without the prefix.
+    `health` is the worst of all client processes; `workers` are these, where there were several.
     """
 
     trial: Trial
@@ -381,6 +398,7 @@ class Measurement:
     health: ClientHealth = ClientHealth()
     server: Mapping[str, float] = field(default_factory=dict)
     server_identity: str | None = None
+    workers: tuple[WorkerFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

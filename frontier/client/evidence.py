@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 from prometheus_client.metrics_core import Metric
@@ -153,6 +155,7 @@ _WANTED = re.compile(
     re.MULTILINE,
 )
 _EVERY = 1.0
+_SETTLED = 2.0
 _MOST_SERIES = 5_000
 """Far more than the replicas of one server have, and read in a fraction of a second."""
 _SHARES = frozenset({"kv_cache_usage_perc"})
@@ -223,7 +226,10 @@ async def scrape(client: Client) -> Scrape | None:
 
 
 class Evidence:
-    """The metrics of a target and of its machine's GPUs, read when the window opens, when it closes, and between."""
+    """The metrics of a target and of its machine's GPUs, read when the window opens, when it closes, and between.
+
+    A context manager, which reads in a task of its own.
+    """
 
     def __init__(self, target: Target) -> None:
         short = dataclasses.replace(target.timeouts, connect=2.0)
@@ -232,10 +238,26 @@ class Evidence:
         self._first: Scrape | None = None
         self._last: Scrape | None = None
         self._samples: list[Scrape] = []
+        self._reading: asyncio.Task[None] | None = None
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def run(self) -> None:
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def settle(self) -> None:
+        """Wait for the last reading, after the close of the window."""
+        if self._reading is not None and self.opened.is_set():
+            await asyncio.wait([self._reading], timeout=_SETTLED)
+
+    async def _run(self) -> None:
         """From the opening of the window to its close; ends quietly where there is nothing to read."""
         await asyncio.gather(self._scrape(), self._gpus.watch(self.opened, self.closed))
 

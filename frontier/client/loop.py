@@ -18,7 +18,8 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from yarl import URL
 
@@ -26,15 +27,22 @@ from frontier.client.evidence import Evidence
 from frontier.client.health import BEAT, HealthMonitor
 from frontier.client.http import Client, Clock, Exchange
 from frontier.client.parse import parse_all, retry_after
-from frontier.client.pipeline import PreparedRequest, RequestPipeline
+from frontier.client.pipeline import WHOLE, LiveStats, PreparedRequest, RequestPipeline, Share
 from frontier.client.prompts import PromptSource
 from frontier.client.target import Target
+from frontier.client.window_rules import (
+    SEND,
+    WARMUP_SHARE,
+    Stage,
+    StreamStatus,
+    WindowState,
+    next_state,
+    warm,
+    warm_open_loop,
+)
 from frontier.errors import MeasurementError
-from frontier.model import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window, WorkerFacts
 from frontier.pacing import Pacing
-
-Ended = Literal["requests", "time", "interrupted", "server_lost"]
-Stage = Literal["ramp", "warmup", "window", "hold"]
 
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)
@@ -43,11 +51,8 @@ _GLANCE = 8
 """Reads of an answer that may be looked at between two sends."""
 _LOST_AFTER = 3.0
 _DOWN_AFTER = 10.0
-_WARMUP_SHARE = 0.5
 _CUT_OFF = 5.0
 """Seconds that requests which were cut off may take to be on record; a busy machine's need, normally nothing."""
-_SEND = 0.02
-"""Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +74,23 @@ class TrialProgress:
     p99_ttft: float | None = None
 
 
+Decide = Callable[[WindowState, StreamStatus], WindowState]
+"""What is decided of the window, given what was decided before and how the streams stand."""
+
+
 class ClosedLoop:
-    """The state of one running trial. Made and run by `run_trial`."""
+    """The streams of one running trial, or a share of them (see `frontier.client.shard`). Run by `run_trial`.
+
+    The loop decides nothing about the window: every few milliseconds `decide` does, and the loop follows.
+    """
 
     def __init__(
-        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, evidence: Evidence
-    ) -> None:
+        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,
+        evidence: Evidence | None = None, share: Share = WHOLE,
+    ) -> None:  # fmt: skip
         self.trial, self.client, self.pipeline = trial, client, pipeline
-        self.monitor, self.evidence = monitor, evidence
+        self.monitor, self.decide, self.evidence = monitor, decide, evidence
+        self.numbers = share.streams(trial.concurrency)
         self.target = client.target
         self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock
@@ -84,12 +98,10 @@ class ClosedLoop:
         self.spread: float | None = None
         self.spread_known = asyncio.Event()
         self.stage: Stage = "ramp"
-        self.start: float | None = None
-        self.end: float | None = None
-        self.ended: Ended = "time"
+        self.state = WindowState()
         self.closing = False
         self.first_ended: set[int] = set()
-        self.pacing = Pacing(trial.concurrency)
+        self.pacing = Pacing(len(self.numbers))
         self.finished = self.window_sent = 0
         self.pending: dict[int, float] = {}
         self.connect_failures = 0
@@ -122,7 +134,7 @@ class ClosedLoop:
 
     async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
         """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's clock) does."""
-        if self.start is not None and self.end is None:
+        if self.stage == "window":
             self.window_sent += 1
         self.pending[request.index] = counts_at
         exchange = await self.client.post(self.url, request.body)
@@ -135,11 +147,11 @@ class ClosedLoop:
         """Hold the first send back so that the N first sends spread over one end-to-end latency; of a server too slow
         for that over what there is before the window must open, so that all N are in flight then.
         """
-        if number == 0:
+        if number == self.numbers[0]:
             return
-        ramp = self.trial.max_time * _WARMUP_SHARE
+        ramp = self.trial.max_time * WARMUP_SHARE
         if self.spread is None:
-            # How long a request takes is not known: stream 0's first one shows it, unless it takes too long to.
+            # How long a request takes is not known: the first stream's first one shows it, unless it takes too long to.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.spread_known.wait(), ramp / 2)
         begin = self.now()
@@ -180,7 +192,7 @@ class ClosedLoop:
         """The circuit breaker. Nothing but refused connections for a while: the server is gone. Nothing but failures of
         any kind, and not a byte in any stream, for longer: to go on would only hammer it.
         """
-        now, enough = self.clock(), min(32, max(5, self.trial.concurrency))
+        now, enough = self.clock(), min(32, max(5, len(self.numbers)))
         if self.pipeline.failed_in_a_row == 0:
             self.failing_since = None
             return False
@@ -190,57 +202,38 @@ class ClosedLoop:
         failing = self.pipeline.failed_in_a_row >= enough and now - self.failing_since > _DOWN_AFTER
         return failing and not self.client.received_since(self.failing_since)
 
-    def warm(self, now: float) -> bool:
-        """Every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have passed.
+    def status(self) -> StreamStatus:
+        """How the streams stand."""
+        now, state, pipeline = self.now(), self.state, self.pipeline
+        waiting = True
+        if state.start is not None and state.end is not None and now >= state.end:
+            waiting = self.window_pending(state.start, state.end)
+        return StreamStatus(
+            now, len(self.first_ended), self.finished, pipeline.failed, len(self.client.in_flight), self.window_sent,
+            waiting, pipeline.succeeded, pipeline.e2e_sum, self.server_lost,
+        )  # fmt: skip
 
-        A scan, whose values prove nothing, does not wait for the second half of that. Warm-up may take at most half of
-        the trial's max_time; then the window opens as things are.
-        """
-        trial = self.trial
-        if now >= trial.max_time * _WARMUP_SHARE:
-            return True
-        if len(self.first_ended) < trial.concurrency or now < trial.warmup:
-            return False
-        settled = self.finished >= 2 * trial.concurrency and now >= 2 * (self.pipeline.mean_e2e or 0.0)
-        return settled or trial.phase is Phase.SCAN
-
-    def tick(self) -> bool:
-        """Move from stage to stage; True when the trial is over."""
-        now, trial = self.now(), self.trial
-        if self.server_lost:
-            self.close_window(now, "server_lost")
-            self.ended = "server_lost"  # also in the hold: what the window still waits for will not come
-            return True
-        if self.start is None:
-            self.stage = "ramp" if len(self.first_ended) < trial.concurrency else "warmup"
-            if self.warm(now):
-                self.stage = "window"
-                self.monitor.open_window()
+    def follow(self, state: WindowState) -> None:
+        """Take over what is decided of the window."""
+        self.state, now = state, self.now()
+        if state.start is None:
+            self.stage = state.stage(now, len(self.first_ended) == len(self.numbers))
+        elif self.stage in ("ramp", "warmup"):
+            self.stage = "window"
+            self.monitor.open_window()
+            self.pipeline.live.start = state.start
+            if self.evidence is not None:
                 self.evidence.opened.set()
-                self.start = self.pipeline.live.start = self.now()
-        elif self.end is None:
-            if self.window_sent >= trial.requests and now - self.start >= trial.min_time:
-                # A little later than now: the last one decided on must also be on its way within the window.
-                self.close_window(now + _SEND, "requests")
-            elif trial.seconds is not None and now - self.start >= trial.seconds and self.window_sent:
-                self.close_window(now + _SEND, "time")
-            elif now >= trial.max_time:
-                self.close_window(now, "time")
-        else:
-            return not self.window_pending(self.start, self.end)
-        return False
+        # An end that lies further ahead than the margin for a send was announced early, and comes at its time.
+        if state.end is not None and self.stage != "hold" and state.end - now < 2 * SEND:
+            self.stage = "hold"
+            self.monitor.close_window()
+            if self.evidence is not None:
+                self.evidence.closed.set()
 
     def window_pending(self, start: float, end: float) -> bool:
         """A request of the window has not ended yet."""
-        return any(start - _SEND <= counts_at < end for counts_at in self.pending.values())
-
-    def close_window(self, now: float, why: Ended) -> None:
-        """The window ends here; the load goes on until its last request has ended."""
-        if self.end is None:
-            self.start = now if self.start is None else self.start
-            self.end, self.ended, self.stage = now, why, "hold"
-            self.monitor.close_window()
-            self.evidence.closed.set()
+        return any(start - SEND <= counts_at < end for counts_at in self.pending.values())
 
     async def pulse(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
         """Heartbeat of the trial: measures the loop's lag and moves the stages on."""
@@ -251,37 +244,35 @@ class ClosedLoop:
             now = self.clock()
             self.monitor.beat(now - asleep_since - BEAT)
             if stop is not None and stop.is_set():
-                self.close_window(self.now(), "interrupted")
-                self.ended = "interrupted"  # also in the hold: requests of the window are cut off
+                self.follow(self.state.cut_short(self.now(), "interrupted"))
                 return
+            status = self.status()
             if on_progress is not None and now >= next_progress:
-                on_progress(self.progress())
+                on_progress(progress(self.stage, status, self.pipeline.live))
                 next_progress = now + _PROGRESS_EVERY
-            if self.tick():
+            self.follow(self.decide(self.state, status))
+            if self.state.over:
                 return
 
-    def progress(self) -> TrialProgress:
-        """How things stand."""
-        now, live = self.now(), self.pipeline.live
-        return TrialProgress(
-            self.stage, now, len(self.client.in_flight), self.window_sent, self.finished, self.pipeline.failed,
-            live.rate(now), live.ttft(0.50), live.ttft(0.99),
-        )  # fmt: skip
+    async def run(
+        self, stop: asyncio.Event | None = None, on_progress: Callable[[TrialProgress], None] | None = None,
+        zero: float | None = None,
+    ) -> None:  # fmt: skip
+        """The whole trial; returns when every stream has stopped and every exchange is on record.
 
-    async def run(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
-        """The whole trial; returns when every stream has stopped and every exchange is on record."""
-        self.pipeline.stock_up(min(self.trial.concurrency, 256))
-        # The trial's clock starts here, for the loop and for the records: preparing the first requests is not in it.
-        self.zero = self.pipeline.zero = self.clock()
+        The trial's clock starts here, for the loop and for the records, or counts from `zero` on the client's clock.
+        """
+        self.zero = self.pipeline.zero = self.clock() if zero is None else zero
         helpers = [asyncio.create_task(self.pipeline.run()), asyncio.create_task(self.pulse(stop, on_progress))]
-        streams = [asyncio.create_task(self.stream(i)) for i in range(self.trial.concurrency)]
+        streams = [asyncio.create_task(self.stream(number)) for number in self.numbers]
         try:
             # Only the pulse ends by itself; anything else ending first is a bug, and its exception must be seen.
             done, _ = await asyncio.wait([*helpers, *streams], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            self.close_window(self.now(), "interrupted")
+            if self.state.end is None:
+                self.follow(self.state.cut_short(self.now(), "interrupted"))
             await self.wind_up([*streams, *helpers])
 
     async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
@@ -302,10 +293,10 @@ class OpenLoop(ClosedLoop):
     """`trial.concurrency` callers share one sequence of arrivals; each takes the next, waits until it is due, sends."""
 
     def __init__(
-        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, evidence: Evidence,
-        rate: float,
+        self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,
+        evidence: Evidence, rate: float,
     ) -> None:  # fmt: skip
-        super().__init__(trial, client, pipeline, monitor, evidence)
+        super().__init__(trial, client, pipeline, monitor, decide, evidence)
         self.rate = rate
         self.rng = random.Random(f"{trial.seed}/arrivals")
         self.next_due = self.rng.expovariate(rate)
@@ -329,13 +320,6 @@ class OpenLoop(ClosedLoop):
                 self.monitor.sent(exchange.sent - self.zero - due)
             self.after(exchange, 0.0)
 
-    def warm(self, now: float) -> bool:
-        """The asked warm-up and two latencies have passed, and something has been answered."""
-        if now >= self.trial.max_time / 2:
-            return True
-        e2e = self.pipeline.mean_e2e
-        return e2e is not None and now >= self.trial.warmup and now >= 2 * e2e
-
     def window_pending(self, start: float, end: float) -> bool:
         """An arrival of the window has not been answered, or not even been taken by a caller."""
         if self.now() - end > self.client.target.timeouts.total:
@@ -345,7 +329,8 @@ class OpenLoop(ClosedLoop):
     async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         """As for every trial; arrivals of the window that no caller was ever free for are failures, not forgotten."""
         await super().wind_up(tasks)
-        while self.ended in ("requests", "time") and self.end is not None and self.next_due < self.end:
+        state = self.state
+        while state.ended in ("requests", "time") and state.end is not None and self.next_due < state.end:
             never_sent = Exchange(self.zero + self.next_due, end=self.clock())
             never_sent.failure = Outcome.TIMEOUT, f"never sent: {self.trial.concurrency} were in flight all the time"
             self.pipeline.put(never_sent, self.pipeline.next_request(), -1, never_sent.sent)
@@ -376,30 +361,60 @@ async def run_trial(
     be forced; without it stream 0's first request shows it. Setting `stop` ends the trial at once. Failures of the
     server are records, never exceptions. MeasurementError when the target is not settled.
     """
-    if target.api == "auto" or target.model is None:
-        raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
-    short = trial.concurrency if rate is None and target.forces_length else 0
-    stock = 2 + trial.concurrency // 8
-    pipeline = RequestPipeline(target, prompts, on_record, stock, short, trial.seed)
-    evidence = Evidence(target)
-    scraping = asyncio.create_task(evidence.run())
-    try:
+    require_settled(target)
+    pipeline = new_pipeline(trial, target, prompts, on_record, closed_loop=rate is None)
+    is_warm = warm if rate is None else warm_open_loop
+    decide = partial(next_state, trial, is_warm=is_warm)
+    async with Evidence(target) as evidence:
         with HealthMonitor(clock) as monitor:
             async with Client(target, clock) as client:
                 if rate is None:
-                    loop = ClosedLoop(trial, client, pipeline, monitor, evidence)
+                    loop = ClosedLoop(trial, client, pipeline, monitor, decide, evidence)
                     loop.spread = expected_e2e
                 else:
-                    loop = OpenLoop(trial, client, pipeline, monitor, evidence, rate)
+                    loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, rate)
+                pipeline.stock_up(trial.concurrency)
                 await loop.run(stop, on_progress)
                 health = monitor.health(client.resent, client.opened)
             epoch = time.time() - loop.now()
-        if loop.ended in ("requests", "time") and evidence.opened.is_set():
-            await asyncio.wait([scraping], timeout=2.0)
-    finally:
-        scraping.cancel()
-    assert loop.start is not None
-    assert loop.end is not None
+        return await measurement(trial, epoch, loop.state, health, evidence, identity)
+
+
+def require_settled(target: Target) -> None:
+    """MeasurementError when preflight has not settled what the target left open."""
+    if target.api == "auto" or target.model is None:
+        raise MeasurementError("the target is not settled: its api or model is unknown", "run preflight first")
+
+
+def new_pipeline(
+    trial: Trial, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], share: Share = WHOLE, *,
+    closed_loop: bool = True,
+) -> RequestPipeline:  # fmt: skip
+    """The pipeline of a trial's streams, or of a share of them."""
+    short = trial.concurrency if closed_loop and target.forces_length else 0
+    stock = 2 + len(share.streams(trial.concurrency)) // 8
+    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share)
+
+
+async def measurement(
+    trial: Trial, epoch: float, state: WindowState, health: ClientHealth, evidence: Evidence, identity: str | None,
+    workers: tuple[WorkerFacts, ...] = (),
+) -> Measurement:  # fmt: skip
+    """The measurement of a trial that has ended, with the evidence that was gathered beside it."""
+    assert state.start is not None
+    assert state.end is not None
+    assert state.ended is not None
+    if state.ended in ("requests", "time"):
+        await evidence.settle()
     server, server_life = evidence.result()
     full_identity = ", ".join(part for part in (identity, server_life) if part) or None
-    return Measurement(trial, epoch, Window(loop.start, loop.end), loop.ended, health, server, full_identity)
+    window = Window(state.start, state.end)
+    return Measurement(trial, epoch, window, state.ended, health, server, full_identity, workers)
+
+
+def progress(stage: Stage, status: StreamStatus, live: LiveStats) -> TrialProgress:
+    """How a trial stands, for display."""
+    return TrialProgress(
+        stage, status.now, status.in_flight, status.window_sent, status.finished, status.failed,
+        live.rate(status.now), live.ttft(0.50), live.ttft(0.99),
+    )  # fmt: skip

@@ -18,6 +18,7 @@ from frontier.model import Outcome, Record
 from frontier.pacing import first_length
 
 _STEPS = 1 / math.log(1.03)
+_MOST_AHEAD = 256
 _SLICE = 32
 """Reads parsed before giving way to the network: about 0.1 ms."""
 _COURTESY = 0.002
@@ -65,6 +66,24 @@ class LiveStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """The streams and requests of a trial that one of `of` processes has: those numbered `index`, `index` + `of`, ...
+
+    Streams differ by at most one between processes, and stream k sends request k first whatever `of` is.
+    """
+
+    index: int = 0
+    of: int = 1
+
+    def streams(self, concurrency: int) -> range:
+        """The numbers of its streams."""
+        return range(self.index, concurrency, self.of)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request ready to be sent: its number, its bytes and the lengths they ask for."""
 
@@ -78,12 +97,13 @@ class RequestPipeline:
     """Keeps `stock` requests ready, and turns finished exchanges into records. `run()` beside the streams, `finish()`
     after them. `zero` is the trial's start on the client's clock.
 
-    The `short` first requests ask for a random share of their output length (see `pacing`), drawn by `seed`.
+    The `short` first requests of the trial ask for a random share of their output length (see `pacing`), drawn by
+    `seed`. Only the requests of the `share` are made.
     """
 
     def __init__(
         self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int, short: int = 0,
-        seed: int = 0,
+        seed: int = 0, share: Share = WHOLE,
     ) -> None:  # fmt: skip
         self._target = target
         self._prompts = prompts
@@ -91,29 +111,29 @@ class RequestPipeline:
         self._stock = stock
         self.short, self._seed = short, seed
         self._ready: deque[PreparedRequest] = deque()
-        self._prepared = 0
+        self._next, self._step = share.index, share.of
         self._unread: deque[Exchange] = deque()
         self._wake = asyncio.Event()
         self.zero = 0.0
         self.failed = 0
         self.failed_in_a_row = 0
         self.live = LiveStats()
-        self._e2e_sum, self._succeeded = 0.0, 0
+        self.e2e_sum, self.succeeded = 0.0, 0
         self._tpot_sum, self._with_tpot = 0.0, 0
 
     @property
     def mean_e2e(self) -> float | None:
         """Mean end-to-end seconds of the successes so far, the short ones left out."""
-        return self._e2e_sum / self._succeeded if self._succeeded else None
+        return self.e2e_sum / self.succeeded if self.succeeded else None
 
     @property
     def mean_tpot(self) -> float | None:
         """Mean seconds per output token of the same; None while no answer had two tokens."""
         return self._tpot_sum / self._with_tpot if self._with_tpot else None
 
-    def stock_up(self, count: int) -> None:
-        """Prepare requests before the start."""
-        while len(self._ready) < count:
+    def stock_up(self, streams: int) -> None:
+        """Prepare the first requests of so many streams before the start."""
+        while len(self._ready) < min(streams, _MOST_AHEAD):
             self._ready.append(self._prepare())
 
     def next_request(self) -> PreparedRequest:
@@ -129,8 +149,9 @@ class RequestPipeline:
         self._wake.set()
 
     def _prepare(self) -> PreparedRequest:
-        prompt, target, index = self._prompts(self._prepared), self._target, self._prepared
-        self._prepared += 1
+        target, index = self._target, self._next
+        self._next += self._step
+        prompt = self._prompts(index)
         if index < self.short:
             prompt = replace(prompt, osl=first_length(prompt.osl, self._seed, index))
         osl = prompt.osl if target.ignore_eos else 0
@@ -171,8 +192,8 @@ class RequestPipeline:
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
             if record.index >= self.short:
-                self._e2e_sum += record.end - record.sent
-                self._succeeded += 1
+                self.e2e_sum += record.end - record.sent
+                self.succeeded += 1
                 gaps = (record.completion_tokens or 0) - 1
                 if gaps > 0 and record.first is not None and record.last is not None:
                     self._tpot_sum += (record.last - record.first) / gaps

@@ -119,6 +119,23 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
     return prompt
 
 
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """How the prompts of a trial are made: the same wherever it is carried out. `file` None: random prompts."""
+
+    shape: Shape
+    seed: int
+    calibration: Calibration = Calibration()
+    file: Path | None = None
+    salt: str = ""
+
+    def source(self) -> PromptSource:
+        """The prompts. UsageError when the file cannot be read."""
+        if self.file is None:
+            return random_prompts(self.shape, self.seed, self.calibration)
+        return file_prompts(self.file, self.shape, self.seed, self.salt)
+
+
 _MOST_BYTES = 2 * 2**30
 _EXAMPLE = 'write one {"prompt": "..."} per line, or a ShareGPT array'
 

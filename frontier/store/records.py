@@ -78,12 +78,15 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     for name in ("seconds", "rate"):
         if tree["trial"][name] is None:
             del tree["trial"][name]
+    if not tree["workers"]:
+        del tree["workers"]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError when it is none."""
-    fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement)}
+    fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name != "workers"}
+    fields["workers"] = tree.get("workers", [])
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     measurement: Measurement = build(Measurement, fields | {"server": server})

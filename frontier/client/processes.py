@@ -1,0 +1,88 @@
+"""Client processes on this machine: started when a trial needs them, kept for the next, ended with the sweep."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from frontier.client.sharded import WorkerLostError
+from frontier.client.worker import read_frame, write_frame
+
+_STOP_LIMIT = 3.0
+
+
+class ProcessWorker:
+    """One client process. It ends by itself when this process does, however it does."""
+
+    def __init__(self, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: Ctrl-C in the terminal is the sweep's to answer; it then stops the workers.
+            # The key is on no command line and in no file: it comes with the shard, over the socket.
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "frontier.client.worker"], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        self.pid = self._child.pid
+        self.name = f"client process {number} (pid {self.pid})"
+        self._socket = ours
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """It has not ended."""
+        return self._child.poll() is None
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """As in Worker."""
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(sock=self._socket)
+        reader, writer = self._streams
+        try:
+            write_frame(writer, (method, arguments))
+            await writer.drain()
+            problem, result = await read_frame(reader)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise WorkerLostError(f"{self.name} was lost{self._status()}") from None
+        if problem is not None:
+            raise WorkerLostError(f"{self.name} failed: {problem}")
+        return result
+
+    def _status(self) -> str:
+        """How it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._child.wait(_STOP_LIMIT)
+            return f": signal {-status} ended it" if status < 0 else f": it ended with status {status}"
+        return ""
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._socket.close()
+        self._child.kill()
+        self._child.wait()
+
+
+class LocalWorkers:
+    """The client processes of a sweep on this machine."""
+
+    def __init__(self) -> None:
+        self._workers: list[ProcessWorker] = []
+        self._started = 0
+
+    def get(self, count: int) -> list[ProcessWorker]:
+        """So many of them, started as needed."""
+        self._workers = [worker for worker in self._workers if worker.alive]
+        while len(self._workers) < count:
+            self._started += 1
+            self._workers.append(ProcessWorker(self._started))
+        return self._workers[:count]
+
+    def close(self) -> None:
+        """End them all, whatever they are doing."""
+        for worker in self._workers:
+            worker.kill()
+        self._workers.clear()

@@ -1,0 +1,200 @@
+"""A trial run by several client processes: synchronised start, one window for all, exact accounting, one measurement.
+
+The sweep's process sends no load here. It places the clocks of the workers before and after the trial, gives each its
+shard, asks ten times a second how they stand, and decides of their sum by the same rules as for one process. A worker
+that is lost, silent, late, of another version, or whose clock cannot be placed makes the whole trial worthless: nothing
+of a part of a trial is kept.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from frontier._version import __version__
+from frontier.client.evidence import Evidence
+from frontier.client.http import Clock
+from frontier.client.loop import TrialProgress, measurement, progress
+from frontier.client.pipeline import LiveStats, Share
+from frontier.client.prompts import PromptPlan
+from frontier.client.shard import ShardJob, ShardReport, ShardResult, WorkerInfo, worst_health
+from frontier.client.target import Target
+from frontier.client.window_rules import WindowState, next_state, together
+from frontier.errors import MeasurementError
+from frontier.model import Measurement, Record, Trial, WorkerFacts
+from frontier.store.records import decode_record
+
+ASK_EVERY = 0.1
+LEAD = 0.25
+"""Seconds ahead that the start, the opening and the close of the window are announced."""
+LATE = 0.5
+"""Seconds after the trial's start at which a worker may begin."""
+SILENT = 10.0
+"""Seconds after which a worker that does not answer is taken for lost."""
+READY_WITHIN = 60.0
+CLOCK_BOUND = 0.050
+"""Seconds within which a worker's clock must be known: it places the window, no latency depends on it."""
+_PINGS = 20
+_PROGRESS_EVERY = 0.5
+
+
+class Worker(Protocol):
+    """A client process that answers the questions of a `ShardHost`. `name` is for messages."""
+
+    name: str
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """The answer. WorkerLostError when the process is gone or could not do it."""
+
+
+class WorkerLostError(MeasurementError):
+    """A client process was lost, silent, late or of another version; the trial does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """A worker's clock is `offset` seconds ahead of this process's, within `bound`."""
+
+    offset: float
+    bound: float
+
+
+async def fit_clock(worker: Worker, clock: Clock) -> ClockFit:
+    """The fit of the fastest of some round trips: the answer was given somewhere between question and receipt."""
+    fits = []
+    for _ in range(_PINGS):
+        asked = clock()
+        theirs = await worker.call("time")
+        half = (clock() - asked) / 2
+        fits.append(ClockFit(theirs - asked - half, half))
+    return min(fits, key=lambda fit: fit.bound)
+
+
+async def run_sharded(
+    trial: Trial, target: Target, prompts: PromptPlan, workers: Sequence[Worker], *,
+    on_record: Callable[[Record], None], expected_e2e: float | None = None,
+    on_progress: Callable[[TrialProgress], None] | None = None, stop: asyncio.Event | None = None,
+    identity: str | None = None, clock: Clock = time.perf_counter,
+) -> Measurement:  # fmt: skip
+    """Run one trial in closed loop on these workers; otherwise as `run_trial`.
+
+    WorkerLostError when one of them fails: the others may then still be sending, and are of no more use.
+    """
+    async with Evidence(target) as evidence:
+        sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, clock)
+        await sharded.begin(target, prompts, expected_e2e)
+        await sharded.follow(stop, on_progress)
+        epoch = time.time() - sharded.now()
+        facts = await sharded.worker_facts()
+        health = worst_health([(worker.streams, worker.health) for worker in facts])
+        return await measurement(trial, epoch, sharded.state, health, evidence, identity, facts)
+
+
+class _ShardedTrial:
+    """The state of one trial on several workers."""
+
+    def __init__(
+        self, trial: Trial, workers: Sequence[Worker], evidence: Evidence, on_record: Callable[[Record], None],
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self.trial, self.workers, self.evidence = trial, workers, evidence
+        self.on_record, self.clock = on_record, clock
+        self.shares = [Share(i, len(workers)) for i in range(len(workers))]
+        self.state = WindowState()
+        self.live = LiveStats()
+        self.zero = 0.0
+        self.infos: list[WorkerInfo] = []
+        self.before: list[ClockFit] = []
+        self.answers: list[ShardReport | ShardResult] = []
+
+    def now(self) -> float:
+        """Seconds since the trial's start."""
+        return self.clock() - self.zero
+
+    async def begin(self, target: Target, prompts: PromptPlan, expected_e2e: float | None) -> None:
+        """Get all workers ready, then start them at one time."""
+        self.infos = await self._of_all(lambda worker: worker.call("info"), READY_WITHIN)
+        for worker, info in zip(self.workers, self.infos, strict=True):
+            if info.version != __version__:
+                what = f"{worker.name} runs frontier {info.version}, and this is {__version__}"
+                raise WorkerLostError(what, "install one version everywhere")
+        jobs = [ShardJob(self.trial, target, prompts, share, expected_e2e) for share in self.shares]
+        await self._of_all(lambda worker, job: worker.call("prepare", job), READY_WITHIN, jobs)
+        # One after another: questions to one worker would lengthen the round trips of the next.
+        self.before = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
+        self.zero = self.clock() + LEAD
+        starts = [self.zero + fit.offset for fit in self.before]
+        await self._of_all(lambda worker, start: worker.call("start", start), SILENT, starts)
+
+    async def follow(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
+        """Ask how the workers stand and decide of the window, until all have ended."""
+        next_progress = 0.0
+        while True:
+            self.answers = await self._of_all(lambda worker: worker.call("exchange", self.state), SILENT)
+            reports = [a.report if isinstance(a, ShardResult) else a for a in self.answers]
+            self._take(reports)
+            if all(isinstance(answer, ShardResult) for answer in self.answers):
+                return
+            status, now = together([report.status for report in reports]), self.now()
+            if self.state.over:
+                pass  # they are winding up
+            elif any(isinstance(answer, ShardResult) for answer in self.answers):
+                raise WorkerLostError("a client process ended its share of the trial early")
+            elif stop is not None and stop.is_set():
+                self.state = self.state.cut_short(now, "interrupted")
+            else:
+                self.state = next_state(self.trial, self.state, status, lead=LEAD)
+            self._tell_evidence()
+            if on_progress is not None and now >= next_progress:
+                stage = self.state.stage(now, status.begun == self.trial.concurrency)
+                on_progress(progress(stage, status, self.live))
+                next_progress = now + _PROGRESS_EVERY
+            await asyncio.sleep(ASK_EVERY)
+
+    def _take(self, reports: Sequence[ShardReport]) -> None:
+        """Put the records of some reports on record."""
+        for report in reports:
+            for line in report.lines.splitlines():
+                record = decode_record(line)
+                self.live.add(record)
+                self.on_record(record)
+
+    def _tell_evidence(self) -> None:
+        """Open and close the window of the evidence, which is gathered here."""
+        if self.state.start is not None and not self.evidence.opened.is_set():
+            self.live.start = self.state.start
+            asyncio.get_running_loop().call_later(max(0.0, self.state.start - self.now()), self.evidence.opened.set)
+        if self.state.end is not None:
+            asyncio.get_running_loop().call_later(max(0.0, self.state.end - self.now()), self.evidence.closed.set)
+
+    async def worker_facts(self) -> tuple[WorkerFacts, ...]:
+        """What is kept of each worker. WorkerLostError when one began late or its clock is not known well enough."""
+        after = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
+        facts = []
+        for i, worker in enumerate(self.workers):
+            first, last, answer = self.before[i], after[i], self.answers[i]
+            assert isinstance(answer, ShardResult)
+            bound = max(first.bound, last.bound) + abs(last.offset - first.offset)
+            if answer.late > LATE:
+                raise WorkerLostError(f"{worker.name} began {answer.late:.1f} s after the others")
+            if bound > CLOCK_BOUND:
+                raise WorkerLostError(f"the clock of {worker.name} is known within {bound * 1e3:.0f} ms only")
+            streams = len(self.shares[i].streams(self.trial.concurrency))
+            facts.append(WorkerFacts(self.infos[i].host, streams, first.offset, bound, answer.late, answer.health))
+        return tuple(facts)
+
+    async def _of_all(
+        self, ask: Callable[..., Awaitable[Any]], limit: float, arguments: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """The answers of all workers to a question, asked at once; to each with an argument of its own, if given."""
+        each = [(w,) for w in self.workers] if arguments is None else zip(self.workers, arguments, strict=True)
+        return list(await asyncio.gather(*(self._within(pair[0], ask(*pair), limit) for pair in each)))
+
+    async def _within(self, worker: Worker, answer: Awaitable[Any], limit: float = SILENT) -> Any:
+        """The answer, if it comes in time."""
+        try:
+            async with asyncio.timeout(limit):
+                return await answer
+        except TimeoutError:
+            raise WorkerLostError(f"{worker.name} did not answer for {limit:g} s") from None

@@ -1,0 +1,134 @@
+"""The rules of a trial's window: when it opens, when it closes, and when the trial is over or given up.
+
+Pure functions of the trial, of how its streams stand, and of what was decided before. The streams may be in one process
+or divided among several: the rules see their sum, so they are the same for any number of processes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from frontier.model import Phase, Trial
+
+Ended = Literal["requests", "time", "interrupted", "server_lost"]
+Stage = Literal["ramp", "warmup", "window", "hold"]
+
+WARMUP_SHARE = 0.5
+SEND = 0.02
+"""Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """How streams stand at `now`, in seconds on the trial's clock.
+
+    `begun` of them have ended their first request. `finished` requests have ended, `failed` of them failed;
+    `window_sent` were sent in the window so far. `waiting`: a request of the window may still be in flight. `succeeded`
+    requests of full length took `e2e_sum` seconds. `lost`: nothing but failures for so long that the server is gone.
+    """
+
+    now: float
+    begun: int = 0
+    finished: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    window_sent: int = 0
+    waiting: bool = True
+    succeeded: int = 0
+    e2e_sum: float = 0.0
+    lost: bool = False
+
+    @property
+    def mean_e2e(self) -> float | None:
+        """Mean end-to-end seconds of the successes of full length so far."""
+        return self.e2e_sum / self.succeeded if self.succeeded else None
+
+
+def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
+    """The status of all streams of a trial, from those of its processes.
+
+    It is as old as the oldest of them. One process with a success or with bytes coming in shows that the server lives.
+    """
+    return StreamStatus(
+        now=min(s.now for s in statuses),
+        begun=sum(s.begun for s in statuses),
+        finished=sum(s.finished for s in statuses),
+        failed=sum(s.failed for s in statuses),
+        in_flight=sum(s.in_flight for s in statuses),
+        window_sent=sum(s.window_sent for s in statuses),
+        waiting=any(s.waiting for s in statuses),
+        succeeded=sum(s.succeeded for s in statuses),
+        e2e_sum=sum(s.e2e_sum for s in statuses),
+        lost=all(s.lost for s in statuses),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on the trial's clock,
+    because of `ended`. `over`: the trial ends, and what is in flight is cut off.
+    """
+
+    start: float | None = None
+    end: float | None = None
+    ended: Ended | None = None
+    over: bool = False
+
+    def stage(self, now: float, all_begun: bool) -> Stage:
+        """The stage of the trial at `now`."""
+        if self.start is None or now < self.start:
+            return "warmup" if all_begun else "ramp"
+        return "window" if self.end is None else "hold"
+
+    def cut_short(self, now: float, why: Ended) -> "WindowState":
+        """The trial ends at once; also in the hold, where requests of the window are then cut off."""
+        start = now if self.start is None else min(self.start, now)
+        return WindowState(start, now if self.end is None else self.end, why, over=True)
+
+
+def warm(trial: Trial, status: StreamStatus) -> bool:
+    """Closed loop: every stream has finished its first request; 2 N requests, two latencies and the asked warm-up have
+    passed.
+
+    A scan, whose values prove nothing, does not wait for the second half of that. Warm-up may take at most half of
+    the trial's max_time; then the window opens as things are.
+    """
+    if status.now >= trial.max_time * WARMUP_SHARE:
+        return True
+    if status.begun < trial.concurrency or status.now < trial.warmup:
+        return False
+    settled = status.finished >= 2 * trial.concurrency and status.now >= 2 * (status.mean_e2e or 0.0)
+    return settled or trial.phase is Phase.SCAN
+
+
+def warm_open_loop(trial: Trial, status: StreamStatus) -> bool:
+    """Open loop: the asked warm-up and two latencies have passed, and something has been answered."""
+    if status.now >= trial.max_time * WARMUP_SHARE:
+        return True
+    e2e = status.mean_e2e
+    return e2e is not None and status.now >= trial.warmup and status.now >= 2 * e2e
+
+
+def next_state(
+    trial: Trial, state: WindowState, status: StreamStatus, *,
+    is_warm: Callable[[Trial, StreamStatus], bool] = warm, lead: float = 0.0,
+) -> WindowState:  # fmt: skip
+    """The window's state after this status; `state` itself where nothing changes.
+
+    `lead` is how many seconds ahead the window opens and closes, so that all processes have heard of it by then.
+    """
+    now, start = status.now, state.start
+    if status.lost:
+        return state.cut_short(now, "server_lost")
+    if start is None:
+        return replace(state, start=now + lead) if is_warm(trial, status) else state
+    if state.end is None:
+        if status.window_sent >= trial.requests and now - start >= trial.min_time:
+            # A little later than now: the last one decided on must also be on its way within the window.
+            return replace(state, end=now + max(SEND, lead), ended="requests")
+        if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
+            return replace(state, end=now + max(SEND, lead), ended="time")
+        if now >= trial.max_time:
+            return replace(state, end=max(start, now + lead), ended="time")
+        return state
+    return state if status.waiting else replace(state, over=True)

@@ -1,0 +1,211 @@
+"""A trial run by several client processes: the load, the accounting and the figures of one; or no trial at all."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from frontier.client.event_loop import run
+from frontier.client.loop import TrialProgress, run_trial
+from frontier.client.processes import LocalWorkers
+from frontier.client.prompts import PromptPlan
+from frontier.client.shard import ShardHost, WorkerInfo
+from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.target import Target, Timeouts
+from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
+from frontier.pacing import first_length
+from frontier.simulator.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
+from frontier.stats.estimate import estimate
+from frontier.stats.window import window_data
+from tests.client.engine import Engine
+from tests.client.hostile import Hostile
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hostile]:
+    with Hostile() as running:
+        yield running
+
+
+def trial(concurrency: int = 8, requests: int = 40, osl: int = 20, **more: Any) -> Trial:
+    times = {"warmup": 0.2, "min_time": 0.3, "max_time": 20.0} | more
+    return Trial("d", Shape.of(40, osl), concurrency, 1, Phase.GRID, requests, 7, fingerprint="f", **times)
+
+
+def target(server: Hostile, engine: Engine) -> Target:
+    url = server.url(engine.name) + "/v1"
+    return Target(url, "m", "completions", dialect="vllm", timeouts=Timeouts(2.0, 5.0, 2.0, 10.0))
+
+
+class Here:
+    """A worker in this process, whose clock, version and pace a test decides."""
+
+    def __init__(self, number: int, off: float = 0.0, version: str | None = None, slow: float = 0.0) -> None:
+        self.name = f"worker {number}"
+        self._off, self._slow = off, slow
+        self._host = ShardHost(self.clock)
+        self._version = version
+
+    def clock(self) -> float:
+        return time.perf_counter() + self._off
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        if method == "start":
+            await asyncio.sleep(self._slow)
+        if method == "info" and self._version is not None:
+            return WorkerInfo(self._version)
+        return getattr(self._host, method)(*arguments)
+
+
+def go(
+    trial: Trial, target: Target, workers: int | list[Here], tell: Callable[[TrialProgress], None] | None = None,
+    stop_when: Callable[[], bool] | None = None,
+) -> tuple[Measurement, list[Record]]:  # fmt: skip
+    """Run the trial on so many real processes, or on these workers."""
+    records: list[Record] = []
+
+    async def all_of_it() -> Measurement:
+        stop, local = asyncio.Event(), LocalWorkers()
+
+        async def watch() -> None:
+            while stop_when is None or not stop_when():  # noqa: ASYNC110 - the condition is another thread's
+                await asyncio.sleep(0.01)
+            stop.set()
+
+        watching = asyncio.create_task(watch())
+        prompts = PromptPlan(trial.shape, trial.seed)
+        try:
+            those = local.get(workers) if isinstance(workers, int) else workers
+            return await run_sharded(
+                trial, target, prompts, those, on_record=records.append, on_progress=tell, stop=stop
+            )
+        finally:
+            watching.cancel()
+            local.close()
+
+    return run(all_of_it()), sorted(records, key=lambda r: r.index)
+
+
+def test_processes_send_the_very_prompts_of_one_and_every_request_is_on_record_once(server: Hostile) -> None:
+    engine, asked, seen = Engine("two").install(), trial(requests=60), []
+    measurement, records = go(asked, target(server, engine), 2, seen.append)
+
+    assert "requests" == measurement.ended
+    for share in (0, 1):
+        mine = [r.index for r in records if r.index % 2 == share]
+        assert {share} == {r.stream % 2 for r in records if r.index % 2 == share}
+        assert mine == list(range(share, share + 2 * len(mine), 2))
+    source = PromptPlan(asked.shape, asked.seed).source()
+    same = sorted(engine.prompts) == sorted(str(source(r.index).content) for r in records)
+    assert same, "these are long: no difference is shown"
+    assert [first_length(20, 7, k) for k in range(8)] == [r.asked_osl for r in records[:8]]
+    assert [r.stream for r in records[:8]] == list(range(8))
+    assert {r.stream for r in records} == set(range(8))
+    assert engine.served == len(records)
+    ended = [r for r in records if r.outcome is Outcome.OK]
+    assert {Outcome.OK, Outcome.CANCELLED} >= {r.outcome for r in records}
+    assert engine.generated >= sum(r.completion_tokens or 0 for r in ended)
+
+    window = measurement.window
+    inside = [r for r in records if window.start <= r.sent < window.end]
+    assert {Outcome.OK} == {r.outcome for r in inside}
+    assert len(inside) >= 60
+    assert [4, 4] == [worker.streams for worker in measurement.workers]
+    assert measurement.health.send_late_p99 == max(w.health.send_late_p99 or 0 for w in measurement.workers)
+    assert measurement.health.connections_opened == 8
+    assert "ramp" == seen[0].stage
+    assert seen[-1].rate is not None
+
+
+def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None:
+    engine = Engine("few").install()
+    measurement, records = go(trial(2, 20), target(server, engine), [Here(i) for i in range(4)])
+    assert [1, 1] == [worker.streams for worker in measurement.workers]
+    assert {0, 1} == {r.stream for r in records}
+
+
+def test_the_figures_of_two_processes_are_those_of_one() -> None:
+    """The embedded engine, whose speed is known: intervals that hold the truth overlap."""
+    spec = EngineSpec.from_mapping(
+        {"step_base": "4ms", "per_decode": "50us", "per_prefill_token": "5us", "noise": 0.05}
+    )
+    asked = replace(trial(8, 150, osl=16), min_time=1.0)
+    with SimulatorProcess(spec) as simulator:
+        aim = Target(simulator.url, spec.model_name, "completions", dialect="vllm")
+        several, records = go(asked, aim, 2)
+        alone: list[Record] = []
+        prompts = PromptPlan(asked.shape, 8).source()
+        one = run(run_trial(asked, aim, prompts, on_record=alone.append))
+
+    both = [window_data(m, sorted(r, key=lambda r: r.end)) for m, r in ((several, records), (one, alone))]
+    for name in ("output_throughput", "mean_ttft", "mean_tpot", "p90_e2e"):
+        a, b = (estimate(data, name) for data in both)
+        assert a is not None
+        assert b is not None
+        wide = 0.02 * b.value  # a shared machine disturbs the two differently
+        assert a.low <= b.high + wide, name
+        assert b.low <= a.high + wide, name
+    assert not [worker for worker in several.workers if worker.clock_bound > 0.01]
+
+
+@pytest.mark.parametrize("minutes", [10.0, pytest.param(-10.0, marks=pytest.mark.slow)])
+def test_a_clock_that_is_minutes_off_changes_nothing(server: Hostile, minutes: float) -> None:
+    engine = Engine(f"off{minutes:.0f}").install()
+    workers = [Here(0), Here(1, off=60 * minutes)]
+    measurement, records = go(trial(6, 60), target(server, engine), workers)
+    assert measurement.workers[1].clock_offset == pytest.approx(60 * minutes, abs=0.02)
+    assert measurement.workers[1].clock_bound < 0.05
+    for parity in (0, 1):
+        mine = [r for r in records if r.stream % 2 == parity]
+        assert mine[0].sent == pytest.approx(0.0, abs=0.3)
+        assert all(0.0 <= r.end - r.sent < 5 for r in mine)
+    zero = measurement.epoch - (time.time() - time.perf_counter())
+    served = sorted(start - zero for start, _ in engine.spans)
+    sent = sorted(r.sent for r in records)
+    assert all(a == pytest.approx(b, abs=0.1) for a, b in zip(served, sent, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("worker", "message"),
+    [
+        (Here(1, version="0.0.1"), "worker 1 runs frontier 0.0.1, and this is"),
+        (Here(1, slow=0.8), r"worker 1 began [0-9.]+ s after the others"),
+    ],
+)
+def test_a_worker_of_another_version_or_late_makes_no_trial(server: Hostile, worker: Here, message: str) -> None:
+    engine = Engine("mixed").install()
+    with pytest.raises(WorkerLostError, match=message):
+        go(trial(2, 8), target(server, engine), [Here(0), worker])
+
+
+def test_a_clock_that_runs_at_another_pace_makes_no_trial(server: Hostile) -> None:
+    engine, drifting = Engine("drifting").install(), Here(1)
+    began = time.perf_counter()
+    drifting.clock = lambda: time.perf_counter() + 0.2 * (time.perf_counter() - began)  # type: ignore[method-assign]
+    drifting._host = ShardHost(drifting.clock)
+    with pytest.raises(WorkerLostError, match=r"the clock of worker 1 is known within \d+ ms only"):
+        go(trial(2, 8), target(server, engine), [Here(0), drifting])
+
+
+def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hostile) -> None:
+    engine = Engine("stopped_two", ttft=5.0).install()
+    began = time.perf_counter()
+    measurement, records = go(
+        trial(6), target(server, engine), [Here(0), Here(1)], stop_when=lambda: engine.running == 6
+    )
+    assert time.perf_counter() - began < 5
+    assert "interrupted" == measurement.ended
+    assert [Outcome.CANCELLED] * 6 == [r.outcome for r in records]
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
+    asked = trial(4, 100000)
+    nowhere = Target("http://127.0.0.1:1", "m", "chat", dialect="vllm")
+    measurement, records = go(asked, nowhere, [Here(0), Here(1)])
+    assert "server_lost" == measurement.ended
+    assert {Outcome.CONNECT} >= {r.outcome for r in records} - {Outcome.CANCELLED}
