@@ -165,6 +165,8 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         first = f"find and prove the {points} (about {format_rough(total.answer)})"
         first += f", then complete the {frontiers} (about {format_rough(total.rest)} more)" if total.rest else ""
     lines = [f"Plan: {first}."]
+    if config.workers is not None and config.workers > 1:
+        lines.append(f"The load is sent by {config.workers} client processes.")
     for series, times in found.times.items() if several else ():
         answered, rest = (times.answer, times.rest) if config.searches else (0.0, times.seconds)
         parts = [f"{format_rough(answered)} to the answer"] if answered else []

@@ -4,10 +4,8 @@ Every finding is a line of the checklist; nothing raises for what a server does.
 """
 
 import asyncio
-import os
 import secrets
 import ssl
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +28,7 @@ from frontier.client.preflight import (
     new_salt,
     preflight,
 )
+from frontier.client.processes import EVENTS_PER_WORKER, cores
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.errors import FrontierError
@@ -127,7 +126,7 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
-    return (*checks, await _clock(), _files())
+    return (*checks, await _clock(), _capacity(), _files())
 
 
 async def _tls(target: Target) -> list[Check]:
@@ -235,8 +234,15 @@ async def _clock() -> Check:
     detail = f"steps of {step * 1e9:g} ns; this client wakes up to {format_seconds(max(late, 0.0))} late"
     if late > _LATE:
         return Check("clock", "warn", f"{detail}: the machine is busy, and a sweep on it may flag its own points")
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return Check("clock", "ok", f"{detail}, with {cores} cores")
+    return Check("clock", "ok", f"{detail}, with {cores()} cores")
+
+
+def _capacity() -> Check:
+    """How many streamed events per second this machine can take as a client."""
+    most = max(1, cores() - 1)
+    each = f"one client process takes about {EVENTS_PER_WORKER:,} events/s"
+    more = f"; {most} of them {most * EVENTS_PER_WORKER:,} (workers: auto)" if most > 1 else ""
+    return Check("client", "ok", each + more)
 
 
 def _files() -> Check:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import math
+import os
 import socket
 import subprocess
 import sys
@@ -10,7 +12,25 @@ from typing import Any
 from frontier.client.sharded import WorkerLostError
 from frontier.client.worker import read_frame, write_frame
 
+EVENTS_PER_WORKER = 60_000
+"""Streamed events per second that one client process carries with room to spare (docs/scale.md)."""
 _STOP_LIMIT = 3.0
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def workers_needed(rate: float | None, concurrency: int) -> int:
+    """Client processes for a trial of so many streams and, as far as is known, `rate` events per second.
+
+    One core is left to the sweep itself.
+    """
+    if sys.platform == "win32":  # there a socket cannot be a standard input
+        return 1
+    needed = math.ceil((rate or 0.0) / EVENTS_PER_WORKER)
+    return max(1, min(needed, cores() - 1, concurrency))
 
 
 class ProcessWorker:

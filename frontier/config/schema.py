@@ -47,6 +47,7 @@ WARMUP_AUTO = 2.0
 MAX_TRIALS = 20_000
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
+MAX_WORKERS = 256
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
@@ -274,6 +275,11 @@ def _warmup(value: Any) -> float:
     return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
+def _workers(value: Any) -> int | None:
+    """How many client processes send the load; None: as many as it needs."""
+    return None if value == "auto" else whole(value, 1, MAX_WORKERS)
+
+
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
@@ -284,7 +290,8 @@ def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig,
 class Config(Strict):
     """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its warm-up.
 
-    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself.
+    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself. Where `workers` is
+    None it takes as many client processes as a trial needs: results do not depend on their number.
     """
 
     name: Annotated[Name, PLAIN] | None = None
@@ -309,6 +316,7 @@ class Config(Strict):
     on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
+    workers: Annotated[int | None, PlainValidator(_workers)] = None
     seed: Annotated[int, whole_in(0, 2**53)] = 1
     marginal_gain: Truth = True
     deployments: Annotated[tuple[DeploymentConfig, ...], AfterValidator(_deployments)]

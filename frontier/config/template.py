@@ -30,6 +30,7 @@ concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8
 # max_time: 5min                     # per trial, warm-up included; too short a time proves nothing
 # refine: 3                          # extra settings measured where the SLA is crossed; 0 = never
 # prompts: random                    # random (defeats prefix caching) | path.jsonl
+# workers: auto                      # client processes that send the load; auto = one, more where it needs them
 # ignore_eos: true                   # force the output length; false = natural lengths
 # seed: 1
 # budget: {{time: 8h, until: "07:00"}} # also requests, tokens, cost: $20; the least valuable work is dropped

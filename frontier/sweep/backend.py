@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.preflight import (
@@ -19,8 +19,10 @@ from frontier.client.preflight import (
     reset_cache,
     settle_salt,
 )
-from frontier.client.prompts import Calibration, PromptSource, file_prompts, random_prompts, read_prompts
-from frontier.client.target import Proxies, read_key_file
+from frontier.client.processes import LocalWorkers, workers_needed
+from frontier.client.prompts import Calibration, PromptPlan, read_prompts
+from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.target import Proxies, Target, read_key_file
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.model import Measurement, Record, Trial
@@ -32,6 +34,7 @@ from frontier.text import NO_SECRETS, Secrets, environment_secrets
 
 OnRecord = Callable[[Record], None]
 OnTick = Callable[[TrialProgress], None]
+Run = Callable[..., Awaitable[Measurement]]
 PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 
@@ -55,7 +58,14 @@ class Backend(Protocol):
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers."""
+        """Run one trial; `on_record` gets each request's record. AnotherServerError when another server answers.
+
+        WorkerLostError when one of several client processes failed: run again, it takes one fewer.
+        """
+
+    def workers(self, trial: Trial, expected_e2e: float | None) -> int:  # noqa: ARG002 - the others do
+        """How many client processes will run the trial."""
+        return 1
 
     def secrets(self) -> Secrets:
         """What no file and no message may hold."""
@@ -112,6 +122,8 @@ class HttpBackend(Backend):
         self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
+        self._processes = LocalWorkers()
+        self._most_workers: dict[str, int] = {}
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         file = deployment.api_key_file
@@ -146,18 +158,45 @@ class HttpBackend(Backend):
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        return await self._measure(partial(run_trial, expected_e2e=expected_e2e), trial, on_record, on_tick, stop)
+        count = self.workers(trial, expected_e2e)
+        if count == 1:
+            run: Run = partial(self._run_here, expected_e2e=expected_e2e)
+        else:
+            run = partial(self._run_sharded, count=count, expected_e2e=expected_e2e)
+        return await self._measure(run, trial, on_record, on_tick, stop)
 
     async def run_open(
         self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
-        return await self._measure(partial(run_trial, rate=rate), trial, on_record, on_tick, stop)
+        return await self._measure(partial(self._run_here, rate=rate), trial, on_record, on_tick, stop)
+
+    def workers(self, trial: Trial, expected_e2e: float | None) -> int:
+        most = self._most_workers.get(trial.key, trial.concurrency)
+        if self._config.workers is not None:
+            return min(self._config.workers, most)
+        # With the latency of the nearest setting measured: more streams make it longer, so this is seldom too low.
+        rate = trial.concurrency * trial.shape.osl.mean / expected_e2e if expected_e2e else None
+        return min(workers_needed(rate, trial.concurrency), most)
+
+    async def _run_here(self, trial: Trial, target: Target, prompts: PromptPlan, **how: Any) -> Measurement:
+        return await run_trial(trial, target, prompts.source(), **how)
+
+    async def _run_sharded(
+        self, trial: Trial, target: Target, prompts: PromptPlan, *, count: int, **how: Any
+    ) -> Measurement:
+        try:
+            return await run_sharded(trial, target, prompts, self._processes.get(count), **how)
+        except BaseException as error:
+            # The others may still be sending: without their trial they are of no use.
+            self._processes.close()
+            if isinstance(error, WorkerLostError):
+                self._most_workers[trial.key] = count - 1
+            raise
 
     async def _measure(
-        self, run: Callable[..., Awaitable[Measurement]], trial: Trial, on_record: OnRecord, on_tick: OnTick,
-        stop: asyncio.Event,
-    ) -> Measurement:  # fmt: skip
+        self, run: Run, trial: Trial, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
+    ) -> Measurement:
         ready = self._ready[trial.deployment]
         if (difference := await changed(ready)) is not None:
             raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
@@ -172,6 +211,7 @@ class HttpBackend(Backend):
         return secrets_of(self._config, self._environ)
 
     async def close(self) -> None:
+        self._processes.close()
         for simulator in self._simulators.values():
             simulator.stop()
         self._simulators.clear()
@@ -192,10 +232,10 @@ class HttpBackend(Backend):
         sides = [shape.isl for shape in self._config.shapes]
         return sorted({n for side in sides for n in (side.low, round(side.mean), side.high)})
 
-    def _prompts(self, trial: Trial) -> PromptSource:
+    def _prompts(self, trial: Trial) -> PromptPlan:
         self._attempts += 1
         if self._config.prompts != "random":
             salt = f"{self._salt:x}-{self._attempts}"
-            return file_prompts(Path(self._config.prompts), trial.shape, trial.seed, salt)
+            return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
         seed = int.from_bytes(hashlib.sha256(f"{self._salt} {trial.seed} {self._attempts}".encode()).digest()[:8])
-        return random_prompts(trial.shape, seed, self._calibrations[trial.deployment])
+        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment])

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frontier.client.sharded import WorkerLostError
 from frontier.config import Config
-from frontier.errors import AnotherServerError
+from frontier.errors import AnotherServerError, MeasurementError
 from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial
 from frontier.plan import Progress
 from frontier.run import History
@@ -24,6 +25,8 @@ from frontier.sweep.servers import ATTEMPTS, ServerFailures, Servers, sleep_or_s
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under it; stopped."""
 
+WORKERS_LOST = 2
+"""How often a trial is run again because a client process failed, each time with one process fewer."""
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot", "error_rate")
 
 
@@ -66,13 +69,14 @@ class TrialRunner:
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     excluded: dict[str, str] = field(default_factory=dict)
+    _workers: int = 1
     _failed: FailureCounter = field(default_factory=FailureCounter)
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
         "lost" when it was lost again, or did not come back.
         """
-        attempts = 0
+        attempts = workers_lost = 0
         while True:
             if self.stop.is_set():
                 return "interrupted"
@@ -83,6 +87,10 @@ class TrialRunner:
             except AnotherServerError as error:
                 self.servers.give_up(trial.deployment, error)
                 return "lost"
+            except WorkerLostError as error:
+                workers_lost += 1
+                self._worker_lost(trial, workers_lost, error)
+                continue
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
                 return "interrupted" if self.stop.is_set() else self._drop(trial, "time: it was cut off")
@@ -106,6 +114,15 @@ class TrialRunner:
         self.failures.record(trial, why)
         return "lost"
 
+    def _worker_lost(self, trial: Trial, times: int, error: WorkerLostError) -> None:
+        """Report that a client process failed. MeasurementError when the trial is not to be run once more."""
+        self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
+        where = f"{trial.shape.label} c={trial.concurrency}"
+        if times > WORKERS_LOST:
+            what = f"{where} failed {times} times, at last because {error.what}"
+            raise MeasurementError(what, error.hint or "see what ends them (memory?); or send from one:  workers: 1")
+        self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
+
     async def _attempt(self, trial: Trial) -> Measurement:
         number = len(self.done) + 1
         self.progress.trial_started(trial, number, max(self.planned, number))
@@ -122,6 +139,10 @@ class TrialRunner:
 
             async with self._halting() as halt:
                 e2e, on_tick = self._expected_e2e(trial), self.progress.tick
+                if (workers := self.backend.workers(trial, e2e)) != self._workers:
+                    self._workers = workers
+                    processes = "one client process" if workers == 1 else f"{workers} client processes"
+                    self.progress.note(f"c={trial.concurrency} is sent by {processes}")
                 measurement = await self.backend.run(
                     trial, expected_e2e=e2e, on_record=on_record, on_tick=on_tick, stop=halt
                 )

@@ -472,3 +472,12 @@ def test_redaction_masks_tokens_and_leaves_ordinary_names_alone() -> None:
     assert "hf ***" == redact("hf hf_abcdefghijklmnop")
     assert looks_random("abcDEF0123456789abcDEF01")
     assert not looks_random("MY_VERY_LONG_VARIABLE_NAME_FOR_A_KEY")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", None), ("workers: auto\n", None), ("workers: 4\n", 4)])
+def test_the_number_of_client_processes_is_no_part_of_what_is_measured(text: str, expected: int | None) -> None:
+    config = load(text)
+    assert expected == config.workers
+    assert load().identity() == config.identity()
+    with pytest.raises(ConfigError, match="workers"):
+        load("workers: 0\n")

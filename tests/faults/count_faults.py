@@ -19,7 +19,7 @@ MODULES = (
     "tests.store.test_lock", "tests.faults.test_client_faults", "tests.faults.test_fuzz",
     "tests.faults.test_foreign_files", "tests.cli.test_consent", "tests.faults.test_environment",
     "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.store.test_altered",
-    "tests.store.test_store", "tests.sweep.test_standing",
+    "tests.store.test_store", "tests.sweep.test_standing", "tests.faults.test_worker_faults",
 )  # fmt: skip
 
 
