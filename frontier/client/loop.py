@@ -216,15 +216,16 @@ class ClosedLoop:
     def follow(self, state: WindowState) -> None:
         """Take over what is decided of the window."""
         self.state, now = state, self.now()
-        if state.start is None:
-            self.stage = state.stage(now, len(self.first_ended) == len(self.numbers))
-        elif self.stage in ("ramp", "warmup"):
-            self.stage = "window"
-            self.monitor.open_window()
-            self.pipeline.live.start = state.start
-            if self.evidence is not None:
-                self.evidence.opened.set()
-        # An end that lies further ahead than the margin for a send was announced early, and comes at its time.
+        # What was announced further ahead than the margin for a send comes at its time.
+        if self.stage in ("ramp", "warmup"):
+            if state.start is not None and state.start - now < 2 * SEND:
+                self.stage = "window"
+                self.monitor.open_window()
+                self.pipeline.live.start = state.start
+                if self.evidence is not None:
+                    self.evidence.opened.set()
+            else:
+                self.stage = state.stage(now, len(self.first_ended) == len(self.numbers))
         if state.end is not None and self.stage != "hold" and state.end - now < 2 * SEND:
             self.stage = "hold"
             self.monitor.close_window()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from frontier.client.loop import TrialProgress, run_trial
+from frontier.client.pipeline import Share
 from frontier.client.preflight import (
     LONGEST_MODEL,
     Preflight,
@@ -21,6 +22,7 @@ from frontier.client.preflight import (
 )
 from frontier.client.processes import LocalWorkers, workers_needed
 from frontier.client.prompts import Calibration, PromptPlan, read_prompts
+from frontier.client.shard import ShardJob
 from frontier.client.sharded import WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
 from frontier.config import Config, DeploymentConfig
@@ -178,6 +180,18 @@ class HttpBackend(Backend):
         # With the latency of the nearest setting measured: more streams make it longer, so this is seldom too low.
         rate = trial.concurrency * trial.shape.osl.mean / expected_e2e if expected_e2e else None
         return min(workers_needed(rate, trial.concurrency), most)
+
+    def shard_job(self, trial: Trial, share: Share) -> ShardJob | None:
+        """One of several shares of a trial that need not hear of each other, on a prepared deployment; None when the
+        trial has fewer streams. Called for the same trials in the same order, all shares get the same prompts.
+        """
+        prompts, used = self._prompts(trial), Share(share.index, min(share.of, trial.concurrency))
+        target = self._ready[trial.deployment].target
+        return ShardJob(trial, target, prompts, used) if used.index < used.of else None
+
+    def identity(self, trial: Trial) -> str:
+        """Which server answers on the deployment of a trial, as it was when it was prepared."""
+        return self._ready[trial.deployment].identity
 
     async def _run_here(self, trial: Trial, target: Target, prompts: PromptPlan, **how: Any) -> Measurement:
         return await run_trial(trial, target, prompts.source(), **how)
