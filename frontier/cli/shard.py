@@ -32,8 +32,8 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
 
     \b
     Examples:
-      frontier shard grid.yaml --index 0 --of 4 --start-at $START -o night --dry-run
-      frontier shard grid.yaml --index $SLURM_PROCID --of 4 --start-at $START -o night
+      frontier shard a.yaml --index 0 --of 4 --start-at $START -o night --dry-run
+      frontier shard a.yaml --index $RANK --of 4 --start-at $START -o night
       frontier merge night -o runs/night
     """
     from frontier._version import __version__

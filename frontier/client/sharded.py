@@ -106,7 +106,7 @@ class _ShardedTrial:
         self.zero = 0.0
         self.infos: list[WorkerInfo] = []
         self.before: list[ClockFit] = []
-        self.answers: list[ShardReport | ShardResult] = []
+        self.results: list[ShardResult] = []
 
     def now(self) -> float:
         """Seconds since the trial's start."""
@@ -128,20 +128,16 @@ class _ShardedTrial:
         await self._of_all(lambda worker, start: worker.call("start", start), SILENT, starts)
 
     async def follow(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:
-        """Ask how the workers stand and decide of the window, until all have ended."""
+        """Ask how the workers stand and decide of the window until the trial is over; then wait for their ends."""
         next_progress = 0.0
-        while True:
-            self.answers = await self._of_all(lambda worker: worker.call("exchange", self.state), SILENT)
-            reports = [a.report if isinstance(a, ShardResult) else a for a in self.answers]
-            self._take(reports)
-            if all(isinstance(answer, ShardResult) for answer in self.answers):
-                return
-            status, now = together([report.status for report in reports]), self.now()
-            if self.state.over:
-                pass  # they are winding up
-            elif any(isinstance(answer, ShardResult) for answer in self.answers):
+        while not self.state.over:
+            answers = await self._of_all(lambda worker: worker.call("exchange", self.state), SILENT)
+            if any(isinstance(answer, ShardResult) for answer in answers):
                 raise WorkerLostError("a client process ended its share of the trial early")
-            elif stop is not None and stop.is_set():
+            for report in answers:
+                self._take(report)
+            status, now = together([report.status for report in answers]), self.now()
+            if stop is not None and stop.is_set():
                 self.state = self.state.cut_short(now, "interrupted")
             else:
                 self.state = next_state(self.trial, self.state, status, lead=LEAD)
@@ -151,14 +147,24 @@ class _ShardedTrial:
                 on_progress(progress(stage, status, self.live))
                 next_progress = now + _PROGRESS_EVERY
             await asyncio.sleep(ASK_EVERY)
+        self.results = list(await asyncio.gather(*map(self._result, self.workers)))
 
-    def _take(self, reports: Sequence[ShardReport]) -> None:
-        """Put the records of some reports on record."""
-        for report in reports:
-            for line in report.lines.splitlines():
-                record = decode_record(line)
-                self.live.add(record)
-                self.on_record(record)
+    async def _result(self, worker: Worker) -> ShardResult:
+        """The result of a worker that winds up. It is asked for until it is there, and then no more."""
+        while True:
+            answer: ShardReport | ShardResult = await self._within(worker, worker.call("exchange", self.state))
+            if isinstance(answer, ShardResult):
+                self._take(answer.report)
+                return answer
+            self._take(answer)
+            await asyncio.sleep(ASK_EVERY)
+
+    def _take(self, report: ShardReport) -> None:
+        """Put the records of a report on record."""
+        for line in report.lines.splitlines():
+            record = decode_record(line)
+            self.live.add(record)
+            self.on_record(record)
 
     def _tell_evidence(self) -> None:
         """Open and close the window of the evidence, which is gathered here."""
@@ -173,15 +179,14 @@ class _ShardedTrial:
         after = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
         facts = []
         for i, worker in enumerate(self.workers):
-            first, last, answer = self.before[i], after[i], self.answers[i]
-            assert isinstance(answer, ShardResult)
+            first, last, result = self.before[i], after[i], self.results[i]
             bound = max(first.bound, last.bound) + abs(last.offset - first.offset)
-            if answer.late > LATE:
-                raise WorkerLostError(f"{worker.name} began {answer.late:.1f} s after the others")
+            if result.late > LATE:
+                raise WorkerLostError(f"{worker.name} began {result.late:.1f} s after the others")
             if bound > CLOCK_BOUND:
                 raise WorkerLostError(f"the clock of {worker.name} is known within {bound * 1e3:.0f} ms only")
             streams = len(self.shares[i].streams(self.trial.concurrency))
-            facts.append(WorkerFacts(self.infos[i].host, streams, first.offset, bound, answer.late, answer.health))
+            facts.append(WorkerFacts(self.infos[i].host, streams, first.offset, bound, result.late, result.health))
         return tuple(facts)
 
     async def _of_all(

@@ -10,17 +10,20 @@ import pytest
 
 from frontier.client.event_loop import run
 from frontier.client.loop import TrialProgress, run_trial
-from frontier.client.processes import LocalWorkers
+from frontier.client.processes import LocalWorkers, workers_needed
 from frontier.client.prompts import PromptPlan
-from frontier.client.shard import ShardHost, WorkerInfo
+from frontier.client.shard import ShardHost, ShardReport, WorkerInfo
 from frontier.client.sharded import WorkerLostError, run_sharded
 from frontier.client.target import Target, Timeouts
+from frontier.client.window_rules import StreamStatus
+from frontier.config import load_config
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.pacing import first_length
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.estimate import estimate
 from frontier.stats.window import window_data
+from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 
@@ -191,6 +194,24 @@ def test_a_clock_that_runs_at_another_pace_makes_no_trial(server: Hostile) -> No
         go(trial(2, 8), target(server, engine), [Here(0), drifting])
 
 
+class Slow(Here):
+    """A worker that takes longer than the others to say that it has ended."""
+
+    asked_in_vain = 0
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        if method == "exchange" and arguments[0].over and self.asked_in_vain < 3:
+            self.asked_in_vain += 1
+            return ShardReport(StreamStatus(0.0), b"")
+        return await super().call(method, *arguments)
+
+
+def test_a_worker_that_ends_later_than_the_others_gives_no_record_twice(server: Hostile) -> None:
+    engine = Engine("unequal").install()
+    _, records = go(trial(4, 20), target(server, engine), [Here(0), Slow(1)])
+    assert len(records) == len({r.index for r in records}) == engine.served
+
+
 def test_stop_ends_all_processes_at_once_with_everything_on_record(server: Hostile) -> None:
     engine = Engine("stopped_two", ttft=5.0).install()
     began = time.perf_counter()
@@ -209,3 +230,48 @@ def test_a_server_that_is_gone_for_all_processes_ends_the_trial() -> None:
     measurement, records = go(asked, nowhere, [Here(0), Here(1)])
     assert "server_lost" == measurement.ended
     assert {Outcome.CONNECT} >= {r.outcome for r in records} - {Outcome.CANCELLED}
+
+
+@pytest.mark.parametrize(
+    ("machine", "rate", "streams", "expected"),
+    [
+        (8, None, 4096, 1),  # nothing is measured yet
+        (8, 59_000.0, 128, 1),
+        (8, 61_000.0, 128, 2),
+        (8, 1e7, 4096, 7),  # one core is left
+        (2, 1e7, 4096, 1),
+        (8, 1e7, 3, 3),
+    ],
+)
+def test_so_many_processes_are_taken_as_the_event_rate_needs_and_the_cores_allow(
+    machine: int, rate: float | None, streams: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontier.client.processes.cores", lambda: machine)
+    assert expected == workers_needed(rate, streams)
+
+
+def test_a_sweep_expects_the_rate_from_the_nearest_latency_and_takes_one_process_fewer_for_a_lost_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("frontier.client.processes.cores", lambda: 8)
+    text = "endpoint: http://127.0.0.1:1/v1\nshapes: [32/20]\n"
+    asked = trial(600)  # 20 tokens each
+    chosen, stated = (HttpBackend(load_config(text + more, "a.yaml"), {}) for more in ("", "workers: 4\n"))
+    assert [1, 1, 3] == [chosen.workers(asked, e2e) for e2e in (None, 0.25, 0.08)]  # 48,000 and 150,000 events/s
+    assert [4, 2] == [stated.workers(one, None) for one in (asked, trial(2))]
+
+    class Lost(LocalWorkers):
+        def get(self, count: int) -> Any:
+            raise WorkerLostError(f"one of {count}")
+
+    stated._processes = Lost()
+    for expected in ("one of 4", "one of 3"):
+        with pytest.raises(WorkerLostError, match=expected):
+            run(
+                stated._run_sharded(
+                    asked, Target("http://127.0.0.1:1/v1"), PromptPlan(asked.shape, 1),
+                    count=stated.workers(asked, None),
+                )
+            )  # fmt: skip
+    assert 2 == stated.workers(asked, None)
+    assert 4 == stated.workers(replace(asked, repeat=2), None)
