@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 
-from frontier.errors import UsageError
+from frontier.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from frontier.config import Config
@@ -134,19 +134,20 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     """The run named, or the newest under runs/, which is then named on standard error: the one whose last trial was
     finished last. With `running` a run that is being swept comes first, and one without a finished trial last.
 
-    A later run that holds nothing is named too. MeasurementError, with why, when no run holds a finished trial.
+    A later run that holds nothing is named too. StoreError without any run; MeasurementError, with why, when none of
+    them holds a finished trial.
     """
-    from frontier.store.run_dir import RunDirectory, last_measured, newest_run, runs_under
+    from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
     if run is not None:
         return run
     runs = runs_under(RUNS)
+    if not runs:
+        raise StoreError(f"no run under {RUNS}/", "make one with  frontier sweep CONFIG,  or name a run directory")
     empty = [path for path in runs if last_measured(path) is None]
-    if runs and len(empty) == len(runs) and not running:
+    if empty == runs and not running:
         raise _empty(runs[0])
-    newest = runs[0] if runs else newest_run(RUNS)
-    if running:
-        newest = next((path for path in runs if RunDirectory(path, {}).held()), newest)
+    newest = next((path for path in runs if running and RunDirectory(path, {}).held()), runs[0])
     say(f"run  {newest}")
     if empty and empty[0] != newest and (empty[0] / "manifest.json").stat().st_mtime > (last_measured(newest) or 0.0):
         say(f"     {empty[0]} is newer and holds no finished trial: frontier status {empty[0]}")

@@ -317,13 +317,3 @@ def runs_under(root: Path) -> list[Path]:
         with suppress(OSError):  # it may be removed meanwhile
             runs.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
     return [path for *_, path in sorted(runs, reverse=True)]
-
-
-def newest_run(root: Path) -> Path:
-    """The run under `root` whose last trial was finished last. StoreError when no run there holds a finished trial."""
-    runs = runs_under(root)
-    if not runs:
-        raise StoreError(f"no run under {root}/", "make one with  frontier sweep CONFIG,  or name a run directory")
-    if last_measured(runs[0]) is None:
-        raise StoreError(f"no run under {root}/ holds a finished trial", f"see why with  frontier status {runs[0]}")
-    return runs[0]
