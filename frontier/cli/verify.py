@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -27,10 +26,14 @@ from frontier.errors import ExitCode, UsageError, exit_code
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
     from frontier.decide.load_search import LoadAsk, LoadTrial
+    from frontier.decide.verdict import Check
     from frontier.run import Run
-    from frontier.sweep.verify import Check, Search, Sender
+    from frontier.sweep.verify import Search, Sender
 
 T = TypeVar("T")
+
+LEAST_LOAD, MOST_LOAD = 0.01, 10.0
+"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 
 
 @subcommand("verify")
@@ -90,8 +93,6 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool) ->
 
 def share(text: str) -> float:
     """A share that may be above 1: '80%', '1.2'. UsageError otherwise."""
-    from frontier.sweep.verify import LEAST_LOAD, MOST_LOAD
-
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
@@ -158,6 +159,7 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
 
 def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
+    from frontier.cli.sweep import stop_on_signals
     from frontier.client.event_loop import run as run_loop
     from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import HttpBackend
@@ -165,8 +167,7 @@ def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") ->
 
     async def go() -> T:
         stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop_on_signals(stop)
         backend = HttpBackend(run.config, os.environ, time.time_ns())
         return await work(Sender(run, backend, store, tick, stop))
 
