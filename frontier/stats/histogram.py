@@ -148,6 +148,21 @@ class LogHistogram:
         """`count_above` as a share; NaN when empty."""
         return self.count_above(x) / self.count if self.count else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
-        """A sparse form for a file: the filled bins, their counts, and the sum of the durations."""
-        return {"total": self.total, "bins": self._indices.tolist(), "counts": self._counts.tolist()}
+    @staticmethod
+    def flat(parts: Sequence["LogHistogram"]) -> dict[str, NDArray[Any]]:
+        """Arrays for a file: how many bins each part has, all their bins and counts end to end, and the sums."""
+        return {
+            "sizes": np.array([len(part._indices) for part in parts], np.int64),
+            "bins": np.concatenate([part._indices for part in parts]),
+            "counts": np.concatenate([part._counts for part in parts]),
+            "totals": np.array([part.total for part in parts], np.float64),
+        }
+
+    @classmethod
+    def of_flat(
+        cls, sizes: NDArray[np.int64], bins: NDArray[np.int64], counts: NDArray[np.int64], totals: NDArray[np.float64]
+    ) -> tuple["LogHistogram", ...]:
+        """The parts that `flat` made arrays of."""
+        ends = sizes.cumsum()[:-1]
+        parts = zip(np.split(bins, ends), np.split(counts, ends), totals.tolist(), strict=True)
+        return tuple(cls(*part) for part in parts)
