@@ -246,12 +246,12 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
     return max(least, WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 
-def fewest_to_bound(p: float, confidence: float = 0.95) -> int:
-    """The fewest independent requests whose largest value bounds percentile `p` from above: 59 for p95, 299 for p99.
+def fewest_to_bound(p: float) -> int:
+    """The fewest independent requests whose largest value bounds percentile `p` at 95 %: 59 for p95, 299 for p99.
 
     The largest of n exceeds the percentile with chance 1 - p^n (order statistics).
     """
-    return math.ceil(math.log(1 - confidence) / math.log(p))
+    return math.ceil(math.log(0.05) / math.log(p))
 
 
 def names() -> list[str]:

@@ -336,7 +336,10 @@ class Run:
         """The point with its distance from the roofline, flagged when it is faster than the described hardware can be,
         and when a trial of it was changed.
         """
-        changed = [_altered_flag(error) for trial, error in self.altered if _setting(trial) == _setting(point)]
+        changed = [
+            Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
+            for trial, error in self.altered if _setting(trial) == _setting(point)
+        ]  # fmt: skip
         point = replace(point, flags=(*changed, *point.flags))
         roofline = self.light(point.deployment)
         if roofline is None:
@@ -581,7 +584,3 @@ def _place(config: Config, series: Series) -> tuple[int, int]:
 
 def _setting(of: Trial | Point) -> tuple[Series, int]:
     return of.series, of.concurrency
-
-
-def _altered_flag(error: AlteredError) -> Flag:
-    return Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")

@@ -96,13 +96,13 @@ def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     return [by_lower[match] for match in matches]
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The question "did you mean 'x'?" for a mistyped word, or None when no known word is close.
 
     >>> did_you_mean("shpes", ["shapes", "sla"])
     "did you mean 'shapes'?"
     """
-    matches = closest(word, known, cutoff=cutoff)
+    matches = closest(word, known)
     return f"did you mean {matches[0]!r}?" if matches else None
 
 
@@ -121,20 +121,20 @@ STORED = 2_000
 _MOST_ITEMS, _DEEPEST = 100_000, 20
 
 
-def stored(text: str, longest: int = STORED) -> str:
-    """Untrusted text for a file of a run: as `without_controls`, at most `longest` characters.
+def stored(text: str) -> str:
+    """Untrusted text for a file of a run: as `without_controls`, at most STORED characters.
 
     A cut text ends in its full length and a hash, so that two long names that differ stay two names. Stored text is
     stored again unchanged.
     """
-    if len(text) <= longest and text.isprintable():
+    if len(text) <= STORED and text.isprintable():
         return text
-    kept = without_controls(text[: 2 * longest])
-    if len(text) <= 2 * longest and len(kept) <= longest:
+    kept = without_controls(text[: 2 * STORED])
+    if len(text) <= 2 * STORED and len(kept) <= STORED:
         return kept
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     tail = f"… ({len(text):,} characters, sha256 {digest})"
-    return kept[: longest - len(tail)] + tail
+    return kept[: STORED - len(tail)] + tail
 
 
 def stored_tree(tree: Any, depth: int = 0) -> Any:

@@ -425,15 +425,11 @@ def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> 
     more = REACH * len(failed)
     steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, policy.gap / 2)]
     loads = [load for load in (*steps, state.low) if load is not None and least <= load <= most]
-    expected = {load: _trend_at(trend, load) for load in loads}
+    # On straight lines between the loads that were tried.
+    expected = {load: float(np.interp(load, list(trend), list(trend.values()))) for load in loads}
     candidate = max((x for x, e in expected.items() if e <= -more - (REACH if x <= near else START)), default=None)
     if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
         candidate = max((load for load, e in expected.items() if e <= -REACH), default=None)
     if candidate is None and proven is None and (lower := rounded(STEP_DOWN * min(most, *trend))) >= least:
         return lower  # below all that was tried
     return candidate
-
-
-def _trend_at(trend: Mapping[float, float], load: float) -> float:
-    """The trend at a load, on straight lines between the loads that were tried."""
-    return float(np.interp(load, list(trend), list(trend.values())))

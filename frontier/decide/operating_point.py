@@ -264,21 +264,16 @@ def solve_all(
     points: Sequence[Point],
     limits: Sequence[Limit],
     *,
-    marginal_gain: bool = True,
-    marginal_ok: bool = False,
-    point_estimates: bool = False,
     scanned: Sequence[Point] = (),
     histories: Mapping[Series, History] | None = None,
+    **options: bool,
 ) -> tuple[Decision, ...]:
-    """`solve` for each (deployment, shape), in the order they first appear."""
+    """`solve` for each (deployment, shape), in the order they first appear; `options` are its own."""
     looks, known = by_series(scanned), histories or {}
     return tuple(
-        solve(
-            group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates,
-            scanned=looks.get(series, ()), history=known.get(series, ()),
-        )
+        solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), **options)
         for series, group in by_series(points).items()
-    )  # fmt: skip
+    )
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
