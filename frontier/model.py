@@ -604,10 +604,6 @@ class Limit:
         ratio = above / below
         return math.log(ratio) if ratio != 0 else -math.inf
 
-    def worse(self, a: float, b: float) -> float:
-        """The worse of two values of the metric."""
-        return self.of.worst((a, b))
-
     def bound(self, estimate: Estimate) -> float:
         """The one-sided bound that must hold for a proof: `upper` when lower is better, else `lower`."""
         return estimate.upper if self.better == "lower" else estimate.lower

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from frontier.errors import ExitCode
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.model import Trial
-    from frontier.run import Standing
+    from frontier.standing import Standing
     from frontier.store.run_dir import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
@@ -70,7 +70,8 @@ def read_state(path: Path) -> dict[str, Any]:
     the trials given up in the session that runs, or ran last.
     """
     from frontier.config import load_config
-    from frontier.run import standing
+    from frontier.standing import standing
+    from frontier.store.journal import last_session
     from frontier.store.run_dir import RunDirectory
 
     run = RunDirectory.read(path)
@@ -81,8 +82,7 @@ def read_state(path: Path) -> dict[str, Any]:
     finished = {key: m.trial for key, m in run.finished().items()}
     now = standing(run, config, finished)
     is_running = now.end == "running"
-    began = max((i for i, event in enumerate(journal) if event["event"] in ("created", "resumed")), default=0)
-    session = journal[began:]
+    session = last_session(journal)
     running = _running(session) if is_running else None
     seconds = _seconds_left(config, now, journal, finished) if now.state != "finished" else 0.0
     if running is not None:
@@ -135,7 +135,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The trial in flight, and for how many seconds."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
@@ -147,7 +147,7 @@ def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
-    from frontier.decide.wording import clean
+    from frontier.text import clean
 
     name = str(event["event"]).replace("_", " ")
     trials = f"{len(event['trials'])} trials" if "trials" in event else ""
@@ -182,7 +182,7 @@ def line(state: Mapping[str, Any]) -> str:
 
 def page(state: Mapping[str, Any]) -> list[str]:
     """The state in lines, with the last warnings."""
-    from frontier.decide.wording import clean
+    from frontier.text import clean
 
     lines = [line(state)]
     if state["held_elsewhere"]:

@@ -100,6 +100,9 @@ class LogHistogram:
             return NotImplemented
         return np.array_equal(self._indices, other._indices) and np.array_equal(self._counts, other._counts)
 
+    def __hash__(self) -> int:
+        return hash((self._indices.tobytes(), self._counts.tobytes()))
+
     @property
     def count(self) -> int:
         """How many durations."""
@@ -118,7 +121,7 @@ class LogHistogram:
 
     @staticmethod
     def counts_above(parts: Iterable["LogHistogram"], x: float) -> list[int]:
-        """How many durations of each part are in a bin above the one of `x` seconds. Exact where `x` is a bin's value."""
+        """How many durations of each part are in a bin above that of `x` seconds: exact where `x` is a bin's value."""
         bin_of_x = int(bin_indices([x])[0])
         counts = []
         for part in parts:

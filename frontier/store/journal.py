@@ -3,7 +3,7 @@
 import io
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -128,3 +128,8 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The model and server each deployment was begun with."""
     begun = [line for line in lines if line["event"] == "server"]
     return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(begun)}
+
+
+def last_session(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The lines since the sweep was last begun or resumed."""
+    return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
