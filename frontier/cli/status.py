@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
 from frontier.errors import ExitCode
+from frontier.model import Trial
+from frontier.store.journal import last_session
+from frontier.store.run_dir import RunDirectory
+from frontier.text import clean
+from frontier.units import format_elapsed
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.model import Trial
     from frontier.standing import Standing
-    from frontier.store.run_dir import RunDirectory
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
@@ -47,7 +51,6 @@ def command(options: RunOptions, follow: bool) -> int:
 
 def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
     """Print a line now and after each event, until the sweep ends or standard output is closed."""
-    import orjson
 
     def show() -> None:
         answer(orjson.dumps(state).decode() if as_json else line(state))
@@ -71,8 +74,6 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     from frontier.config import load_config
     from frontier.standing import standing
-    from frontier.store.journal import last_session
-    from frontier.store.run_dir import RunDirectory
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
@@ -147,8 +148,6 @@ def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
-    from frontier.text import clean
-
     name = str(event["event"]).replace("_", " ")
     trials = f"{len(event['trials'])} trials" if "trials" in event else ""
     about = event.get("trial") or event.get("deployment") or trials
@@ -159,8 +158,6 @@ def _event_text(event: Mapping[str, Any]) -> str:
 
 def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
-    from frontier.units import format_elapsed
-
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
     parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
@@ -182,8 +179,6 @@ def line(state: Mapping[str, Any]) -> str:
 
 def page(state: Mapping[str, Any]) -> list[str]:
     """The state in lines, with the last warnings."""
-    from frontier.text import clean
-
     lines = [line(state)]
     if state["held_elsewhere"]:
         holder = clean(state["held_elsewhere"], 300)

@@ -22,6 +22,8 @@ from frontier.cli.common import (
     subcommand,
 )
 from frontier.errors import ExitCode, UsageError, exit_code
+from frontier.store.run_dir import RunDirectory
+from frontier.units import format_elapsed, format_number
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
@@ -108,7 +110,6 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
     from frontier.report.answer import verified_json, verified_text
     from frontier.sweep.verify import verify
-    from frontier.units import format_elapsed
 
     for check in wanted:
         say(
@@ -128,7 +129,6 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
     from frontier.decide.wording import setting
     from frontier.report.answer import found_json, found_text, load_trial_text
     from frontier.sweep.verify import find
-    from frontier.units import format_elapsed, format_number
 
     tick = Tick()
     begun: set[int] = set()
@@ -161,7 +161,6 @@ def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") ->
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
     from frontier.cli.sweep import stop_on_signals
     from frontier.client.event_loop import run as run_loop
-    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.verify import Sender
 
@@ -188,8 +187,6 @@ class Tick:
         self._what, self._left, self._since = what, left, time.monotonic()
 
     def __call__(self, progress: "TrialProgress") -> None:
-        from frontier.units import format_elapsed
-
         if sys.stderr.isatty():
             line = f"{progress.stage}: {progress.window_sent:,} sent, {progress.in_flight:,} in flight"
             if self._what:
