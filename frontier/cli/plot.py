@@ -141,7 +141,7 @@ def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Pat
     """The files asked for, or NAME.png and NAME.svg in the run's derived directory."""
     check_formats(files)
     directory = RunDirectory.read(run.path)
-    return list(files) or [directory.derived_file(f"{name}.{form}") for form in ("png", "svg")]
+    return list(files) or [directory.derived().path / f"{name}.{form}" for form in ("png", "svg")]
 
 
 def save_pictures(
