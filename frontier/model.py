@@ -430,8 +430,8 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        ends = (scale(x) for x in (self.lower, self.upper))
-        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, *ends, self.need)
+        lower, upper = scale(self.lower), scale(self.upper)
+        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
 
     def inverted(self, numerator: float = 1.0, *, lower_at_zero: float = -math.inf) -> "Estimate":
         """`numerator` over the estimate of something that is never negative: bounds swap sides, `n` and `need` stay.

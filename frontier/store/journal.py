@@ -80,7 +80,7 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines but those that were damaged, cut by a kill, or are none of ours. StoreError when it cannot be read."""
+        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it cannot be read."""
         try:
             file = self._folder.reader(self._name, MOST_BYTES)
         except FileNotFoundError:
