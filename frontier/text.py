@@ -258,14 +258,8 @@ class Secrets:
         """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then cut."""
         if len(text) <= _SHORT:
             return _said(self, text, longest)
-        return self._said(text, longest)
-
-    def _said(self, text: str, longest: int) -> str:
-        if len(text) > MOST:
-            text, _ = self.split(text[:MOST])
-        else:
-            text = self.redact(text)
-        return shortened(one_line(text), longest)
+        safe = self.split(text[:MOST])[0] if len(text) > MOST else self.redact(text)
+        return shortened(one_line(safe), longest)
 
     def last_said(self, text: str, longest: int = 300) -> str:
         """As `said`, of the end of a text that may begin in the midst of a secret."""
@@ -323,8 +317,8 @@ def redact(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def _said(secrets: Secrets, text: str, longest: int) -> str:
-    """Every answer of a server ends with the same few words."""
-    return secrets._said(text, longest)
+    """`said`, remembered: every answer of a server ends with the same few words."""
+    return shortened(one_line(secrets.redact(text)), longest)
 
 
 def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
