@@ -238,11 +238,8 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
     the order-statistic minimum alone (`fewest_to_bound`) cannot detect. A tail (above p95) also needs WINDOW_IN_E2E
     requests per unit of concurrency, so that each of twenty time blocks is longer than a request.
     """
-    least = 10_000
-    for most, floor in ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000)):
-        if p <= most:
-            least = floor
-            break
+    floors = ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000))
+    least = next((floor for most, floor in floors if p <= most), 10_000)
     return max(least, WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 

@@ -164,12 +164,11 @@ class FoundRate:
 
 def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
     """The answer, with the point of the rate that was proven."""
-    names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in decision.limits))))
     candidate = _candidates(history, decision.limits).get(done.proven or 0.0)
     point = None
     if candidate is not None:
         data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
-        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=names)
+        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
     return FoundRate(decision, policy, done, point, tuple(history))
 
 

@@ -29,7 +29,7 @@ from frontier.decide.load_search import (
 )
 from frontier.decide.verdict import Check, Checked, judge
 from frontier.errors import MeasurementError, UsageError
-from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
+from frontier.metrics import claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Outcome, Phase, Point, Record, Trial, Verdict
 from frontier.run import Run
 from frontier.stats import estimate, window
@@ -319,8 +319,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     assert decision.concurrency is not None
     sent = window.window_data(measurement, store.records(measurement.trial.key), open_loop=True)
     sample = replace(sent, concurrency=decision.concurrency)
-    names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in limits))))
-    point = estimate.point(sample, names=names, limits=limits)
+    point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     verdict, notes = _verdict(point, limits, _growing(sample))
     if in_flight > FULL * measurement.trial.concurrency:
