@@ -52,14 +52,14 @@ class SimulatorProcess:
         self._child = subprocess.Popen(  # noqa: S603 (our own)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+        self.pid = self._child.pid
         try:
-            told = orjson.loads(self._first_line())
+            self.url = str(orjson.loads(self._first_line())["url"])
         except (TimeoutError, orjson.JSONDecodeError) as wrong:
             status = self._child.poll()
             self.stop()
             why = f"it ended with status {status}" if status is not None else "it did not become ready"
             raise MeasurementError(f"the simulator did not start: {why}", "is the port taken?") from wrong
-        self.url, self.pid = str(told["url"]), int(told["pid"])
 
     def _first_line(self) -> bytes:
         assert self._child is not None

@@ -49,27 +49,26 @@ from frontier.simulator.messages import (
 from frontier.simulator.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
-__all__ = ["make_app", "run_server"]
-
 ENGINE: web.AppKey[Engine] = web.AppKey("engine", Engine)
 _LARGEST_BODY = 64 * 2**20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Stream:
-    """Writes a request's tokens to its connection as they leave. `cut` ends the connection before that token."""
+    """Writes a job's tokens to its connection as they leave. `cut` ends the connection before that token."""
 
     __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
-    def __init__(self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, cut: int | None) -> None:
-        self.transport, self.head, self.asked, self.cut = transport, head, asked, cut
+    def __init__(
+        self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, job: Job, cut: int | None
+    ) -> None:
+        self.transport, self.head, self.asked, self.job, self.cut = transport, head, asked, job, cut
         self.frames = token_frames(head)
-        self.job: Job | None = None
         socket = transport.get_extra_info("socket")
         plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
 
-    def tokens(self, number: int, count: int, last: bool) -> None:
+    def __call__(self, number: int, count: int, last: bool) -> None:
         transport = self.transport
         if transport.is_closing():
             return
@@ -96,17 +95,8 @@ class _Stream:
     def end(self, number: int, count: int) -> bytes:
         """The last tokens and what follows them."""
         job = self.job
-        usage = usage_of(job.prompt, job.output, job.cached) if job is not None and self.asked.usage else None
+        usage = usage_of(job.prompt, job.output, job.cached) if self.asked.usage else None
         return closing(self.head, number, count, self.asked.finish, usage)
-
-
-class _Silent:
-    """For answers sent whole: nothing leaves before the end."""
-
-    __slots__ = ()
-
-    def tokens(self, number: int, count: int, last: bool) -> None:
-        pass
 
 
 class _Server:
@@ -117,7 +107,6 @@ class _Server:
         self.api_key = api_key
         self.started = int(time.time())
         self.rng = random.Random(spec.seed)
-        self.needs_hashes = spec.prefix_cache
         self.app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self.guard])
         self.app.cleanup_ctx.append(self.engine_context)
         self.app.add_routes(
@@ -173,18 +162,16 @@ class _Server:
             cut = self.rng.randrange(1, asked.output + 1)
         key = request.headers.get("x-request-id") or uuid.uuid4().hex
         head = Head.new(api, key, self.spec.model_name)
-        hashes = block_hashes(asked.pieces, self.spec.block_size) if self.needs_hashes else ()
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client left before its request was read")
-        sink = _Stream(transport, head, asked, cut) if asked.stream else _Silent()
-        job = Job(key, receipt, len(asked.pieces), asked.output, hashes, sink)
+        hashes = block_hashes(asked.pieces, self.spec.block_size) if self.spec.prefix_cache else ()
+        job = Job(key, receipt, len(asked.pieces), asked.output, hashes)
         try:
-            self.engine.check(job)
+            self.engine.scheduler.check(job.prompt, job.output)
         except ValueError as wrong:
             raise RefusedError(400, str(wrong), "BadRequestError") from wrong
-        if isinstance(sink, _Stream):
-            sink.job = job
+        if asked.stream:
+            if request.transport is None:
+                raise ConnectionResetError("the client left before its request was read")
+            job.sink = _Stream(request.transport, head, asked, job, cut)
             return await self.stream(request, job)
         await self.serve(job)
         return _json(whole(head, job.output, asked.finish, usage_of(job.prompt, job.output, job.cached)))
@@ -221,16 +208,9 @@ class _Server:
         body = read_json(await request.read())
         check_model(body, self.spec)
         pieces = pieces_of(body, "chat" if "messages" in body else "completions")
-        return _json(
-            orjson.dumps(
-                {
-                    "count": len(pieces),
-                    "max_model_len": self.engine.scheduler.max_len,
-                    "tokens": token_ids(pieces),
-                    "token_strs": None,
-                }
-            )
-        )
+        most = self.engine.scheduler.max_len
+        answer = {"count": len(pieces), "max_model_len": most, "tokens": token_ids(pieces), "token_strs": None}
+        return _json(orjson.dumps(answer))
 
     async def health(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response()
@@ -251,17 +231,14 @@ class _Server:
             last = int(request.query.get("last", len(ring)))
             chosen = list(islice(ring, max(0, len(ring) - last), None))
         lateness = sorted(engine.lateness)
-        return _json(
-            orjson.dumps(
-                {
-                    "epoch": engine.epoch,
-                    "clock": "perf_counter seconds; add epoch for unix time",
-                    "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
-                    "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
-                    "requests": [job.truth() for job in chosen],
-                }
-            )
-        )
+        answer = {
+            "epoch": engine.epoch,
+            "clock": "perf_counter seconds; add epoch for unix time",
+            "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
+            "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
+            "requests": [job.truth() for job in chosen],
+        }
+        return _json(orjson.dumps(answer))
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:
@@ -339,8 +316,7 @@ async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) ->
             loop.call_soon_threadsafe(stop.set)
 
     def ready(url: str) -> None:
-        line = {"port": int(url.rsplit(":", 1)[1].removesuffix("/v1")), "pid": os.getpid(), "url": url}
-        sys.stdout.write(orjson.dumps(line).decode() + "\n")
+        sys.stdout.write(orjson.dumps({"pid": os.getpid(), "url": url}).decode() + "\n")
         sys.stdout.flush()
         threading.Thread(target=_watch_stdin, args=(end,), daemon=True).start()
 

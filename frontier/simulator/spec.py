@@ -220,16 +220,14 @@ DEFAULT_KV_TOKENS = 400_000
 class Price(Protocol):
     """Seconds of a step.
 
-    `decodes` requests decode and look back on `context` tokens in all; `prefill` prompt tokens are read, with `pairs`
-    (prompt token, earlier token) pairs; `sampled` of the prompts end here and give their first token. `verify` is the
-    step of speculative decoding, in which the decodes bring `queries` tokens in all, their drafts among them.
+    `decodes` requests decode and look back on `context` tokens in all. In a mixed step they bring `queries` tokens in
+    all, the drafts of speculative decoding among them, and `prefill` prompt tokens are read, with `pairs` (prompt
+    token, earlier token) pairs; `sampled` of the prompts end here and give their first token.
     """
 
     def decode(self, decodes: int, context: int) -> float: ...
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float: ...
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +243,17 @@ class ExplicitPrice:
     def decode(self, decodes: int, context: int) -> float:
         return self.base + self.per_decode * decodes + self.per_context_token * context
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:  # noqa: ARG002
-        step = self.base + self.per_decode * decodes + self.per_context_token * context
-        return step + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        return self.mixed(decodes, context, prefill, pairs, sampled) + self.per_decode * (queries - decodes)
+    def mixed(  # a plain sum has no extra price for the tokens that are sampled
+        self,
+        decodes: int,
+        context: int,
+        queries: int,
+        prefill: int,
+        pairs: float,
+        sampled: int,  # noqa: ARG002
+    ) -> float:
+        step = self.decode(decodes, context) + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
+        return step + self.per_decode * (queries - decodes)
 
 
 class RooflinePrice:
@@ -286,10 +289,7 @@ class RooflinePrice:
         memory = self._weights[decodes] + self._kv_bytes * seen
         return self._overhead + self._reduce[decodes] + (compute if compute > memory else memory)
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:
-        return self.verify(decodes, context, decodes, prefill, pairs, sampled)
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
         seen, tokens = self._seen(decodes, context), queries + prefill
         looks = seen * queries / decodes if decodes else 0.0
         flops = self._token_flops * prefill + self._light.flops_per_pair * pairs + self._head_flops * sampled

@@ -236,10 +236,10 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     step = price.decode(running, context)
     if (speculation := spec.speculation) is not None:
         drafting = speculation.draft * speculation.tokens * step
-        verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
+        verifying = price.mixed(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
         step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
-    reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
+    reading = (price.mixed(0, 0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
 
 
@@ -343,26 +343,7 @@ class _Gauges:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.running = self.waiting = self.kv = self.time = 0.0
-        self.before = self.counters()
-
-    def counters(self) -> dict[str, float]:
-        s = self.scheduler
-        drafted = (
-            {}
-            if s.drafted is None
-            else {
-                "spec_decode_num_drafts_total": float(s.drafted.drafts),
-                "spec_decode_num_draft_tokens_total": float(s.drafted.tokens),
-                "spec_decode_num_accepted_tokens_total": float(sum(s.drafted.accepted)),
-            }
-        )
-        return drafted | {
-            "num_preemptions_total": float(s.preemptions),
-            "prompt_tokens_total": float(s.prompt_tokens),
-            "generation_tokens_total": float(s.generated_tokens),
-            "prefix_cache_queries_total": float(s.cache_queries),
-            "prefix_cache_hits_total": float(s.cache_hits),
-        }
+        self.before = scheduler.counters
 
     def add(self, step: Step) -> None:
         self.time += step.duration
@@ -377,7 +358,7 @@ class _Gauges:
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
         }
-        return means | {name: value - self.before[name] for name, value in self.counters().items()}
+        return means | {name: value - self.before[name] for name, value in self.scheduler.counters.items()}
 
 
 class _Times(NamedTuple):
