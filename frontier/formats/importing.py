@@ -78,11 +78,10 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
         return None
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
     if chosen is None:
-        keys = ", ".join(key[:30] for key in document.first_keys()[:6])
+        keys = ", ".join(str(key)[:30] for key in list(document.objects[0].tree)[:6])
         kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
-        content = f" ({kind} with {keys or 'nothing in it'})" if keys or isinstance(document.tree, dict) else ""
         known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/exchange.md)"
-        raise ForeignFileError(file, f"no result of a known tool{content}", known)
+        raise ForeignFileError(file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known)
     return chosen.read(document)
 
 
