@@ -25,8 +25,6 @@ INDIFFERENCE = 0.02
 DRAWS = 500
 LEVELS = (0.95, 0.50, 0.05)
 """Shares of the draws that attain the low, the middle and the high line of a band."""
-SOLID, FAINT = 0.9, 0.5
-"""Draw a point solid from the first on, faint below the second. Only below 0.1 may one say "not on the frontier"."""
 _CELLS = 4_000_000
 
 
@@ -169,22 +167,18 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
     return percentiles
 
 
-def membership(drawn: Replicates, *, zone: float = INDIFFERENCE) -> dict[int, float]:
+def membership(drawn: Replicates) -> dict[int, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
-    With a `zone` a setting is beaten by one that has at least (1 - zone) of its gain at (1 - zone) of its price or
-    less, so points that differ by noise alone do not all stay; zone 0 is the exact dominance. In both a draw that is
-    not finite is beaten. The noise counts twice here, once measured and once drawn: true members average about 0.8.
+    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 - INDIFFERENCE) of its price or
+    less, so points that differ by noise alone do not all stay. A draw that is not finite is beaten. The noise counts
+    twice here, once measured and once drawn: true members average about 0.8.
     """
     high, low = drawn.turned()
     usable = np.isfinite(high) & np.isfinite(low)
     beaten = ~usable
     for j in range(len(drawn.concurrencies)):
-        if zone > 0:
-            beats = (high[:, [j]] >= (1 - zone) * high) & (low[:, [j]] <= (1 - zone) * low)
-        else:
-            weakly = (high[:, [j]] >= high) & (low[:, [j]] <= low)
-            beats = weakly & ((high[:, [j]] > high) | (low[:, [j]] < low))
+        beats = (high[:, [j]] >= (1 - INDIFFERENCE) * high) & (low[:, [j]] <= (1 - INDIFFERENCE) * low)
         beats[:, j] = False
         beaten |= beats & usable[:, [j]]
     share = 1.0 - beaten.mean(axis=0) if len(beaten) else np.zeros(0)

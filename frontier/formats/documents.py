@@ -22,13 +22,14 @@ from frontier.units import MOST_COUNT
 MOST_BYTES = 256 * 2**20
 MOST_ROWS = 1_000_000
 MOST_COLUMNS = 2_000
+LONGEST_TEXT = 80
 LARGEST = 1e15
 """No time, count or rate is above this."""
 INCOMPLETE = "check that the file is complete"
 """The hint of most errors about a value."""
 
 
-def foreign_text(value: str, longest: int = 80) -> str:
+def foreign_text(value: str, longest: int = LONGEST_TEXT) -> str:
     """Text of a foreign file as one clean line, with what looks like a key masked, cut."""
     return shortened(redact(one_line(value)), longest)
 
@@ -120,20 +121,20 @@ class Node:
             raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
         return int(value)
 
-    def text(self, key: str, longest: int = 80) -> str | None:
+    def text(self, key: str, longest: int = LONGEST_TEXT) -> str | None:
         """Text, cleaned and cut; None where there is none."""
         value = self.tree.get(key)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return None
         return foreign_text(str(value)[: 10 * longest], longest) or None
 
-    def fact(self, key: str, longest: int = 80) -> str | None:
+    def fact(self, key: str) -> str | None:
         """Text that distinguishes deployments: as `text`, but what is cut off stays in a short hash."""
         value = self.tree.get(key)
-        text = self.text(key, longest)
-        if text is None or len(str(value)) <= longest:
+        text = self.text(key)
+        if text is None or len(str(value)) <= LONGEST_TEXT:
             return text
-        return f"{text[: longest - 9].rstrip('…')}~{short_hash(str(value))}"
+        return f"{text[: LONGEST_TEXT - 9].rstrip('…')}~{short_hash(str(value))}"
 
     def facts(self, *keys: str) -> dict[str, str]:
         """Those of the facts that are there, by key."""

@@ -19,15 +19,14 @@ _STOP_LIMIT = 3.0
 class SimulatorProcess:
     """`with SimulatorProcess(spec) as simulator: ... simulator.url`, or `start()` and `stop()` by hand.
 
-    The child ends by itself when this process does, however it does. `api_key_env` names an environment variable whose
-    value clients must then send as their key.
+    The child ends by itself when this process does, however it does.
     """
 
-    def __init__(self, spec: EngineSpec, *, port: int = 0, api_key_env: str | None = None) -> None:
+    def __init__(self, spec: EngineSpec, *, port: int = 0) -> None:
         self.spec = spec
         self.url = ""
         self.pid: int | None = None
-        self._port, self._api_key_env = port, api_key_env
+        self._port = port
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,8 +45,6 @@ class SimulatorProcess:
             sys.executable, "-m", "frontier.simulator.server", "--port", str(self._port),
             "--spec", orjson.dumps(self.spec.to_mapping()).decode(),
         ]  # fmt: skip
-        if self._api_key_env is not None:
-            command += ["--api-key-env", self._api_key_env]
         # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the child.
         self._child = subprocess.Popen(  # noqa: S603 (our own)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

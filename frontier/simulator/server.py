@@ -102,9 +102,8 @@ class _Stream:
 class _Server:
     """The routes and what they share."""
 
-    def __init__(self, spec: EngineSpec, api_key: str | None) -> None:
+    def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
-        self.api_key = api_key
         self.started = int(time.time())
         self.rng = random.Random(spec.seed)
         self.app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self.guard])
@@ -133,10 +132,7 @@ class _Server:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check the key, and turn refusals into OpenAI errors."""
-        guarded = self.api_key is not None and request.path.startswith("/v1/")
-        if guarded and request.headers.get("Authorization") != f"Bearer {self.api_key}":
-            return _json(error("Unauthorized", "AuthenticationError", 401), 401)
+        """Turn refusals into OpenAI errors."""
         try:
             return await handler(request)
         except RefusedError as refused:
@@ -245,9 +241,9 @@ def _json(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def make_app(spec: EngineSpec, api_key: str | None = None) -> web.Application:
+def make_app(spec: EngineSpec) -> web.Application:
     """The server as an aiohttp application."""
-    return _Server(spec, api_key).app
+    return _Server(spec).app
 
 
 async def run_server(
@@ -256,7 +252,6 @@ async def run_server(
     port: int = 0,
     ready: Callable[[str], None] | None = None,
     *,
-    api_key: str | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or the task is cancelled. `ready` gets the address, as http://127.0.0.1:8000/v1.
@@ -266,7 +261,7 @@ async def run_server(
     # A client that goes away while its answer begins is its own business, and no traceback of ours.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     runner = web.AppRunner(
-        make_app(spec, api_key), handler_cancellation=True, access_log=None, shutdown_timeout=0.5, keepalive_timeout=75
+        make_app(spec), handler_cancellation=True, access_log=None, shutdown_timeout=0.5, keepalive_timeout=75
     )
     await runner.setup()
     try:
@@ -304,7 +299,7 @@ def _be_punctual() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -10)
 
 
-async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) -> None:
+async def _child(spec: EngineSpec, port: int) -> None:
     """Serve as a child process."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     _be_punctual()
@@ -320,20 +315,17 @@ async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) ->
         sys.stdout.flush()
         threading.Thread(target=_watch_stdin, args=(end,), daemon=True).start()
 
-    await run_server(spec, host, port, ready, api_key=api_key, stop=stop)
+    await run_server(spec, "127.0.0.1", port, ready, stop=stop)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Entry of the child process."""
     parser = argparse.ArgumentParser(description="The frontier engine behind HTTP.")
     parser.add_argument("--spec", default="{}", help="the engine as a JSON mapping")
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--api-key-env", help="environment variable that holds the key clients must send")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     spec = EngineSpec.from_mapping(orjson.loads(options.spec))
-    api_key = os.environ[options.api_key_env] if options.api_key_env else None
-    serving = _child(spec, options.host, options.port, api_key)
+    serving = _child(spec, options.port)
     if sys.platform == "win32":
         asyncio.run(serving)
     else:

@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -162,8 +162,6 @@ def closed_loop(
     requests: int,
     warmup_requests: int | None = None,
     warmup: float = 0.0,
-    min_time: float = 0.0,
-    max_time: float = math.inf,
     seconds: float = math.inf,
     stagger: bool = True,
     seed: int = 0,
@@ -174,37 +172,31 @@ def closed_loop(
     ended in all and `warmup` seconds have passed. `stagger=False` lets the streams begin and go on in step, as most
     tools do.
     """
-    times = _Times(warmup, min_time, max_time, seconds)
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, times, stagger, seed)
+    run = _simulate(
+        spec, shape, concurrency, requests, warmup_requests=warmup_requests, warmup=warmup, seconds=seconds,
+        stagger=stagger, seed=seed,
+    )  # fmt: skip
     return records_of(run), run.window
 
 
 def closed_loop_arrays(
-    spec: EngineSpec,
-    shape: Shape,
-    concurrency: int,
-    *,
-    requests: int,
-    warmup_requests: int | None = None,
-    stagger: bool = True,
-    seed: int = 0,
+    spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, stagger: bool = True, seed: int = 0
 ) -> Arrays:
     """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, _Times(), stagger, seed)
-    return arrays_of(run)
+    return arrays_of(_simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
 
 
-def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000, seed: int = 0) -> float:
+def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000) -> float:
     """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this setting.
 
     ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
     """
     asked = metric(name)
     if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests, None, _Times(), True, seed)
+        run = _simulate(spec, shape, concurrency, requests)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    found = closed_loop_arrays(spec, shape, concurrency, requests=requests, seed=seed)
+    found = closed_loop_arrays(spec, shape, concurrency, requests=requests)
     if name == "output_throughput":
         return found.output_throughput
     if name == "request_throughput":
@@ -220,9 +212,10 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
-    times = _Times(trial.warmup, trial.min_time, trial.max_time, seconds)
-    warmup_requests = 0 if trial.phase is Phase.SCAN else None
-    run = _simulate(own, trial.shape, trial.concurrency, trial.requests, warmup_requests, times, True, trial.seed)
+    run = _simulate(
+        own, trial.shape, trial.concurrency, trial.requests, warmup_requests=0 if trial.phase is Phase.SCAN else None,
+        warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
+    )  # fmt: skip
     health = ClientHealth(restart_delay_mean=run.delay)
     return records_of(run), Measurement(trial, 0.0, run.window, run.ended, health, run.server, "virtual")
 
@@ -361,24 +354,19 @@ class _Gauges:
         return means | {name: value - self.before[name] for name, value in self.scheduler.counters.items()}
 
 
-class _Times(NamedTuple):
-    """Seconds of a trial: of the warm-up and the window at least, of the trial and the window at most."""
-
-    warmup: float = 0.0
-    min_time: float = 0.0
-    max_time: float = math.inf
-    seconds: float = math.inf
-
-
 def _simulate(
     spec: EngineSpec,
     shape: Shape,
     concurrency: int,
     requests: int,
-    warmup_requests: int | None,
-    times: _Times,
-    stagger: bool,
-    seed: int,
+    *,
+    warmup_requests: int | None = None,
+    warmup: float = 0.0,
+    min_time: float = 0.0,
+    max_time: float = math.inf,
+    seconds: float = math.inf,
+    stagger: bool = True,
+    seed: int = 0,
 ) -> Took:
     """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends; a
     stream that waits may send after the window although it was free in it.
@@ -401,9 +389,9 @@ def _simulate(
         now = step.start + step.duration
         if start < math.inf and end == math.inf:
             gauges.add(step)
-            edge, over = now - step.duration / 2, now >= times.max_time or now - start >= times.seconds
+            edge, over = now - step.duration / 2, now >= max_time or now - start >= seconds
             least = 1 if over else requests
-            if len(loop.sends) - before >= least and (over or now - start >= times.min_time):
+            if len(loop.sends) - before >= least and (over or now - start >= min_time):
                 sent = sum(start <= when <= edge for when, _ in loop.sends[before:])
                 if sent >= least:
                     ended, end, server = "time" if over else "requests", edge, gauges.result()
@@ -411,8 +399,8 @@ def _simulate(
             continue
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
-            warm = not unseen and loop.completed >= enough and now >= times.warmup
-            if warm or now >= times.max_time / 2:
+            warm = not unseen and loop.completed >= enough and now >= warmup
+            if warm or now >= max_time / 2:
                 # Streams that are waiting as the window opens send in it.
                 start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
                 gauges = _Gauges(loop.scheduler)

@@ -134,15 +134,6 @@ def test_a_wrong_request_gets_openais_error(simulator, path, body, status, word)
     assert word in error["message"]
 
 
-def test_a_key_is_asked_for_when_one_is_set(monkeypatch):
-    monkeypatch.setenv("SIM_KEY", "opensesame")
-    with SimulatorProcess(FAST, api_key_env="SIM_KEY") as guarded:
-        assert 401 == call(guarded, "GET", "/v1/models")[0]
-        assert 401 == call(guarded, "GET", "/v1/models", headers={"Authorization": "Bearer wrong"})[0]
-        assert 200 == call(guarded, "GET", "/v1/models", headers={"Authorization": "Bearer opensesame"})[0]
-        assert 200 == call(guarded, "GET", "/health")[0]
-
-
 def test_metrics_parse_and_count(simulator):
     def read():
         text = call(simulator, "GET", "/metrics")[2].decode()
