@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import EARLIER, LEFT_OUT, TURNS, Config
-from frontier.config.yaml_source import Document, compose, fill
+from frontier.config.yaml_source import Document, compose, fill, is_null
 from frontier.errors import Complaint, ConfigError
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
 from frontier.metrics import claim_floor, fewest_to_bound, undefined
@@ -106,7 +106,7 @@ def _apply(root: yaml.MappingNode, setting: Setting) -> None:
     *outer, last = parts = setting.key.split(".")
     for i, part in enumerate(outer):
         node = _entry(holder, part, parts[:i])
-        if node is None or (isinstance(node, yaml.ScalarNode) and not node.style and node.value in ("", "null", "~")):
+        if node is None or is_null(node):
             mark = given.start_mark
             node = yaml.MappingNode(_MAP, [], mark, mark, flow_style=True)
             _put(holder, part, node, parts[:i])
@@ -247,17 +247,8 @@ def _without_value(doc: Document) -> list[Complaint]:
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
-        if "extra_body" not in path and path not in doc.unread and _is_null(doc.tree, path)
+        if "extra_body" not in path and path not in doc.unread and is_null(doc.nodes[path])
     ]
-
-
-def _is_null(tree: Any, path: Path) -> bool:
-    for part in path:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):  # below a key that is given twice
-            return False
-    return tree is None
 
 
 def _without_name(doc: Document) -> list[Complaint]:

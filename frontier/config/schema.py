@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, SentFile
 from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
-from frontier.config.uses import PLAIN, POST, Effect, effects
+from frontier.config.uses import PLAIN, POST, VARIABLE, Effect, effects
 from frontier.errors import Complaint
 from frontier.fields import (
     MONTH,
@@ -108,7 +108,7 @@ def _webhook(value: Any) -> str:
     if not isinstance(value, str):
         raise Problem(f"{{key}} is an address; this is {shown(value)}", hint)
     text = value.strip()
-    if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
+    if VARIABLE.fullmatch(text):
         return text
     try:
         parts = read_address(text, credentials=True)

@@ -183,7 +183,8 @@ def shapes_of(items: Sequence[tuple[str, Result]], deployments: Sequence[str]) -
                 near[2].append(i)
         for _, shape, members in groups:
             for i in members:
-                shapes[i] = shape or _rounded(_middle([lengths[k] for k in members]))
+                isl, osl = (sorted(lengths[k][side] for k in members)[len(members) // 2] for side in (0, 1))
+                shapes[i] = shape or _rounded((isl, osl))
     return [shape for shape in shapes if shape is not None]
 
 
@@ -193,11 +194,6 @@ def _rounded(lengths: Lengths) -> Shape:
 
 def _alike(a: Lengths, b: Lengths) -> bool:
     return all(abs(x - y) <= max(1.0, ALIKE * max(x, y)) for x, y in zip(a, b, strict=True))
-
-
-def _middle(several: Sequence[Lengths]) -> Lengths:
-    isl, osl = (sorted(side)[len(several) // 2] for side in zip(*several, strict=True))
-    return isl, osl
 
 
 # --- points and trials

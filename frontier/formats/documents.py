@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from frontier.errors import UsageError
+from frontier.fields import is_number
 from frontier.text import one_line, redact, shortened
 from frontier.units import MOST_COUNT
 
@@ -102,9 +103,7 @@ class Node:
                 value = float(value) if value.strip() else None
             except ValueError:
                 return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        if isinstance(value, float) and not math.isfinite(value):
+        if not is_number(value) or (isinstance(value, float) and not math.isfinite(value)):
             return None
         if not 0 <= value <= LARGEST:
             raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
@@ -143,7 +142,7 @@ class Node:
     def numbers(self, key: str) -> list[float]:
         """A list of finite numbers; empty where there is none or where an item is no number."""
         value = self.tree.get(key)
-        if not isinstance(value, list) or not all(_is_finite(x) for x in value):
+        if not isinstance(value, list) or not all(is_number(x) and abs(x) <= LARGEST for x in value):
             return []
         return [float(x) for x in value]
 
@@ -154,10 +153,6 @@ class Node:
     def place(self, *keys: str) -> str:
         """The place of the value in the file, as 'line 3.p99_ttft_ms'."""
         return ".".join([part for part in (self.where, *keys) if part])
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _shown(value: float) -> str:

@@ -1,7 +1,6 @@
 """Import: files of other tools are read, put together, and stored as a run directory."""
 
 import hashlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Protocol
 from frontier._version import __version__
 from frontier.config import Config, load_config
 from frontier.errors import ConfigError, StoreError, UsageError
+from frontier.fields import Problem
+from frontier.fields import name as name_of
 from frontier.formats import aiperf, genai_bench, guidellm, inference_perf, inferencex, llmd, llmperf, table, vllm
 from frontier.formats.assemble import Assembled, assemble, config_text
 from frontier.formats.documents import MOST_BYTES, Document, ForeignFileError, foreign_text, read_document
@@ -23,9 +24,6 @@ from frontier.text import clean_name, suggestion
 MOST_FILES = 10_000
 MOST_ERRORS = 20
 """Errors about files that are listed; more are counted."""
-
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
 class Format(Protocol):
@@ -95,11 +93,11 @@ def read_files(
     """
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
-    if deployment is not None and not _NAME.fullmatch(deployment):
-        what = f"{clean_name(deployment)!r} cannot be the name of a deployment"
-        raise UsageError(what, "use letters, digits, . - and _, at most 60")
     try:
+        deployment = None if deployment is None else name_of(deployment)
         asked = Shape.parse(shape) if shape is not None else None
+    except Problem as problem:
+        raise UsageError(problem.named("--deployment").what, problem.hint) from None
     except ShapeError as error:
         raise UsageError(error.what, error.hint) from None
     if len(files) > MOST_FILES:

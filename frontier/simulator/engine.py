@@ -325,11 +325,13 @@ class Scheduler:
         )  # fmt: skip
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:
-        """Give the decodes the blocks they write to in this step; who had to be preempted for it."""
+        """Give the decodes the blocks they write to in this step; the latest arrivals, which are preempted for it."""
         opening = index % self._block
-        preempted = self._make_room(opening) if self._phase[opening] > self.kv.free else ()
+        preempted = []
+        while self._phase[opening] > self.kv.free:
+            preempted.append(self._preempt())
         self.kv.take(self._phase[opening])
-        return preempted
+        return tuple(preempted)
 
     def _budgeted(self) -> int:
         """Tokens of the step's budget that the decodes take."""
@@ -429,13 +431,6 @@ class Scheduler:
             self._context -= total
             self.kv.release(request.held, self._blocks(total - 1))
         return tuple(request.id for request in ending)
-
-    def _make_room(self, opening: int) -> tuple[RequestId, ...]:
-        """Preempt from the tail until the decodes left get their blocks."""
-        out = []
-        while self._phase[opening] > self.kv.free:
-            out.append(self._preempt())
-        return tuple(out)
 
     def _preempt(self) -> RequestId:
         """The latest arrival loses its KV and waits at the queue's head."""

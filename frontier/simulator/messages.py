@@ -61,15 +61,19 @@ class Head:
         prefix = "chatcmpl" if api == "chat" else "cmpl"
         return cls(api, f"{prefix}-{key}", model, int(time.time()))
 
-    def event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
-        """One SSE event."""
-        kind = "chat.completion.chunk" if self.api == "chat" else "text_completion"
+    def body(self, kind: str, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """The JSON of an answer or of one of its chunks; `kind` is what a chat calls it."""
         body: dict[str, Any] = {
-            "id": self.name, "object": kind, "created": self.created, "model": self.model, "choices": choices,
+            "id": self.name, "object": kind if self.api == "chat" else "text_completion", "created": self.created,
+            "model": self.model, "choices": choices,
         }  # fmt: skip
         if usage is not None:
             body["usage"] = usage
-        return b"data: " + orjson.dumps(body) + b"\n\n"
+        return orjson.dumps(body)
+
+    def event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """One SSE event."""
+        return b"data: " + self.body("chat.completion.chunk", choices, usage) + b"\n\n"
 
     def choice(self, text: str, finish: str | None) -> dict[str, Any]:
         """A choice that carries `text`."""
@@ -119,17 +123,10 @@ def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, A
 
 def whole(head: Head, tokens: int, finish: str, usage: dict[str, Any]) -> bytes:
     """The answer to a request that did not ask for a stream."""
-    text = words(0, tokens)
-    choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+    choice = head.choice(words(0, tokens), finish)
     if head.api == "chat":
-        choice["message"] = {"role": "assistant", "content": text}
-    else:
-        choice["text"] = text
-    kind = "chat.completion" if head.api == "chat" else "text_completion"
-    return orjson.dumps(
-        {"id": head.name, "object": kind, "created": head.created, "model": head.model, "choices": [choice],
-         "usage": usage}
-    )  # fmt: skip
+        choice["message"] = {"role": "assistant", **choice.pop("delta")}
+    return head.body("chat.completion", [choice], usage)
 
 
 def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:

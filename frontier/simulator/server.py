@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import orjson
@@ -110,8 +110,8 @@ class _Server:
         self.app.cleanup_ctx.append(self.engine_context)
         self.app.add_routes(
             [
-                web.post("/v1/chat/completions", self.chat),
-                web.post("/v1/completions", self.completions),
+                web.post("/v1/chat/completions", partial(self.generate, "chat")),
+                web.post("/v1/completions", partial(self.generate, "completions")),
                 web.get("/v1/models", self.models),
                 web.post("/tokenize", self.tokenize),
                 web.get("/health", self.health),
@@ -140,13 +140,7 @@ class _Server:
         except web.HTTPException as wrong:
             return _json(error(wrong.reason, "NotFoundError", wrong.status), wrong.status)
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        return await self.generate(request, "chat")
-
-    async def completions(self, request: web.Request) -> web.StreamResponse:
-        return await self.generate(request, "completions")
-
-    async def generate(self, request: web.Request, api: Api) -> web.StreamResponse:
+    async def generate(self, api: Api, request: web.Request) -> web.StreamResponse:
         """Serve one generation, streamed or whole."""
         receipt = time.perf_counter()
         asked = read_request(await request.read(), api, self.spec, self.rng)
@@ -218,21 +212,15 @@ class _Server:
         return web.Response(body=metrics_text(self.engine, self.spec.model_name), content_type="text/plain")
 
     async def truth(self, request: web.Request) -> web.Response:
-        """Per finished request, oldest first; `?last=N` for the newest N, `?id=KEY` for one."""
-        engine = self.engine
-        ring = engine.finished
-        if "id" in request.query:
-            chosen = [job for job in ring if job.key == request.query["id"]]
-        else:
-            last = int(request.query.get("last", len(ring)))
-            chosen = list(islice(ring, max(0, len(ring) - last), None))
+        """Per finished request, oldest first; `?id=KEY` for one."""
+        engine, key = self.engine, request.query.get("id")
         lateness = sorted(engine.lateness)
         answer = {
             "epoch": engine.epoch,
             "clock": "perf_counter seconds; add epoch for unix time",
             "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
             "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
-            "requests": [job.truth() for job in chosen],
+            "requests": [job.truth() for job in engine.finished if key in (None, job.key)],
         }
         return _json(orjson.dumps(answer))
 

@@ -48,11 +48,9 @@ def _from_nanoseconds(value: Any) -> Any:
 Seconds = Annotated[float, duration_in(0.0, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 PositiveSeconds = Annotated[float, duration_in(1e-6, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 Share = Annotated[float, number_in(0.0, 1.0), AS_TEXT]
-_STRICT = ConfigDict(extra="forbid")
-
-
 Card = Annotated[ModelCard, PlainValidator(card)]
 Gpu = Annotated[Hardware, PlainValidator(hardware)]
+_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,6 @@ class Faults:
     __pydantic_config__ = _STRICT
     error_rate: Share = 0.0
     cut_rate: Share = 0.0
-
-
-NO_FAULTS = Faults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +137,7 @@ class EngineSpec:
     time_scale: Annotated[float, number_in(1e-9, 1e6), AS_TEXT] = 1.0
     ingest: Seconds = 0.5e-3
     natural_output: Count = 0
-    faults: Faults = NO_FAULTS
+    faults: Faults = Faults()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineSpec":

@@ -51,7 +51,7 @@ def test_llama_8b_on_one_h100_steps_as_fast_as_published():
     assert (27.89e9, 8.327e-3) == pytest.approx((many.bytes, many.seconds), rel=5e-4)
     prefill = roofline.prefill(1024)
     assert (14.57e12, 14.73e-3) == pytest.approx((prefill.flops, prefill.seconds), rel=5e-4)
-    assert ("memory", "compute") == (many.binds, prefill.binds)
+    assert ("bandwidth", "compute") == (many.binds, prefill.binds)
 
 
 def test_llama_70b_on_eight_h200_steps_as_fast_as_published():

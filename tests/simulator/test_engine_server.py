@@ -163,7 +163,7 @@ def test_the_truth_names_each_token_of_a_request(simulator):
     assert 6 == len(truth["scheduled"]) == len(truth["actual"])
     assert all(late >= due for due, late in zip(truth["scheduled"], truth["actual"], strict=True))
     assert np.diff(truth["scheduled"]) == pytest.approx(1e-3, abs=1e-9)
-    assert 1 == len(json.loads(call(simulator, "GET", "/truth?last=1")[2])["requests"])
+    assert 1 < len(json.loads(call(simulator, "GET", "/truth")[2])["requests"])
 
 
 def test_several_tokens_leave_in_one_event_under_speculative_decoding():
