@@ -156,13 +156,12 @@ class ModelRoofline:
         dims = m.nope_dim + m.rope_dim + m.v_dim if m.mla else 2 * m.head_dim
         return 2.0 * m.heads * dims * m.layers
 
-    def all_reduce(self, tokens: float, *, latency: bool = False) -> float:
+    def all_reduce(self, tokens: float) -> float:
         """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one GPU."""
         if self.tp == 1:
             return 0.0
         size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
-        wait = _LATENCY_PER_ALL_REDUCE if latency else 0.0
-        return 2.0 * self.model.layers * (size / self.gpu.link + wait)
+        return 2.0 * self.model.layers * (size / self.gpu.link + _LATENCY_PER_ALL_REDUCE)
 
     def network(self, tokens: float) -> float:
         """The least seconds a step's all-reduces take: every GPU sends and receives each activation at least once.

@@ -267,7 +267,7 @@ class RooflinePrice:
         # By tokens in the step: experts touched make the traffic of weights a curve, so it is tabled.
         most = spec.max_batched_tokens + spec.max_num_seqs
         self._weights = [light.weight_traffic(n) * self._per_byte for n in range(most + 1)]
-        self._reduce = [light.all_reduce(n, latency=True) * scale for n in range(most + 1)]
+        self._reduce = [light.all_reduce(n) * scale for n in range(most + 1)]
         per_decode = self._token_flops + self._head_flops
         self._decode_flops = per_decode * self._per_flop
         self._kv_flops = light.flops_per_kv * self._per_flop

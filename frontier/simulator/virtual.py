@@ -87,23 +87,18 @@ def counts_in(request: Sent, window: Window) -> bool:
     return window.start <= request.sent <= window.end
 
 
-def _spans(request: Sent, steps: int) -> list[tuple[int, int]]:
-    """Its spans, the one that was open at the end closed."""
-    return request.spans if request.done or request.open < 0 else [*request.spans, (request.open, steps)]
-
-
-def _arrived(request: Sent, steps: int, low: int, high: int) -> int:
+def _arrived(request: Sent, low: int, high: int) -> int:
     """Tokens it got in the steps from `low` to before `high`."""
     if request.steps:
         return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
-    return sum(max(0, min(b, high) - max(a, low)) for a, b in _spans(request, steps))
+    return sum(max(0, min(b, high) - max(a, low)) for a, b in request.spans)
 
 
 def token_times(request: Sent, ends: Floats) -> Floats:
     """When each of the steps that gave it tokens ended."""
     if request.steps:
         return ends[request.steps]
-    return np.concatenate([ends[a:b] for a, b in _spans(request, len(ends))] or [ends[:0]])
+    return np.concatenate([ends[a:b] for a, b in request.spans] or [ends[:0]])
 
 
 def arrays_of(run: Took) -> Arrays:
@@ -116,7 +111,7 @@ def arrays_of(run: Took) -> Arrays:
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
     low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
-    output = sum(_arrived(request, len(run.ends), int(low), int(high)) for request in run.requests)
+    output = sum(_arrived(request, int(low), int(high)) for request in run.requests)
     return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
 
 
@@ -405,6 +400,9 @@ def _simulate(
                 start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
                 gauges = _Gauges(loop.scheduler)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
+    for request in loop.requests:
+        if not request.done and request.open >= 0:
+            request.spans.append((request.open, len(loop.ends)))
     window = Window(start, end)
     delays = [delay for when, delay in loop.sends[before:] if start <= when <= end]
     delay = sum(delays) / len(delays) if delays else 0.0

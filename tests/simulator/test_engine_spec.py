@@ -111,7 +111,7 @@ def test_experts_and_windows_are_in_the_price_of_a_step(name):
     spec = READ({"model": name, "hardware": "h200", "tp": 8, "efficiency": 1.0, "overhead": 0, "kv_precision": "bf16"})
     light, price = roofline_of(spec), price_of(spec)
     for batch in (1, 8, 64):
-        expected = light.decode(batch, 1536).seconds + light.all_reduce(batch, latency=True)
+        expected = light.decode(batch, 1536).seconds + light.all_reduce(batch)
         assert price.decode(batch, batch * 1536) == pytest.approx(expected)
 
 
