@@ -40,14 +40,6 @@ class Replicates:
     gain: Floats
     price: Floats
 
-    def turned(self) -> tuple[Floats, Floats]:
-        """The draws as (to be maximised, to be minimised), both positive: what has the other direction is inverted."""
-        one, other = metric(self.objectives[0]), metric(self.objectives[1])
-        with np.errstate(divide="ignore"):
-            high = self.gain if one.higher_is_better else 1.0 / self.gain
-            low = 1.0 / self.price if other.higher_is_better else self.price
-        return high, low
-
 
 def replicates(
     samples: Mapping[int, WindowData],
@@ -174,7 +166,10 @@ def membership(drawn: Replicates) -> dict[int, float]:
     less, so points that differ by noise alone do not all stay. A draw that is not finite is beaten. The noise counts
     twice here, once measured and once drawn: true members average about 0.8.
     """
-    high, low = drawn.turned()
+    gain, price = (metric(name) for name in drawn.objectives)
+    with np.errstate(divide="ignore"):  # both stay positive: what has the other direction is inverted
+        high = drawn.gain if gain.higher_is_better else 1.0 / drawn.gain
+        low = 1.0 / drawn.price if price.higher_is_better else drawn.price
     usable = np.isfinite(high) & np.isfinite(low)
     beaten = ~usable
     for j in range(len(drawn.concurrencies)):
@@ -234,19 +229,16 @@ def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference:
     """
     sign_y, sign_x = _signs(drawn.objectives)
     corner = (sign_y * reference[0], sign_x * reference[1])
-    value = finite_area(sign_y * np.asarray(best[0], dtype=float), sign_x * np.asarray(best[1], dtype=float), corner)
+    gain, price = (np.array([axis], dtype=np.float64) for axis in best)
+    value = float(areas(sign_y * gain, sign_x * price, corner)[0])
     return from_draws(value, areas(sign_y * drawn.gain, sign_x * drawn.price, corner))
 
 
 def areas(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> Floats:
-    """The area of each row of the (draws, settings) arrays, up to `corner`."""
-    return np.array([finite_area(*row, corner) for row in zip(maximise, minimise, strict=True)])
-
-
-def finite_area(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> float:
-    """`pareto.hypervolume` of the settings that have both coordinates."""
-    has_both = np.isfinite(maximise) & np.isfinite(minimise)
-    return pareto.hypervolume(maximise[has_both], minimise[has_both], corner)
+    """The area of each row of the (draws, settings) arrays, of the settings with both coordinates, up to `corner`."""
+    both = np.isfinite(maximise) & np.isfinite(minimise)
+    rows = zip(maximise, minimise, both, strict=True)
+    return np.array([pareto.hypervolume(high[has], low[has], corner) for high, low, has in rows])
 
 
 def from_draws(value: float, draws: Floats) -> Estimate:
