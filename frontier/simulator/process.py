@@ -30,11 +30,6 @@ class SimulatorProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
-    def root(self) -> str:
-        """The address without /v1: where /metrics, /health and /truth are."""
-        return self.url.removesuffix("/v1")
-
-    @property
     def alive(self) -> bool:
         """It was started and has not ended."""
         return self._child is not None and self._child.poll() is None

@@ -31,7 +31,7 @@ def simulator():
 
 
 def port(simulator):
-    return int(simulator.root.rsplit(":", 1)[1])
+    return int(simulator.url.removesuffix("/v1").rpartition(":")[2])
 
 
 def call(simulator, method, path, body=None, headers=None):
