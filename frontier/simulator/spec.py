@@ -238,15 +238,8 @@ class ExplicitPrice:
     def decode(self, decodes: int, context: int) -> float:
         return self.base + self.per_decode * decodes + self.per_context_token * context
 
-    def mixed(  # a plain sum has no extra price for the tokens that are sampled
-        self,
-        decodes: int,
-        context: int,
-        queries: int,
-        prefill: int,
-        pairs: float,
-        sampled: int,  # noqa: ARG002
-    ) -> float:
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        del sampled  # which this sum has no price of its own for
         step = self.decode(decodes, context) + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
         return step + self.per_decode * (queries - decodes)
 
