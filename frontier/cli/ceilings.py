@@ -9,7 +9,7 @@ from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, lay
 from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
-    from frontier.hardware.ceilings import Machine
+    from frontier.hardware.ceilings import NumpyMachine, TorchMachine
 
 
 class Seconds(click.FloatRange):
@@ -54,7 +54,7 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
     return ExitCode.YES
 
 
-def _machine(device: str) -> "Machine":
+def _machine(device: str) -> "NumpyMachine | TorchMachine":
     """The GPUs where torch has any, else the processor."""
     from frontier.hardware.ceilings import NumpyMachine, TorchMachine
 
