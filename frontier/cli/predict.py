@@ -57,7 +57,7 @@ def command(
       frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
       frontier predict runs/llama8b --shape 4096/256
     """
-    from frontier.report.predicted import forecast_json, forecast_table
+    from frontier.report.hardware import forecast_json, forecast_table
 
     concurrencies = _concurrencies(concurrency)
     if source is not None and source.exists() and not source.is_dir():

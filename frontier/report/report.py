@@ -32,7 +32,6 @@ from frontier.plot.data import Roofline, View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
 from frontier.report.evidence import Grid, evidence_grids, neighbours_grid
-from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
@@ -356,33 +355,3 @@ def _config_cleaned(text: str | None) -> str | None:
         return None
     lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in text.splitlines()]  # type: ignore[index]
     return "\n".join(lines)
-
-
-REPORT_SCHEMA = "frontier.report/1"
-
-
-def report_json(report: Report) -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
-    page = page_of(report)
-    return {
-        "schema": REPORT_SCHEMA,
-        "title": page.title,
-        "unfinished": report.standing,
-        "solve": decisions_json(report.decisions),
-        "show": points_json(report.points, report.frontiers),
-        "sections": [
-            {
-                "name": section.name,
-                "verdict": section.verdict,
-                "notes": list(section.notes),
-                "neighbours": section.neighbours.as_json() if section.neighbours else [],
-                "evidence": [{"caption": grid.caption, "rows": grid.as_json()} for grid in section.evidence],
-            }
-            for section in page.sections
-        ],
-        "health": list(page.health),
-        "provenance": dict(page.provenance),
-        "commands": list(page.commands),
-        "config": page.config_text,
-        "not_said": list(page.not_said),
-    }

@@ -17,8 +17,7 @@ from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Sh
 from frontier.plot.data import Roofline
 from frontier.plot.picture import small_multiples
 from frontier.report.evidence import neighbours_grid
-from frontier.report.markdown import escape_markdown, report_markdown
-from frontier.report.page import report_html
+from frontier.report.page import escape_markdown, report_html, report_markdown
 from frontier.report.report import NOT_SAID, Report, page_of
 from tests.golden import assert_golden
 from tests.plot.test_figures import SAMPLES
