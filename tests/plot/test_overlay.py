@@ -363,9 +363,11 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     proven = next(p for p in b.mine if p.concurrency == 8).metrics
     b = dataclasses.replace(b, decision=dataclasses.replace(b.decision, metrics=proven))
     assert b.decision is not None
-    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=NextStep(80, 3.2)))
+    speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.mine}
+    higher = NextStep(80, 3.2, speeds[80])
+    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
     first = f"A carries the most that is proven {INSIDE}: 2,226 tok/s at concurrency 64"
     assert f"{first}; B may give more, which is not proven" == titled(a, may)
     assert titled(a, b).startswith("A carries the most inside")
-    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9))
+    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
     assert "may give more" not in titled(a, dataclasses.replace(b, decision=less))
