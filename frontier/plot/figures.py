@@ -264,8 +264,7 @@ def inflation_figure(view: View) -> Picture | None:
 
 def settings_shown(view: View, samples: Samples) -> list[int]:
     """The lowest, the operating point with its neighbours, the highest; then others evenly, at most MOST in all."""
-    valid = {p.concurrency for p in view.mine if p.valid}
-    measured = sorted(c for c in samples if c in valid)
+    measured = _with_samples(view, samples)
     if len(measured) <= MOST:
         return measured
     wanted = [measured[0], measured[-1]]
@@ -277,13 +276,16 @@ def settings_shown(view: View, samples: Samples) -> list[int]:
     return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
 
 
+def _with_samples(view: View, samples: Samples) -> list[int]:
+    """The valid settings whose requests are known, in order."""
+    return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
+
+
 def _not_shown(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
     """The notes on settings without a curve: those left out for room, and those that are excluded."""
-    valid = {p.concurrency for p in view.mine if p.valid}
-    more = sorted(c for c in samples if c in valid and c not in shown)
-    notes = [f"{len(shown)} of {len(shown) + len(more)} settings are shown."] if more else []
-    flagged = sorted(c for c in samples if c not in valid)
-    return notes + ([f"Excluded, and so not shown: {', '.join(map(setting, flagged))}."] if flagged else [])
+    every = _with_samples(view, samples)
+    more = set(every) - set(shown)
+    return [*([f"{len(shown)} of {len(every)} settings are shown."] if more else []), *_excluded(view)]
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
@@ -359,8 +361,7 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
     x = padded_axis(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
     longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
     panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
-    valid = {p.concurrency for p in view.mine if p.valid}
-    every = sorted(c for c in samples if histograms[c].count > 1 and c in valid)
+    every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
     ratios = [(float(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
     if len(ratios) > 1:
         up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)

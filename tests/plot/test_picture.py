@@ -401,11 +401,6 @@ def test_the_foot_says_where_the_numbers_come_from() -> None:
     assert "3 repeats · n = 300–1,024 per point · 0.2% errors · run 7f3a91" in text
 
 
-def test_an_axis_that_is_no_objective_is_refused() -> None:
-    with pytest.raises(ValueError, match="p99_e2e is not an objective"):
-        picture(toy_points(), toy_frontier(toy_points()), x="p99_e2e")
-
-
 def test_a_picture_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one frontier"):
         small_multiples([])
