@@ -24,12 +24,16 @@ from frontier.decide.wording import (
     limits_text,
     named_value,
     names_of,
+    told_apart,
 )
+from frontier.errors import UsageError
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Limit, Verdict
+from frontier.model import Limit, Shape, Verdict
 from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
 from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
+from frontier.plot.selection import check_panels, series_of
+from frontier.run import Run
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
@@ -45,6 +49,42 @@ class Group:
 
     names: tuple[str, ...]
     views: tuple[View, ...]
+
+
+def check_together(runs: Sequence[Run]) -> None:
+    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
+    picture can show: before anything is computed.
+    """
+    for run in runs:
+        check_panels(run, panels={shape for _, shape in series_of(run)})
+    shapes = Counter(shape for run in runs for _, shape in series_of(run))
+    for shape, number in shapes.items():
+        if number > len(ROLES):
+            raise UsageError(
+                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
+                f"{len(ROLES)} can",
+                "name fewer runs, or  --deployment NAME  once for each to be drawn",
+            )
+
+
+def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
+    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
+    several = len(runs) > 1
+    whole: list[str] = []
+    panels: list[tuple[str, str]] = []
+    run_names = told_apart([run for run, _ in runs], 200)
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
+        for deployment in deployments:
+            panels.append((run, deployment))
+            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
+            whole.append(alone if several else deployment)
+    called = dict(zip(panels, told_apart(whole), strict=True))
+    by_shape: dict[Shape, list[tuple[str, View]]] = {}
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        for view in views:
+            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
 
 
 def overlay(

@@ -7,20 +7,60 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.decide.wording import count, told_apart
+from frontier.decide.wording import Provenance, count
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
-from frontier.model import Decision, Frontier, Point, Series, Shape, file_label
+from frontier.model import Decision, Frontier, Limit, Point, Series, Shape, file_label
 from frontier.plot.data import Picture, Roofline, View
-from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
 from frontier.plot.labels import view_name
-from frontier.plot.multi_run import ROLES, Group
 from frontier.run import NEEDS, Run
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest
 from frontier.units import format_share
+
+
+def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> list[View]:
+    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band. `objectives` are its
+    axes, those of `default_axes` where none are given.
+    """
+    decisions = run.solve(limits) if limits else ()
+    axes = objectives or default_axes(run.config, decisions)
+    points = run.points(limits, names=axes)
+    check_axes(points, objectives or (), str(run.path))
+    known = run.uncertainties(axes)
+    frontiers = run.frontiers(points, axes, known)
+    decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
+    return [
+        View(
+            points, f, decided.get(f.series), limits, lines.get(f.series), gpus.get(f.deployment),
+            known[f.series].band_steps if f.series in known else (),
+        )
+        for f in frontiers
+    ]  # fmt: skip
+
+
+def provenance_of(run: Run) -> Provenance:
+    """Where the numbers come from. The loads of an import are not known to have been closed loops."""
+    tool = f"frontier {run.manifest.get('frontier', '')}".strip()
+    deployments = run.config.deployments
+    if run.is_imported:
+        imported = run.manifest["imported"]
+        shown = {p.deployment for p in run.imported} | {deployment for deployment, _ in run.histories}
+        formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
+        models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
+        return Provenance(
+            run=run.path.name, model=", ".join(models) or None, loop=None, tool=tool,
+            remark=f"imported from {formats}", notes=tuple(map(str, imported["notes"])),
+        )  # fmt: skip
+    servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
+    measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    return Provenance(
+        run=run.path.name, model=", ".join(sorted(measured)) or None,
+        server=str(servers[-1]["identity"]) if servers else None, tool=tool,
+        remark=(run.standing.brief if run.standing else "") or None,
+    )  # fmt: skip
 
 
 def rooflines(
@@ -52,10 +92,6 @@ def rooflines(
     return lines
 
 
-FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
-"""The detail figures by name; `frontier plot --figure` draws them."""
-
-
 MOST_PANELS = 24
 """More panels than this in one picture cannot be read."""
 
@@ -67,7 +103,7 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     """
     if not deployments and not shapes:
         return run
-    series = _all_series(run)
+    series = series_of(run)
     kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in series])
     kept_shapes = _matching("shape", shapes, [shape.label for _, shape in series])
     kept = {key for key in series if key.deployment in kept_deployments and key.shape.label in kept_shapes}
@@ -80,7 +116,8 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     )
 
 
-def _all_series(run: Run) -> list[Series]:
+def series_of(run: Run) -> list[Series]:
+    """Every deployment and shape that the run has points of."""
     return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
 
 
@@ -109,7 +146,7 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
 
     `panels`: what has a panel of its own, every frontier by default.
     """
-    series = _all_series(run)
+    series = series_of(run)
     if len(series if panels is None else panels) <= MOST_PANELS:
         return
     deployments, shapes = {d for d, _ in series}, {s for _, s in series}
@@ -123,22 +160,6 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
         "read",
         f"name some, in full, in part or as a pattern:  {'  '.join(hint)}",
     )
-
-
-def check_together(runs: Sequence[Run]) -> None:
-    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
-    picture can show: before anything is computed.
-    """
-    for run in runs:
-        check_panels(run, panels={shape for _, shape in _all_series(run)})
-    shapes = Counter(shape for run in runs for _, shape in _all_series(run))
-    for shape, number in shapes.items():
-        if number > len(ROLES):
-            raise UsageError(
-                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
-                f"{len(ROLES)} can",
-                "name fewer runs, or  --deployment NAME  once for each to be drawn",
-            )
 
 
 def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> None:
@@ -169,6 +190,8 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     """The detail figure `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
     there is nothing to draw.
     """
+    from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES  # the frontier's own picture needs none of it
+
     pairs: list[tuple[View, Picture | None]] = []
     samples = samples_of(run) if name in FROM_SAMPLES else {}
     for view in views:
@@ -207,26 +230,6 @@ def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
     return names
 
 
-def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
-    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
-    several = len(runs) > 1
-    whole: list[str] = []
-    panels: list[tuple[str, str]] = []
-    run_names = told_apart([run for run, _ in runs], 200)
-    for run, (_, views) in zip(run_names, runs, strict=True):
-        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
-        for deployment in deployments:
-            panels.append((run, deployment))
-            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
-            whole.append(alone if several else deployment)
-    called = dict(zip(panels, told_apart(whole), strict=True))
-    by_shape: dict[Shape, list[tuple[str, View]]] = {}
-    for run, (_, views) in zip(run_names, runs, strict=True):
-        for view in views:
-            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
-    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
-
-
 WHY_NOT = {
     "goodput": "goodput needs limits on latency (name them with  --sla) and two settings that are valid",
     "latency": "a chart against concurrency needs two settings that were measured and are valid",
@@ -250,5 +253,7 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     chosen = view.decision.concurrency if view.decision else None
     wanted = at or chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
+    from frontier.plot.figures import timeline_figure
+
     directory = RunDirectory.read(run.path)
     return timeline_figure(directory.finished()[key], directory.records(key))

@@ -81,21 +81,22 @@ class NotebookRun(Run):
     ) -> NotebookPicture:
         """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError without a frontier."""
         from frontier.plot.picture import small_multiples
-        from frontier.report.report import report_of
+        from frontier.plot.selection import views_of
 
         wanted = self.limits() if limits is None else tuple(limits)
-        return NotebookPicture(small_multiples(report_of(self, wanted, objectives).views()))
+        return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
 
     def _repr_html_(self) -> str:
         """What the run found in a sentence, and its points."""
         from frontier.plot.labels import headline
-        from frontier.report.report import report_of
+        from frontier.plot.selection import views_of
         from frontier.report.tables import points_table
 
-        shown = report_of(self, self.limits())
-        sentence = headline(shown.views()) if shown.frontiers else "nothing measured yet"
+        views = views_of(self, self.limits())
+        sentence = headline(views) if views else "nothing measured yet"
+        points, decisions = [p for view in views for p in view.mine], [view.decision for view in views if view.decision]
         table = points_table(
-            shown.points, shown.frontiers, shown.limits, decisions=shown.decisions, gpus=self.gpus, width=WIDE
+            points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
         )
         return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + PRE.format(escape(table))
 

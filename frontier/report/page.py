@@ -60,7 +60,7 @@ def report_html(report: Report) -> str:
 
     from frontier.plot.draw import dark_colours, ink, mark_id, render, render_panel
 
-    views, dark = report.views(), dark_colours()
+    views, dark = report.views, dark_colours()
     picture = small_multiples(views, footer=report.provenance)
     pictures = {"wide": _inlined(render(picture, "svg", titled=False), "a-", dark)}
     pictures["narrow"] = _inlined(render(picture, "svg", titled=False, laid_out=NARROW), "n-", dark)
@@ -208,8 +208,8 @@ def report_json(report: Report) -> Tree:
         "schema": REPORT_SCHEMA,
         "title": page.title,
         "unfinished": report.standing,
-        "solve": decisions_json(report.decisions),
-        "show": points_json(report.points, report.frontiers),
+        "solve": decisions_json([view.decision for view in report.views if view.decision]),
+        "show": points_json([p for view in report.views for p in view.mine], [view.frontier for view in report.views]),
         "sections": [
             {
                 "name": section.name,

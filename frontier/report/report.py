@@ -27,12 +27,13 @@ from frontier.decide.wording import (
     reason_sentences,
     sentence,
 )
-from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, Verdict, by_series
-from frontier.plot.data import Roofline, View
+from frontier.model import Cause, Decision, Limit, Reason, Verdict
+from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
-from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
+from frontier.plot.labels import view_name
+from frontier.plot.selection import provenance_of, samples_of, views_of
 from frontier.report.evidence import Grid, evidence_grids, neighbours_grid
-from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence
+from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
 from frontier.stats.window import WindowData
@@ -103,38 +104,21 @@ GLOSSARY = (
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
 
-    `lights` and `bands` are drawn where a series has one; see `Roofline` and `View`. `skipped` says why a trial was not
-    run, by its key. `samples` holds the windows by concurrency, for distributions and evidence; without them the page
-    has less. `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
+    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not run, by its key.
+    `samples` holds the windows by concurrency, for distributions and evidence; without them the page has less.
+    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
     """
 
-    points: Sequence[Point]
-    frontiers: Sequence[Frontier]
-    decisions: Sequence[Decision] = ()
-    limits: Sequence[Limit] = ()
+    views: Sequence[View]
     provenance: Provenance = field(default_factory=Provenance)
-    gpus: Gpus = None
     config_text: str | None = None
     commands: Sequence[str] = ()
     not_said: Sequence[str] = NOT_SAID
-    lights: Mapping[Any, Roofline] = field(default_factory=dict)
-    bands: Mapping[Any, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
-
-    def views(self) -> list[View]:
-        """One per frontier, for the picture."""
-        decided = {decision.series: decision for decision in self.decisions}
-        return [
-            View(
-                self.points, frontier, decided.get(series), self.limits, self.lights.get(series),
-                gpus_of(self.gpus, frontier.deployment), band=self.bands.get(series, ()),
-            )
-            for frontier in self.frontiers for series in [frontier.series]
-        ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +174,14 @@ KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f"
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    decisions = run.solve(limits) if limits else ()
-    axes = objectives or default_axes(run.config, decisions)
-    points = run.points(limits, names=axes)
-    check_axes(points, objectives or (), str(run.path))
-    uncertainties = run.uncertainties(axes)
-    frontiers = run.frontiers(points, axes, uncertainties)
+    """Everything a page of the run is made of; `options` are those it was asked for with."""
     checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
-        points=points,
-        frontiers=frontiers,
-        decisions=decisions,
-        limits=limits,
+        views=views_of(run, limits, objectives),
         provenance=provenance_of(run),
-        gpus=run.gpus,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=IMPORTED_NOT_SAID if run.is_imported else NOT_SAID,
-        lights=rooflines(run.config, points, frontiers),
-        bands={series: known.band_steps for series, known in uncertainties.items()},
         skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,
@@ -227,47 +199,19 @@ def _made_by(run: Run) -> str:
     return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
 
 
-def provenance_of(run: Run) -> Provenance:
-    """Where the numbers come from. The loads of an import are not known to have been closed loops."""
-    tool = f"frontier {run.manifest.get('frontier', '')}".strip()
-    deployments = run.config.deployments
-    if run.is_imported:
-        imported = run.manifest["imported"]
-        shown = {p.deployment for p in run.imported} | {deployment for deployment, _ in run.histories}
-        formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
-        models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
-        return Provenance(
-            run=run.path.name, model=", ".join(models) or None, loop=None, tool=tool,
-            remark=f"imported from {formats}", notes=tuple(map(str, imported["notes"])),
-        )  # fmt: skip
-    servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
-    measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    return Provenance(
-        run=run.path.name, model=", ".join(sorted(measured)) or None,
-        server=str(servers[-1]["identity"]) if servers else None, tool=tool,
-        remark=(run.standing.brief if run.standing else "") or None,
-    )  # fmt: skip
-
-
 def page_of(report: Report) -> Page:
-    """The text of a report. ValueError without a frontier."""
-    decided = {decision.series: decision for decision in report.decisions}
-    groups = by_series(report.points)
-    sections = []
-    for frontier in report.frontiers:
-        mine = sorted(groups.get(frontier.series, []), key=lambda p: p.concurrency)
-        sections.append(_section(mine, frontier, decided.get(frontier.series), report))
+    """The text of a report."""
     return Page(
-        title_of(report.views()), tuple(sections),
-        (*_health(groups, report), *skipped_lines(report.skipped)), _provenance(report),
+        title_of(report.views), tuple(_section(view, report.samples) for view in report.views),
+        (*_health(report), *skipped_lines(report.skipped)), _provenance(report),
         tuple(clean(command, 400) for command in report.commands), _config_cleaned(report.config_text),
         tuple(report.not_said), clean(report.unfinished, 1000),
     )  # fmt: skip
 
 
-def _section(points: list[Point], frontier: Frontier, decision: Decision | None, report: Report) -> Section:
+def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Section:
     """The section of one series."""
-    gpus = gpus_of(report.gpus, frontier.deployment)
+    points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     chosen = decision.concurrency if decision else None
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
@@ -284,12 +228,12 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
-        else () if report.limits else (no_sla_sentence(points, frontier, gpus),),
-        columns=tuple(point_columns(points, frontier, report.limits, chosen, gpus)),
+        else () if view.sla else (no_sla_sentence(points, frontier, gpus),),
+        columns=tuple(point_columns(points, frontier, view.sla, chosen, gpus)),
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
         neighbours=neighbours_grid(decision) if decision else None,
-        evidence=tuple(evidence_grids(report.samples.get(frontier.series, {}))),
+        evidence=tuple(evidence_grids(samples.get(frontier.series, {}))),
     )  # fmt: skip
 
 
@@ -308,13 +252,13 @@ def _sides(decision: Decision) -> dict[str, Reason]:
     }
 
 
-def _health(groups: Mapping[Series, Sequence[Point]], report: Report) -> list[str]:
+def _health(report: Report) -> list[str]:
     """What was checked, and every flag with its effect."""
-    points = report.points
+    points = [point for view in report.views for point in view.mine]
     lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
-    for series, group in groups.items():
-        for kind in flag_kinds(group):
-            head = f"{series.label()}: " if len(groups) > 1 else ""
+    for view in report.views:
+        for kind in flag_kinds(view.mine):
+            head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             kept = "not on these axes" if kind.name == MISSING.replace("_", " ") else "warning, the point is kept"
             effect = "excluded" if kind.fatal else kept
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
@@ -340,7 +284,7 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     """Name and text of everything that is known of where the numbers come from."""
     known = report.provenance
-    power = cost_energy.power_text(p.power for p in report.points if p.power).removeprefix("power ")
+    power = cost_energy.power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
         ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),

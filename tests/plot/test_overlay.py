@@ -9,8 +9,7 @@ from frontier.decide.wording import apart
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, together
-from frontier.plot.selection import grouped
+from frontier.plot.multi_run import Group, grouped, together
 from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, toy_decision, toy_frontier, toy_points
 
 
