@@ -2,7 +2,6 @@
 
 import ast
 import errno
-import gc
 import importlib
 import io
 import keyword
@@ -214,8 +213,6 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
 
 def main() -> NoReturn:
     """The console script."""
-    # Imports make many objects and hardly any garbage: to look for it less often saves a tenth of a short command.
-    gc.set_threshold(50_000, 20, 100)
     out = install_streams()
     _mend_environment(os.environ)
     sys.exit(final_exit_code(out, run(sys.argv[1:])))
