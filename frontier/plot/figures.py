@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.decide.capacity import capacity
-from frontier.decide.wording import count, limit_text, limit_value_text, setting, unit_text, value_text
+from frontier.decide.wording import limit_text, limit_value_text, setting, unit_text, value_text
 from frontier.metrics import LATENCIES, metric, per_gpu
-from frontier.model import Estimate, Limit, Measurement, Outcome, Point, Record
+from frontier.model import Estimate, Limit, Point
 from frontier.plot.data import (
     Axis,
     Line,
@@ -24,7 +24,6 @@ from frontier.plot.data import (
     Picture,
     Role,
     Rule,
-    Span,
     View,
     axis_from_zero,
     bar_of,
@@ -34,7 +33,6 @@ from frontier.plot.data import (
 from frontier.plot.labels import view_name
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import WindowData
-from frontier.text import clean
 from frontier.units import seconds_axis
 
 Samples = Mapping[int, WindowData]
@@ -50,8 +48,6 @@ FINE = 240
 """Points a curve is drawn with: more than a screen's worth changes no pixel."""
 VARIED = 1.2
 """Lengths that differ by less than this factor show no dependence on them."""
-EACH, MOST_TIMELINE = 40, 1500
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
 
 
 def _figure(
@@ -294,7 +290,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     bodies, tails, lost = [], [], 0
     empty: list[str] = []
     for quantity in ("ttft", "tpot", "e2e"):
-        values = {c: _sorted_values(samples[c], quantity) for c in shown}
+        values = {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
         finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
         empty += [f"{quantity.upper()} at {setting(c)}" for c in shown if not np.isfinite(values[c]).any()]
         if not finite:
@@ -328,11 +324,6 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _not_shown(view, samples, shown)
     return _figure("tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230)
-
-
-def _sorted_values(sample: WindowData, quantity: str) -> Floats:
-    values: Floats = getattr(sample, quantity)
-    return np.sort(values[~np.isnan(values)])
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
@@ -456,37 +447,3 @@ FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
     "tails": tails_figure, "jitter": jitter_figure, "lengths": lengths_figure,
 }  # fmt: skip
-
-
-def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
-    ordered = sorted(records, key=lambda r: r.sent)
-    if not ordered:
-        return None
-    window, trial = measurement.window, measurement.trial
-    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
-    begin = shown[0].sent
-    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
-    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
-    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
-    for r in shown:
-        row, stop = rows[r.stream], min(r.end, end)
-        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
-            spans.append(Span(row, r.sent, stop, "failed"))
-            continue
-        first = min(r.first, end) if r.first is not None else stop
-        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
-    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
-    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
-    failed = sum(span.kind == "failed" for span in spans)
-    notes = [
-        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
-        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
-    ]
-    if len(shown) < len(ordered):
-        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
-    edges = ((window.start, "window begins"), (window.end, "window ends"))
-    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    title = f"{clean(trial.shape.label, 40)} c={trial.concurrency} r{trial.repeat}: every request of a trial"
-    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
-    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

@@ -1,7 +1,7 @@
-"""What is drawn of a run: which deployments and shapes, on which axes; its roofline lines and detail figures."""
+"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail figures and timelines."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,8 +11,8 @@ from frontier.decide.wording import Provenance, count
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
-from frontier.model import Decision, Frontier, Limit, Point, Series, Shape, file_label
-from frontier.plot.data import Picture, Roofline, View
+from frontier.model import Decision, Frontier, Limit, Measurement, Outcome, Point, Record, Series, Shape, file_label
+from frontier.plot.data import Axis, Panel, Picture, Role, Roofline, Rule, Span, View
 from frontier.plot.labels import view_name
 from frontier.run import NEEDS, Run
 from frontier.stats.window import WindowData
@@ -94,6 +94,8 @@ def rooflines(
 
 MOST_PANELS = 24
 """More panels than this in one picture cannot be read."""
+EACH, MOST_TIMELINE = 40, 1500
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
@@ -253,7 +255,39 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     chosen = view.decision.concurrency if view.decision else None
     wanted = at or chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
-    from frontier.plot.figures import timeline_figure
-
     directory = RunDirectory.read(run.path)
     return timeline_figure(directory.finished()[key], directory.records(key))
+
+
+def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
+    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
+    ordered = sorted(records, key=lambda r: r.sent)
+    if not ordered:
+        return None
+    window, trial = measurement.window, measurement.trial
+    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
+    begin = shown[0].sent
+    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
+    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
+    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
+    for r in shown:
+        row, stop = rows[r.stream], min(r.end, end)
+        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
+            spans.append(Span(row, r.sent, stop, "failed"))
+            continue
+        first = min(r.first, end) if r.first is not None else stop
+        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
+    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
+    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
+    failed = sum(span.kind == "failed" for span in spans)
+    notes = [
+        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
+        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+    ]
+    if len(shown) < len(ordered):
+        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
+    edges = ((window.start, "window begins"), (window.end, "window ends"))
+    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
+    title = f"{clean(trial.shape.label, 40)} c={trial.concurrency} r{trial.repeat}: every request of a trial"
+    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
+    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

@@ -16,9 +16,8 @@ from frontier.decide.wording import Provenance
 from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
 from frontier.plot.data import Roofline, View
 from frontier.plot.picture import small_multiples
-from frontier.report.evidence import neighbours_grid
 from frontier.report.page import escape_markdown, report_html, report_markdown
-from frontier.report.report import NOT_SAID, Report, page_of
+from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
 from tests.golden import assert_golden
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points
