@@ -267,7 +267,7 @@ def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
         dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1280) if j.concurrency == above else j
         for j in decision.judgements
     )
-    found = picture(points, toy_frontier(points), dataclasses.replace(decision, judgements=judgements))
+    found = picture(points, toy_frontier(points), toy_decision(points, judgements=judgements))
 
     assert f"c = {above}: not proven,\n900 of about 1,300 requests" in said(found)
 
