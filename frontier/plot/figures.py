@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.decide.capacity import capacity
-from frontier.decide.wording import limit_text, limit_value_text, setting, unit_text, value_text
+from frontier.decide.wording import limit_text, setting, unit_text, value_text
 from frontier.metrics import LATENCIES, metric, per_gpu
 from frontier.model import Estimate, Limit, Point
 from frontier.plot.data import (
@@ -299,11 +299,8 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         scale, unit = seconds_axis([low, high])
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
-        rules = tuple(
-            Rule("x", li.promise * scale, (f"{metric(li.metric).label} {limit_value_text(li.metric, li.promise)}",))
-            for li in _limits_on(view, quantity)
-            if x.low < li.promise * scale < x.high
-        )
+        limits = [limit for limit in _limits_on(view, quantity) if x.holds(limit.promise * scale)]
+        rules = tuple(Rule("x", limit.promise * scale, (limit_text(limit),)) for limit in limits)
         floor = 0.5 / max(len(v) for v in values.values())
         body, tail = [], []
         for c, role in zip(shown, INKS, strict=False):
@@ -359,14 +356,10 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
         line = Line("p99 / p50", tuple(ratios), Role.TEXT)
         panels.append(Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,),
                             rules=_chosen_rule(view)))  # fmt: skip
-    notes = [
-        "A gap is between two chunks that carried tokens, as they arrived; a pause of the server shows in the tail."
-    ]
+    notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
     per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
-    if per_chunk and max(per_chunk) > 1.05:
-        notes.append(
-            f"A chunk carried up to {max(per_chunk):.2g} tokens on average: these are not gaps between tokens."
-        )
+    if (most := max(per_chunk, default=0.0)) > 1.05:
+        notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
     if gapless := [setting(c) for c in chosen if c not in shown]:
         notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
     return _figure("jitter", view, "how steadily tokens arrive", panels, (*notes, *_not_shown(view, samples, chosen)))
@@ -447,3 +440,10 @@ FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
     "tails": tails_figure, "jitter": jitter_figure, "lengths": lengths_figure,
 }  # fmt: skip
+
+
+def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:
+    """The detail figure of that name; None where there is nothing to show."""
+    if name in FROM_POINTS:
+        return FROM_POINTS[name](view)
+    return FROM_SAMPLES[name](view, samples) if samples else None

@@ -192,18 +192,17 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     """The detail figure `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
     there is nothing to draw.
     """
-    from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES  # the frontier's own picture needs none of it
+    from frontier.plot.figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
 
-    pairs: list[tuple[View, Picture | None]] = []
     samples = samples_of(run) if name in FROM_SAMPLES else {}
-    for view in views:
-        if name in FROM_POINTS:
-            pairs.append((view, FROM_POINTS[name](view)))
-        elif name in FROM_SAMPLES:
-            windows = samples.get(view.frontier.series)
-            pairs.append((view, FROM_SAMPLES[name](view, windows) if windows else None))
-        else:
-            pairs.append((view, _timeline(run, view, at)))
+    pairs = [
+        (
+            view,
+            _timeline(run, view, at) if name == "timeline"
+            else detail_figure(name, view, samples.get(view.frontier.series, {})),
+        )
+        for view in views
+    ]  # fmt: skip
     drawn = [(view, figure) for view, figure in pairs if figure is not None]
     if not drawn:
         raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")

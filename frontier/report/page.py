@@ -7,14 +7,14 @@ small script. What draws and what fills its template is imported when it is made
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
 
-from frontier.plot.data import Picture, View
-from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES
+from frontier.plot.data import Picture
+from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, detail_figure
 from frontier.plot.picture import small_multiples
 from frontier.report.json_out import Tree, decisions_json, points_json
 from frontier.report.report import KEY, Report, Section, page_of
@@ -68,7 +68,9 @@ def report_html(report: Report) -> str:
     companions: list[list[Drawn]] = []
     for i, view in enumerate(views):
         companions.append([])
-        for k, sheet in enumerate(sheets_of(report, view)):
+        samples = report.samples.get(view.frontier.series, {})
+        sheets = [detail_figure(name, view, samples) for name in (*FROM_POINTS, *FROM_SAMPLES)]
+        for k, sheet in enumerate(sheet for sheet in sheets if sheet is not None):
             charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
             room -= sum(map(len, charts))
             key = tuple((name, _variable(ink(role).lower(), dark)) for name, role in sheet.keys)
@@ -85,17 +87,6 @@ def report_html(report: Report) -> str:
         most_open=MOST_OPEN, colours=colours, script=Markup(script), allowed=_allowed(script),  # noqa: S704  # our own file
         mark=mark_id,
     )  # fmt: skip
-
-
-def sheets_of(report: Report, view: View) -> Iterator[Picture]:
-    """The detail figures of one view, as far as there is something to show."""
-    samples = report.samples.get(view.frontier.series, {})
-    for make in FROM_POINTS.values():
-        if (sheet := make(view)) is not None:
-            yield sheet
-    for make_from_samples in FROM_SAMPLES.values():
-        if samples and (found := make_from_samples(view, samples)) is not None:
-            yield found
 
 
 def _allowed(script: str) -> str:
