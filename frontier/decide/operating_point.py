@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from frontier import errors
+from frontier import errors, metrics
 from frontier.decide import capacity
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
@@ -18,7 +18,6 @@ from frontier.decide.proof import History
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.decide.wording import notes
 from frontier.errors import ExitCode
-from frontier.metrics import per_gpu
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
 from frontier.stats import cost_energy
 from frontier.units import format_number
@@ -444,8 +443,8 @@ def best_deployment(
 ) -> Best | None:
     """The deployment of most proven throughput, or of another rate, among those that measured one shape."""
     known = [gpus.get(d.deployment) for d in decisions]
-    whole = None in known
-    share = {d.deployment: 1.0 if whole else 1.0 / per_gpu(rate, n) for d, n in zip(decisions, known, strict=True)}
+    shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
+    share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
     rates = {
         d.deployment: d.metrics[rate].scaled(share[d.deployment])
         for d in decisions if d.concurrency is not None and rate in d.metrics
