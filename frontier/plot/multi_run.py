@@ -261,10 +261,16 @@ def _is_judged(group: Group) -> bool:
 
 def _best(group: Group) -> Best | None:
     """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`; None: nothing is."""
-    named = zip(group.names, group.views, strict=True)
-    decisions = [dataclasses.replace(view.decision, deployment=name) for name, view in named if view.decision]
-    gpus = {name: view.gpus for name, view in zip(group.names, group.views, strict=True)}
-    return best_deployment(decisions, gpus, group.views[0].axes[1])
+    up = group.views[0].axes[1]
+    decisions = []
+    for name, view in zip(group.names, group.views, strict=True):
+        if (decision := view.decision) is not None:
+            rates = {p.concurrency: p.metrics[up].value for p in view.mine if up in p.metrics}
+            # Of the step that may give more it is the rate on this axis that is compared, not always that of tokens.
+            step = decision.next_step
+            step = step and dataclasses.replace(step, throughput=rates.get(step.concurrency))
+            decisions.append(dataclasses.replace(decision, deployment=name, next_step=step))
+    return best_deployment(decisions, dict(zip(group.names, (v.gpus for v in group.views), strict=True)), up)
 
 
 def _panel_sentence(group: Group) -> str:

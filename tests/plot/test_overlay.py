@@ -370,3 +370,24 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     assert titled(a, b).startswith("A carries the most inside")
     less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
     assert "may give more" not in titled(a, dataclasses.replace(b, decision=less))
+
+
+def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
+    """The step's tokens are made up, and larger than any other: on this axis they say nothing."""
+
+    def drawn(of: View, step: int | None = None) -> View:
+        assert of.decision is not None
+        points = list(of.points)
+        chosen_point = next(p for p in points if p.concurrency == of.decision.concurrency)
+        decision = dataclasses.replace(
+            of.decision, metrics=chosen_point.metrics, next_step=NextStep(step, 9.0, 1e9) if step else None
+        )
+        return dataclasses.replace(
+            of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision
+        )
+
+    first = f"A carries the most that is proven {INSIDE}: 8.70 req/s at concurrency 64"
+    a = drawn(view(2600, "a"))
+    assert titled(a, drawn(chosen(8))).startswith("A carries the most inside")
+    assert f"{first}; B may give more, which is not proven" == titled(a, drawn(chosen(8), 80))
+    assert "may give more" not in titled(a, drawn(chosen(8), 16))
