@@ -109,8 +109,7 @@ def _draw(
     check_formats(files)
     axes, more = comparisons[0].objectives, other_limits(runs, limits)
     a, b = (
-        {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)}
-        for run in runs
+        {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)} for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
     save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])
