@@ -41,8 +41,7 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.hardware.ceilings import measure
-    from frontier.report.json_out import ceilings_json
-    from frontier.report.tables import ceilings_table, ceilings_yaml
+    from frontier.report.hardware import ceilings_json, ceilings_table, ceilings_yaml
 
     ceilings = measure(_machine(device), seconds)
     if output is not None:
