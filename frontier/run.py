@@ -9,6 +9,7 @@ its setting is flagged instead.
 """
 
 import functools
+import itertools
 import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from frontier.budget import TrialTimes
-from frontier.config import Config, load_config
+from frontier.budget import Amount, TrialTimes
+from frontier.config import Config, config_text, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
 from frontier.decide.frontier_summary import FrontierSummary, summarise
@@ -180,17 +181,37 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _command(run: RunDirectory) -> str:
-    """The sweep into this directory again: by the user's own config where that is still the same, else by the run's,
-    which has the options in it that were given beside the file.
+    """The sweep into this directory again: by the user's own config with the settings given beside it, where that is
+    still the same, after a `cd` where it lies elsewhere; else by the run's copy, which has the settings in it.
     """
-    own = Path(str(run.manifest.get("config_file", "")))
-    kept = run.path / "config.yaml"
-    with suppress(OSError, UnicodeDecodeError, ValueError):
-        status = own.stat()
-        same = stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG
-        if same and redact(own.read_text()) == kept.read_text():
-            kept = own
-    return clean(shlex.join(["frontier", "sweep", str(kept), "-o", str(run.path)]), 4000)
+    session = next((line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {})
+    file = str(session.get("config", run.manifest.get("config_file", "")))
+    given = tuple(session.get("settings", ()))
+    options = [word for setting in given for word in ("--set", setting)]
+    kept = _without_head(run.config_text())
+    for directory in ("", *([session["directory"]] if session else [])):
+        if _own_config(Path(directory, file), given) == kept:
+            path = run.path.absolute() if directory else run.path
+            words = shlex.join(["frontier", "sweep", file, "-o", str(path), *options])
+            return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
+    return clean(shlex.join(["frontier", "sweep", str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _own_config(file: Path, settings: Sequence[str]) -> str | None:
+    """The text that a run would keep of a config of the user's; None where there is none."""
+    with suppress(OSError, UnicodeDecodeError, ValueError, UsageError):
+        status = file.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG:
+            text = file.read_text()
+            given = [ConfigSetting.of(setting) for setting in settings]
+            return _without_head(redact(config_text(text, str(file), given) if given else text))
+    return None
+
+
+def _without_head(text: str) -> str:
+    """A config's text without the comments at its beginning: those of a run say which settings were put into it."""
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
 
 
 History = list[tuple[Trial, WindowData]]
@@ -234,7 +255,7 @@ class Run:
     was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
     trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
     not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
-    is what its trials took.
+    is what its trials took, `spent` what its sessions did.
     """
 
     path: Path
@@ -247,6 +268,7 @@ class Run:
     unhashed: int = field(default=0, repr=False)
     standing: Standing | None = field(default=None, repr=False)
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
+    spent: Amount = field(default_factory=Amount, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -368,10 +390,13 @@ class Run:
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         decisions = operating_point.solve_all(
-            points, limits, scanned=self._scanned(limits), histories=self.histories, **chosen
-        )
+            points, limits, scanned=self._scanned(limits), histories=self.histories,
+            end="" if self.standing is None else self.standing.end, **chosen,
+        )  # fmt: skip
         again = None if self.standing is None else self.standing.again
-        return points, tuple(with_command(decision, self.config, again, self.times) for decision in decisions)
+        return points, tuple(
+            with_command(decision, self.config, again, self.times, self.spent) for decision in decisions
+        )
 
     def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
         """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts.
@@ -534,6 +559,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
         standing=None if "imported" in run.manifest else standing(run, config, trials),
         times=TrialTimes.of(run.journal_lines(), trials),
+        spent=Amount.of(run.journal_lines()),
     )
 
 

@@ -25,7 +25,7 @@ sla: {p99_ttft: 500ms, p99_tpot: 30ms}
 AGAIN = "frontier sweep 'my configs/night.yaml' -o runs/night"
 
 
-SHAPE, NO_TIMES = Shape.of(1024, 256), TrialTimes()
+SHAPE, NO_TIMES, NOTHING = Shape.of(1024, 256), TrialTimes(), Amount()
 
 
 def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="default"):
@@ -33,8 +33,8 @@ def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="d
     return Decision(deployment, shape, tuple(limits), Verdict.MEETS, 8, None, {}, (), next_step=step)
 
 
-def commanded(decision, text=CONFIG, times=NO_TIMES):
-    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times).next_step
+def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
+    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times, spent).next_step
 
 
 def options(step, text=CONFIG):
@@ -93,16 +93,36 @@ def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
     config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
     trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
     times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
-    step = with_command(a_decision(config.limits), config, AGAIN, times).next_step
+    step = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING).next_step
     assert (1300 + AROUND * 32) / 10 == pytest.approx(step.seconds), "1,300 requests, and those around a window"
     assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "expected"),
+    [
+        ("{time: 70s}", Amount(60.0), {"budget.time": "8min"}),  # 60 s, and twice the 198 s of the proof
+        ("{time: 1h}", Amount(60.0), {}),
+        ("{requests: 3000}", Amount(60.0, 1000.0), {"budget.requests": "3800"}),
+        ("{until: '07:00'}", Amount(90_000.0), {}),  # comes again tomorrow
+    ],
+)
+def test_a_budget_without_room_for_the_proof_is_raised(budget, spent, expected):
+    text = CONFIG + f"budget: {budget}\n"
+    config = load_config(text, "x.yaml")
+    trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
+    step = commanded(a_decision(config.limits), text, TrialTimes(((trial, Amount(14.0, 100.0)),)), spent)
+    words = shlex.split(step.command)
+    given = dict(words[i + 1].split("=") for i, word in enumerate(words) if word == "--set")
+    assert expected == given
+    load_config(text, "x.yaml", [Setting.of("=".join(one)) for one in given.items()])
 
 
 def test_the_notes_have_the_sentence_with_the_command():
     config = load_config(CONFIG, "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
-    found = with_command(a_decision(config.limits), config, AGAIN, times)
+    found = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING)
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
     assert f"{sentence}: {AGAIN} --prove 32" == found.notes[0]
 
@@ -114,7 +134,8 @@ def test_what_is_too_close_to_decide_has_no_command():
 
 def test_of_an_import_it_is_a_sweep_of_its_own():
     limits = parse_sla("p99_ttft<=200ms")
-    step = with_command(a_decision(limits, requests=None), load_config(CONFIG, "x.yaml"), None, TrialTimes()).next_step
+    config = load_config(CONFIG, "x.yaml")
+    step = with_command(a_decision(limits, requests=None), config, None, NO_TIMES, NOTHING).next_step
     first, _, second = step.command.partition(" && ")
     assert "frontier init URL > sweep.yaml" == first
     words = shlex.split(second)

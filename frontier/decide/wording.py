@@ -14,7 +14,7 @@ from frontier.decide.capacity import ArrivalRate, Capacity
 from frontier.decide.explain import UNDECIDED, Figure, tightest_figure
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, fewest_to_bound, metric, per_gpu
-from frontier.model import Cause, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
+from frontier.model import Cause, Cut, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
 from frontier.stats import cost_energy
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
@@ -227,7 +227,7 @@ _FLAG_WORDS = {
     "over_concurrency": "more requests in flight than asked",
     "littles_law": "rate and latency do not fit the concurrency",
     "lockstep": "requests came in waves",
-    "non_stationary": "throughput or latency changed within the window",
+    "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",
     "faster_than_light": "faster than its hardware can be",
     "no_requests": "no request counts",
@@ -238,11 +238,11 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
     name.
     """
-    text = f"{_flag_kind(flag)}: {clean(flag.measured, 160)}"
+    text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
     return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
 
 
-def _flag_kind(flag: Flag) -> str:
+def flag_kind(flag: Flag) -> str:
     """'requests came in waves'."""
     name = clean(flag.name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
@@ -396,7 +396,7 @@ def may_give(step: NextStep) -> str:
     gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
-    why = "; ".join(dict.fromkeys(_flag_kind(flag) for flag in step.flags))
+    why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in step.flags))
     return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
 
 
@@ -642,7 +642,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
             f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
-            "frontier verify checks it."
+            "frontier verify --find finds and proves the rate."
         )
     return lines
 
@@ -656,12 +656,25 @@ def _cost_words(reason: Reason) -> str:
 
 def _what_would_decide(reason: Reason) -> str:
     """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its trials short."""
-    cut = ""
-    if reason.planned is not None and reason.estimate is not None:
-        cut = f"max_time ended its trials after {reason.estimate.n:,} of {reason.planned:,} requests; "
+    cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
         return f"{cut}too close to the limit to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"
+
+
+_CUTS = {
+    "budget": "the budget ended its proof after {n}; ",
+    "running": "its proof goes on, {n} so far; ",
+    "server_lost": "the server was lost in its proof after {n}; ",
+    "failed": "the sweep failed in its proof after {n}; ",
+}
+
+
+def _cut_words(cut: Cut, n: int) -> str:
+    """'the budget ended its proof after 800 requests; '."""
+    if cut.by == "max_time":
+        return f"max_time ended its trials after {n:,} of {cut.planned:,} requests; "
+    return _CUTS.get(cut.by, "the sweep was stopped in its proof after {n}; ").format(n=count(n, "request"))
 
 
 def _flag_with_advice(flag: Flag) -> str:
