@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from frontier.model import Decision, Limit, NextStep, Phase, Shape, Verdict
 from frontier.next_step import with_command
 from frontier.plan import make_plan, make_trial
 from tests.commands import frontier
+from tests.sweeps import ENGINES, commands_in_virtual_time
 
 CONFIG = """
 endpoint: simulator
@@ -169,6 +171,66 @@ def test_the_answer_of_a_run_has_a_command_that_can_be_pasted(run):
         pytest.skip("frontier sweep has no --prove yet")
     again = frontier(*shlex.split(step["command"])[1:], "--dry-run", cwd=run, here=True)
     assert 0 == again.code, again.err
+
+
+SWEPT = f"""\
+endpoint: simulator
+simulator: {ENGINES["smooth"]}
+shapes: [64/16]
+concurrency: [2, 8, 32, 64]
+sla: {{p90_tpot: 7ms}}
+requests: 200
+repeats: 1
+refine: 0
+"""
+LATER = ("--sla", "p90_tpot<=9.5ms", "--json")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A run of a config with settings given beside it, one of which would need consent in a config of a stranger."""
+    here = tmp_path_factory.mktemp("swept")
+    (here / "sweep.yaml").write_text(SWEPT)
+    given = ["--set", "sla.p90_tpot=8ms", "--set", "on_finish=/bin/true"]
+    with commands_in_virtual_time():
+        frontier("sweep", "sweep.yaml", "-o", "my runs/a", *given, cwd=here, here=True)
+    return here
+
+
+def next_step_there(where, name):
+    """The command that decides under a later SLA, asked in a directory, and its setting."""
+    (shape,) = json.loads(frontier("solve", name, *LATER, cwd=where, here=True).out)["shapes"]
+    return shape["next_step"]["command"], shape["next_step"]["concurrency"]
+
+
+def test_the_command_works_where_it_is_printed_and_asks_for_no_consent(swept):
+    own = "frontier sweep sweep.yaml -o {} --set sla.p90_tpot=8ms --set on_finish=/bin/true --prove 32"
+    later = own + " --set sla.p90_tpot=9.5ms"
+    assert (later.format("'my runs/a'"), 32) == next_step_there(swept, "my runs/a")
+    run = shlex.quote(str(swept / "my runs" / "a"))
+    for place, name in (("my runs", "a"), ("my runs/a", ".")):
+        assert f"cd {swept} && {later.format(run)}" == next_step_there(swept / place, name)[0]
+
+
+def test_the_command_pasted_makes_the_answer_green(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
+    command, c = next_step_there(tmp_path, "my runs/a")
+    with commands_in_virtual_time():
+        said = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
+    assert 0 == said.code, said.err
+    assert f"Run at concurrency {c} " in said.out
+    assert "on_finish: /bin/true" in (tmp_path / "my runs" / "a" / "config.yaml").read_text()
+
+
+def test_a_config_that_was_changed_since_is_not_taken(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / "sweep.yaml", swept / "sweep.yaml"):
+        file.write_text(SWEPT + "seed: 7\n")
+    try:
+        command, _ = next_step_there(tmp_path, "my runs/a")
+    finally:
+        (swept / "sweep.yaml").write_text(SWEPT)
+    assert command.startswith("frontier sweep 'my runs/a/config.yaml' -o 'my runs/a' --prove 32")
 
 
 def test_the_json_says_what_a_claim_covers(run):

@@ -234,12 +234,19 @@ _FLAG_WORDS = {
 }
 
 
+WIDENS = frozenset(
+    {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
+)
+"""Flags that widen the bounds of a point where they do not exclude it (`stats.widening`)."""
+
+
 def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
     name.
     """
     text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
-    return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+    text = f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+    return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
 def flag_kind(flag: Flag) -> str:
