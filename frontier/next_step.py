@@ -10,7 +10,7 @@ from dataclasses import astuple, replace
 
 from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
-from frontier.decide.wording import notes
+from frontier.decide.sentences import notes
 from frontier.metrics import Unit
 from frontier.model import Decision, Limit, NextStep, Phase, Series, Shape
 from frontier.plan import make_trial
@@ -32,7 +32,7 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
         need = _need(config, decision.series, step, times)
         more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
         more += [] if need is None else _budget(config, need, spent)
-        step = replace(step, seconds=need and need.seconds, command=f"{again} {shlex.join(more)}")
+        step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
     decision = replace(decision, next_step=step)
     return replace(decision, notes=notes(decision))
 

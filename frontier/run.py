@@ -184,7 +184,9 @@ def _command(run: RunDirectory) -> str:
     """The sweep into this directory again: by the user's own config with the settings given beside it, where that is
     still the same, after a `cd` where it lies elsewhere; else by the run's copy, which has the settings in it.
     """
-    session = next((line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {})
+    session: Mapping[str, Any] = next(
+        (line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {}
+    )
     file = str(session.get("config", run.manifest.get("config_file", "")))
     given = tuple(session.get("settings", ()))
     options = [word for setting in given for word in ("--set", setting)]

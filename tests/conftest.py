@@ -1,4 +1,4 @@
-"""The same examples for the same code: a test fails because of a change, not by luck. And bytecode for what tests start.
+"""The same examples for the same code: a test fails because of a change, not by luck. Bytecode for what tests start.
 
 New examples are searched for with  pytest --hypothesis-profile=search
 """

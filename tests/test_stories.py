@@ -1,4 +1,4 @@
-"""The three stories that the README tells, as a user types them: a shell, real processes, real HTTP, the embedded engine.
+"""The three stories that the README tells, as typed: a shell, real processes, real HTTP, the embedded engine.
 
 Commands and configs are read from the README. Where this machine is too busy to measure on, and the sweep says so, a
 story is told again.
@@ -77,9 +77,9 @@ def test_the_quickstart_ends_proven_in_75_seconds(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, str]]:
     """The README's short config, with fixed lengths and no sizes, swept until the operating point was announced; then
-    Ctrl-C. The directory, and the answer.
+    Ctrl-C. The directory, what was said, and the answer.
     """
     here = tmp_path_factory.mktemp("user")
     with SimulatorProcess(EngineSpec.from_mapping(ENGINE)) as engine:
@@ -103,25 +103,26 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
         if sweep.returncode in NOT_CONCLUSIVE:
             pytest.skip("this machine was too busy to measure on")
         assert 130 == sweep.returncode, "".join(log) + err
-        yield here, out
+        yield here, "".join(log) + err, out
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answer(swept: tuple[Path, str]) -> None:
-    here, out = swept
+def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answer(swept: tuple[Path, str, str]) -> None:
+    here, log, out = swept
     (answer,) = re.findall(r"^Run at concurrency (\d+) ", out, re.M)
-    assert 24 <= int(answer) <= 36, "the engine's TPOT is 10 ms at 38"
+    assert int(answer) <= 38, "the engine's TPOT is 10 ms there"
+    assert int(answer) >= 24 or "this machine was busy" in log
     (shape,) = json.loads(run("frontier solve --json", here))["shapes"]
     assert (int(answer), "meets") == (shape["concurrency"], shape["verdict"])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_later_sla_names_a_better_setting_and_the_command_pasted_proves_it(swept: tuple[Path, str]) -> None:
-    here, _ = swept
+def test_a_later_sla_names_a_better_setting_and_the_command_pasted_proves_it(swept: tuple[Path, str, str]) -> None:
+    here, *_ = swept
     (later,) = set(re.findall(r"`(frontier solve --sla '[^']*')`", README))
-    (shape,) = json.loads(run(f"{later} --json", here))["shapes"]
+    (shape,) = json.loads(run(f"{later} --json", here, 0, 4))["shapes"]
     before, step = shape["concurrency"], shape["next_step"]
     assert before is None or step["concurrency"] > before
     assert f"\n  {step['command']}\n" in run(later, here, 0, 4)

@@ -1,5 +1,5 @@
 """The explanation of a decision as data: what binds and by how much, why each other setting was not chosen, what was
-excluded, and what would decide. `decide/wording.py` has the sentences; tables, pages and pictures only lay them out.
+excluded, and what would decide. `decide/sentences.py` has the sentences; tables, pages and pictures only lay them out.
 """
 
 import dataclasses
@@ -364,3 +364,37 @@ def tightest_figure(decision: Decision) -> Figure | None:
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
     return next(iter([*binding, *limited]), None)
+
+
+# --- what is said first
+
+
+HALF_UNDECIDED = 1.0
+"""The gain from which half of the throughput or more is not decided yet."""
+
+
+def half_undecided(decision: Decision) -> bool:
+    """Whether a setting that is not proven may give as much again as the operating point, or more."""
+    step = decision.next_step
+    return step is not None and (step.gain or 0.0) >= HALF_UNDECIDED
+
+
+def binding_limit(decision: Decision) -> Limit | None:
+    """The limit with the least headroom, else the first."""
+    figure = tightest_figure(decision)
+    return figure.limit if figure else decision.limits[0] if decision.limits else None
+
+
+def candidate_need(decision: Decision) -> int | None:
+    """How many requests would decide the candidate, when that is known."""
+    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)
+
+
+def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
+    """The next measured setting above the operating point that does not meet the SLA: its verdict, what binds it."""
+    if decision.concurrency is None:
+        return None
+    open_or_over = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
+    above = [j for j in decision.judgements if j.concurrency > decision.concurrency and j.verdict in open_or_over]
+    nearest = min(above, key=lambda j: j.concurrency, default=None)
+    return None if nearest is None else (nearest.concurrency, nearest.verdict, nearest.binding)

@@ -15,8 +15,8 @@ from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import History
+from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
-from frontier.decide.wording import notes
 from frontier.errors import ExitCode
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
 from frontier.stats import cost_energy

@@ -4,21 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from frontier.decide.explain import binding_limit, neighbour
+from frontier.decide.sentences import brief_sentence, decision_sentence, may_give
 from frontier.decide.wording import (
     Provenance,
     apart,
-    binding_limit,
     bound_words,
-    brief_sentence,
-    decision_sentence,
     flag_kinds,
     left_out,
     limit_text,
     limit_value_text,
     limits_text,
-    may_give,
     named_value,
-    neighbour,
     setting,
     unproven_words,
     value_text,

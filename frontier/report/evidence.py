@@ -4,15 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.wording import (
-    bound_text,
-    interval_text,
-    limit_value_text,
-    sentence,
-    setting,
-    unproven_words,
-    value_text,
-)
+from frontier.decide.sentences import sentence
+from frontier.decide.wording import bound_text, interval_text, limit_value_text, setting, unproven_words, value_text
 from frontier.metrics import metric
 from frontier.model import Cause, Decision, Reason, Verdict
 from frontier.stats.window import WindowData

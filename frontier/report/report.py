@@ -10,16 +10,9 @@ from typing import Any
 
 from frontier.decide.capacity import arrival_rate
 from frontier.decide.explain import figures
-from frontier.decide.wording import (
-    MISSING,
-    NO_BOUND,
-    NO_BOUND_LEGEND,
-    Provenance,
+from frontier.decide.sentences import (
     claim_sentence,
-    clean,
-    count,
     figure_row,
-    flag_kinds,
     headline,
     next_step_lines,
     no_sla_sentence,
@@ -27,6 +20,7 @@ from frontier.decide.wording import (
     reason_sentences,
     sentence,
 )
+from frontier.decide.wording import MISSING, NO_BOUND, NO_BOUND_LEGEND, Provenance, clean, count, flag_kinds
 from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, Verdict, by_series
 from frontier.plot.data import Roofline, View
 from frontier.plot.labels import headline as title_of

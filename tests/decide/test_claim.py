@@ -8,7 +8,7 @@ import pytest
 
 from frontier.decide import claim, operating_point
 from frontier.decide.proof import EARLIER_ALPHA, claim_point, claim_points
-from frontier.decide.wording import claim_sentence, headline
+from frontier.decide.sentences import claim_sentence, headline
 from frontier.errors import ExitCode
 from frontier.metrics import fewest_to_bound
 from frontier.model import Claim, Cut, Limit, Phase, Verdict
