@@ -209,7 +209,6 @@ def _nearest_value(decision: Decision) -> str:
 # --- the sentences of an explanation
 
 _SENTENCES = {
-    Cause.CHOSEN: "{c} is the operating point.",
     Cause.BINDING: "Binding: {evidence}.",
     Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
     Cause.TIE: "{c} also meets; {gain} throughput for {cost} is a tie within the noise, so the lower stays.",
