@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from frontier.decide.verdict import RISING, deciding_bound, judge
-from frontier.metrics import claim_floor, metric, undefined
+from frontier.metrics import claim_floor, metric
 from frontier.model import (
     Cause,
     Cut,
@@ -202,7 +202,7 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
 
 def _undefined(decision: Decision) -> list[Reason]:
     """Limits on metrics that no request of this shape has."""
-    names = dict.fromkeys(limit.metric for limit in decision.limits if undefined(limit.metric, decision.shape))
+    names = dict.fromkeys(limit.metric for limit in decision.limits if limit.undefined(decision.shape))
     return [Reason(Cause.UNDEFINED, metric=name) for name in names]
 
 
