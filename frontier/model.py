@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from frontier import metrics
 from frontier.text import clean_name
@@ -192,21 +192,27 @@ def unnamed(deployment: str) -> bool:
     return deployment in ("", DEFAULT_DEPLOYMENT)
 
 
-class _OfSeries(Protocol):
+class OfSeries:
+    """Something of one series: a trial, a point, a frontier, a decision."""
+
+    __slots__ = ()
+    deployment: str
+    shape: Shape
+
     @property
-    def deployment(self) -> str: ...
-    @property
-    def shape(self) -> Shape: ...
+    def series(self) -> Series:
+        """Its deployment and shape."""
+        return Series(self.deployment, self.shape)
 
 
-_T = TypeVar("_T", bound=_OfSeries)
+_T = TypeVar("_T", bound=OfSeries)
 
 
 def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
     """The items (trials, points, frontiers, decisions) of each series, series and items in order of appearance."""
     groups: dict[Series, list[_T]] = {}
     for item in items:
-        groups.setdefault(Series(item.deployment, item.shape), []).append(item)
+        groups.setdefault(item.series, []).append(item)
     return groups
 
 
@@ -229,7 +235,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(OfSeries):
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time` ends it earlier.
 
     `max_time` counts from the trial's start. `seconds` bounds the window alone, which lasts until a request was sent
@@ -253,11 +259,6 @@ class Trial:
     fingerprint: str
     seconds: float | None = None
     rate: float | None = None
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
 
     @property
     def key(self) -> str:
@@ -447,15 +448,8 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        return Estimate(
-            scale(self.value),
-            scale(self.low),
-            scale(self.high),
-            self.n,
-            scale(self.lower),
-            scale(self.upper),
-            self.need,
-        )
+        lower, upper = scale(self.lower), scale(self.upper)
+        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
 
     def inverted(self, numerator: float = 1.0, *, lower_at_zero: float = -math.inf) -> "Estimate":
         """`numerator` over the estimate of something that is never negative: bounds swap sides, `n` and `need` stay.
@@ -519,7 +513,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(OfSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from `metrics`.
 
     `light` is its roofline, known when the config describes the hardware; `power` is what `energy` was computed with.
@@ -538,18 +532,13 @@ class Point:
     power: Power | None = None
 
     @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
-
-    @property
     def valid(self) -> bool:
         """Whether no fatal flag makes its numbers meaningless."""
         return not any(flag.fatal for flag in self.flags)
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(OfSeries):
     """The Pareto frontier of one series: the concurrencies on it, those dominated, and why others were excluded."""
 
     deployment: str
@@ -559,11 +548,6 @@ class Frontier:
     dominated: tuple[int, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)
     probability: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,6 +571,14 @@ class Limit:
     def better(self) -> metrics.Better:
         """The direction that is better: 'lower' makes the promise a maximum, 'higher' a minimum."""
         return self.of.better
+
+    def undefined(self, shape: Shape) -> bool:
+        """Whether no request of this shape has the metric: times between tokens, where each answer is one token.
+
+        >>> Limit("p99_tpot", 0.03).undefined(Shape.of(1024, 1)), Limit("p99_ttft", 0.5).undefined(Shape.of(1024, 1))
+        (True, False)
+        """
+        return self.of.quantity in ("tpot", "itl") and shape.osl.high <= 1
 
     def holds(self, value: float) -> bool:
         """Whether a value keeps the promise, its edge included; never nan, and never inf below a finite maximum."""
@@ -622,10 +614,6 @@ class Limit:
             return math.inf
         ratio = above / below
         return math.log(ratio) if ratio != 0 else -math.inf
-
-    def worse(self, a: float, b: float) -> float:
-        """The worse of two values of the metric."""
-        return self.of.worst((a, b))
 
     def bound(self, estimate: Estimate) -> float:
         """The one-sided bound that must hold for a proof: `upper` when lower is better, else `lower`."""
@@ -762,12 +750,22 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the `planned` requests
+    be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running': it goes on).
+    """
+
+    by: str
+    planned: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a metric's value.
 
     `gain` is the throughput against the operating point's as a share (0.1: ten percent more), `cost` the factor by
-    which the tail of `metric` grows, `need` the number of requests in all that would decide, `planned` how many were
-    to be sent where `max_time` cut a trial short, `flags` what excluded a setting.
+    which the tail of `metric` grows, `need` the number of requests in all that would decide, `cut` what ended its proof
+    before that, `flags` what excluded a setting.
     """
 
     cause: Cause
@@ -779,7 +777,7 @@ class Reason:
     gain: float | None = None
     cost: float | None = None
     need: int | None = None
-    planned: int | None = None
+    cut: Cut | None = None
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
 
@@ -815,7 +813,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(OfSeries):
     """The operating point of one series, or the statement that no setting is one.
 
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
@@ -844,8 +842,3 @@ class Decision:
     cheapest: int | None = None
     claim: Claim | None = None
     next_step: NextStep | None = None
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)

@@ -7,13 +7,15 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.metrics import metric
+from frontier.model import Estimate, Series, Shape
+from frontier.store.files import read_config
 from frontier.units import parse_share, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontier.hardware.predict import Forecast, Prediction
-    from frontier.model import Estimate
     from frontier.run import Run
 
 
@@ -57,7 +59,7 @@ def command(
       frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
       frontier predict runs/llama8b --shape 4096/256
     """
-    from frontier.report.predicted import forecast_json, forecast_table
+    from frontier.report.hardware import forecast_json, forecast_table
 
     concurrencies = _concurrencies(concurrency)
     if source is not None and source.exists() and not source.is_dir():
@@ -80,7 +82,6 @@ def _of_config(
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
     from frontier.decide.prediction import predict_config
-    from frontier.store.files import read_config
 
     share = common.parsed("--efficiency", efficiency, parse_share)
     if share == 0:
@@ -97,7 +98,6 @@ def _of_run(
 ) -> "list[Forecast]":  # fmt: skip
     from frontier.cli.plot import check_formats
     from frontier.decide.prediction import predict_points
-    from frontier.model import Shape
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
@@ -115,29 +115,24 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     from dataclasses import replace
 
     from frontier.cli.plot import save_pictures
-    from frontier.metrics import metric
-    from frontier.model import Series
     from frontier.plot.picture import small_multiples
-    from frontier.report.report import report_of
+    from frontier.plot.selection import provenance_of, views_of
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
-    report = report_of(run, run.limits(), axes)
     expected = {Series(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
-    views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in report.views()]
+    views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
         common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
-    save_pictures([small_multiples(views, footer=report.provenance)], [file])
+    save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
     """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by Little's law."""
-    from frontier.model import Estimate
-
     osl = forecast.shape.osl.mean
 
     def e2e(p: "Prediction") -> Estimate:
