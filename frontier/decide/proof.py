@@ -70,13 +70,13 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def join(parts: tuple[WindowData, ...]) -> WindowData:
     """The windows as one. Remembered, as are the points below: the search replays its whole history at every step."""
     return window.join(parts)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
     """What scanning and completing the frontier need of a sample, and no more."""
     names = [limit.metric for limit in limits]
@@ -169,7 +169,7 @@ def claim_points(
     for c, sample in sorted(claim_windows(history).items()):
         alpha = judged[c].alpha if c in judged else EARLIER_ALPHA if c in earlier else None
         if alpha is None:
-            points.append(estimate.point(sample, names=names, limits=limits, price=price))
+            points.append(_point(sample, tuple(names), limits, price))
             continue
         point = claim_point(sample, limits, alpha, names=names, price=price)
         points.append(_with_proof(point, judged[c], limits) if c in judged else point)
@@ -208,15 +208,28 @@ def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -
     return dataclasses.replace(estimate, lower=bound, need=need)
 
 
+@functools.lru_cache(maxsize=512)
+def _point(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
+    """Remembered, as most settings are as they were when the next trial of another one has ended."""
+    return estimate.point(sample, names=names, limits=limits, price=price)
+
+
+@functools.lru_cache(maxsize=512)
+def _strict(
+    sample: WindowData, metric: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
+    return estimate.estimate(sample, metric, limits=limits, confidence=confidence, price=price)
+
+
 def claim_point(
     sample: WindowData, limits: tuple[Limit, ...], alpha: float, *, names: Sequence[str] = (),
     price: float | None = None,
 ) -> Point:  # fmt: skip
     """A point whose limited metrics carry one-sided bounds at this error."""
-    point = estimate.point(sample, names=names, limits=limits, price=price)
+    point = _point(sample, tuple(names), limits, price)
     metrics = dict(point.metrics)
     for limit in limits:
-        strict = estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)
+        strict = _strict(sample, limit.metric, limits, 1 - alpha, price)
         if strict is not None:
             metrics[limit.metric] = strict
     return dataclasses.replace(point, metrics=metrics)

@@ -31,7 +31,6 @@ from frontier.decide.proof import (
     ASCENTS,
     LOOKS,
     PROOFS,
-    SCANS,
     SPEND,
     WINDOWS,
     Candidate,
@@ -50,7 +49,7 @@ from frontier.decide.proof import (
     window_size,
 )
 from frontier.decide.verdict import RISING
-from frontier.model import Limit, Phase, Point, Shape, Trial, Verdict
+from frontier.model import Limit, Phase, Point, Shape, Verdict
 from frontier.stats import estimate
 from frontier.stats.window import Floats, WindowData
 
@@ -111,13 +110,17 @@ class SearchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds` where they are given."""
+    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds` where they are given.
+
+    `value` is the share of throughput that it may bring, or by which its claim gains, per second; 0: not known.
+    """
 
     concurrency: int
     phase: Phase
     requests: int
     reason: str
     seconds: float | None = None
+    value: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +281,9 @@ class _State:
         return self.policy.refine is None or self.extra < self.policy.refine
 
 
-def settings_beyond(policy: SearchPolicy, history: History) -> set[tuple[str, int]]:
-    """The settings used beyond the grid's, with what for: a proof of a grid setting is one too."""
-    looks = {("scan", t.concurrency) for t, _ in history if t.phase in SCANS and t.concurrency not in policy.grid}
-    proofs = {("proof", t.concurrency) for t, _ in history if t.phase in PROOFS}
-    return looks | proofs | {("frontier", t.concurrency) for t, _ in history if t.phase is Phase.FRONTIER}
+def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
+    """The settings used beyond those of the grid. One that was looked at and then proven is one."""
+    return {trial.concurrency for trial, _ in history} - set(policy.grid)
 
 
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
@@ -604,14 +605,14 @@ def between(low: int, high: int) -> int:
 # --- what need not be run
 
 
-def skip_reason(trial: Trial, history: History, limits: Sequence[Limit]) -> str | None:
-    """Why a grid trial need not be run, given what lower concurrencies of its shape showed; None: run it.
+def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> str | None:
+    """Why a setting need not be measured for the grid, given what lower ones of its shape showed; None: measure it.
 
     A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 % of its requests or
     was more than ten times over a latency limit, or when throughput fell by more than 5 % below the best at two in a
     row: bounds count, not values, and one fall may be noise.
     """
-    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < trial.concurrency}
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
     if not below:
         return None
     last = max(below)
