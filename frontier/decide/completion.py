@@ -10,9 +10,18 @@ from collections.abc import Mapping, Sequence
 
 from frontier.decide import operating_point, search
 from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import PROOFS, History, claim_points, joined, pilot_point, violation
+from frontier.decide.proof import (
+    PROOFS,
+    WINDOWS,
+    History,
+    claim_points,
+    joined,
+    nearest,
+    pilot_point,
+    violation,
+    window_size,
+)
 from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, settings_beyond, widest_gap
-from frontier.metrics import claim_floor
 from frontier.model import Limit, Phase, Point, Shape
 
 FRONTIER_SETTINGS = 4
@@ -24,7 +33,7 @@ MOST_TURNS = 600
 out soon."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
-LATER_WORTH = 0.004
+LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer."""
 
 
@@ -88,7 +97,9 @@ def _setting(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) 
         return None
     edge = _edge(limits, history) or max(policy.grid)
     c = min(left, key=lambda c: (abs(math.log(c / edge)), c))
-    requests = policy.requests or max((claim_floor(limit.of.p, c) for limit in limits if limit.of.p), default=20 * c)
+    requests = policy.requests or (
+        WINDOWS * window_size(nearest(joined(history, tuple(Phase)), c), limits, c) if limits else 20 * c
+    )
     seconds = None if policy.requests else longer(GRID_SECONDS, c, _points(limits, history))
     return Ask(c, Phase.GRID, requests, f"c={c} is a setting of the config", seconds)
 
