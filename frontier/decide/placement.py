@@ -301,8 +301,8 @@ def candidate(state: State, top: int, proven: Sequence[int], window_worth: float
     if failed is not None:
         lower = LOWER if ascents_over(state.candidates) < 2 else FAR_LOWER
         most = min(most, failed - 1 if proven else math.floor(lower * failed))
-    options = [*_below(state, proven), *range(highest + 1, most + 1)]
-    forecasts = {c: _forecast(state, c) for c in options}
+    options = (*_below(state, proven), *range(highest + 1, most + 1))
+    forecasts: dict[int, Forecast] = {c: _forecast(state, c) for c in options}
     if not forecasts:
         return None
     if proven:
