@@ -80,8 +80,6 @@ class MeasurementError(FrontierError):
     `retry_after` is the server's Retry-After in seconds, where it sent one.
     """
 
-    exit_code = ExitCode.FAILED
-
     def __init__(self, what: str, hint: str | None = None, *, retry_after: float | None = None) -> None:
         super().__init__(what, hint)
         self.retry_after = retry_after

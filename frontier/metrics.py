@@ -9,10 +9,10 @@ or a power (`energy`, `tokens_per_joule`).
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 from frontier.text import did_you_mean
 from frontier.units import format_number, format_seconds, format_share, seconds_axis, seconds_unit, trimmed
@@ -110,39 +110,30 @@ class Metric:
         """The factor by which a positive value got worse: 2.0 for a latency that doubled or a rate that halved."""
         return before / after if self.better == "higher" else after / before
 
-    def format(self, value: float | None) -> str:
+    def format(self, value: float | None, spelled: Callable[[str], str] = str) -> str:
         """The value with its unit and three digits: '396 ms', '1.50 s', '2,850 tok/s', '0.2%'."""
-        if self.unit is Unit.SECONDS:
-            return format_seconds(value)
-        if self.unit is Unit.SHARE:
-            return format_share(value)
         if self.unit is Unit.DOLLARS_PER_MILLION_TOKENS:
-            return f"${format_number(value)}/Mtok"
-        return f"{format_number(value)} {self.unit.value}"
+            return f"${spelled(format_number(value))}/Mtok"
+        if self.unit is Unit.SECONDS:
+            number, sign, unit = format_seconds(value).partition(" ")
+        elif self.unit is Unit.SHARE:
+            number, sign, unit = format_share(value).partition("%")
+        else:
+            number, sign, unit = format_number(value), " ", self.unit.value
+        return f"{spelled(number)}{sign}{unit}"
 
     def format_trimmed(self, value: float) -> str:
         """The value with its unit and no trailing zeros, as limits are written: '500 ms', '1.5 s', '1%'."""
-        if self.unit is Unit.SECONDS:
-            number, _, suffix = format_seconds(value).partition(" ")
-            return f"{trimmed(number)} {suffix}"
-        if self.unit is Unit.SHARE:
-            return f"{trimmed(format_share(value)[:-1])}%"
-        if self.unit is Unit.DOLLARS_PER_MILLION_TOKENS:
-            return f"${trimmed(format_number(value))}/Mtok"
-        return f"{trimmed(format_number(value))} {self.unit.value}"
+        return self.format(value, trimmed)
 
 
+@functools.lru_cache(maxsize=1024)
 def metric(name: str) -> Metric:
-    """The metric called `name`, remembered. ValueError with a did-you-mean when there is none.
+    """The metric called `name`. ValueError with a did-you-mean when there is none.
 
     >>> metric("p99_ttft").p
     0.99
     """
-    return _metric(name)
-
-
-@functools.lru_cache(maxsize=1024)
-def _metric(name: str) -> Metric:
     if name in _PLAIN:
         unit, better, label = _PLAIN[name]
         return Metric(name, unit, better, label)
@@ -157,28 +148,6 @@ def _metric(name: str) -> Metric:
         label = f"{statistic} interactivity"
         return Metric(name, Unit.TOKENS_PER_SECOND_PER_USER, "higher", label, "tpot", p, inverted=True)
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
-
-
-class _Lengths(Protocol):
-    @property
-    def high(self) -> int: ...
-
-
-class _Shape(Protocol):
-    """What `undefined` reads of a `model.Shape`, which is defined above this module."""
-
-    @property
-    def osl(self) -> _Lengths: ...
-
-
-def undefined(name: str, shape: _Shape) -> bool:
-    """Whether no request of this shape can have the metric: times between tokens, where each answer is one token.
-
-    >>> from frontier.model import Shape
-    >>> undefined("p99_tpot", Shape.of(1024, 1)), undefined("p99_ttft", Shape.of(1024, 1))
-    (True, False)
-    """
-    return metric(name).quantity in ("tpot", "itl") and shape.osl.high <= 1
 
 
 _QUANTITY = r"(?:ttft|tpot|itl|e2e|interactivity)"
@@ -269,20 +238,17 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
     the order-statistic minimum alone (`fewest_to_bound`) cannot detect. A tail (above p95) also needs WINDOW_IN_E2E
     requests per unit of concurrency, so that each of twenty time blocks is longer than a request.
     """
-    least = 10_000
-    for most, floor in ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000)):
-        if p <= most:
-            least = floor
-            break
+    floors = ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000))
+    least = next((floor for most, floor in floors if p <= most), 10_000)
     return max(least, WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 
-def fewest_to_bound(p: float, confidence: float = 0.95) -> int:
-    """The fewest independent requests whose largest value bounds percentile `p` from above: 59 for p95, 299 for p99.
+def fewest_to_bound(p: float) -> int:
+    """The fewest independent requests whose largest value bounds percentile `p` at 95 %: 59 for p95, 299 for p99.
 
     The largest of n exceeds the percentile with chance 1 - p^n (order statistics).
     """
-    return math.ceil(math.log(1 - confidence) / math.log(p))
+    return math.ceil(math.log(0.05) / math.log(p))
 
 
 def names() -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from frontier import metrics
 from frontier.text import clean_name
@@ -192,21 +192,27 @@ def unnamed(deployment: str) -> bool:
     return deployment in ("", DEFAULT_DEPLOYMENT)
 
 
-class _OfSeries(Protocol):
+class OfSeries:
+    """Something of one series: a trial, a point, a frontier, a decision."""
+
+    __slots__ = ()
+    deployment: str
+    shape: Shape
+
     @property
-    def deployment(self) -> str: ...
-    @property
-    def shape(self) -> Shape: ...
+    def series(self) -> Series:
+        """Its deployment and shape."""
+        return Series(self.deployment, self.shape)
 
 
-_T = TypeVar("_T", bound=_OfSeries)
+_T = TypeVar("_T", bound=OfSeries)
 
 
 def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
     """The items (trials, points, frontiers, decisions) of each series, series and items in order of appearance."""
     groups: dict[Series, list[_T]] = {}
     for item in items:
-        groups.setdefault(Series(item.deployment, item.shape), []).append(item)
+        groups.setdefault(item.series, []).append(item)
     return groups
 
 
@@ -229,7 +235,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(OfSeries):
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time` ends it earlier.
 
     `max_time` counts from the trial's start. `seconds` bounds the window alone, which lasts until a request was sent
@@ -253,11 +259,6 @@ class Trial:
     fingerprint: str
     seconds: float | None = None
     rate: float | None = None
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
 
     @property
     def key(self) -> str:
@@ -429,15 +430,8 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        return Estimate(
-            scale(self.value),
-            scale(self.low),
-            scale(self.high),
-            self.n,
-            scale(self.lower),
-            scale(self.upper),
-            self.need,
-        )
+        lower, upper = scale(self.lower), scale(self.upper)
+        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
 
     def inverted(self, numerator: float = 1.0, *, lower_at_zero: float = -math.inf) -> "Estimate":
         """`numerator` over the estimate of something that is never negative: bounds swap sides, `n` and `need` stay.
@@ -501,7 +495,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(OfSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from `metrics`.
 
     `light` is its roofline, known when the config describes the hardware; `power` is what `energy` was computed with.
@@ -520,18 +514,13 @@ class Point:
     power: Power | None = None
 
     @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
-
-    @property
     def valid(self) -> bool:
         """Whether no fatal flag makes its numbers meaningless."""
         return not any(flag.fatal for flag in self.flags)
 
 
 @dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(OfSeries):
     """The Pareto frontier of one series: the concurrencies on it, those dominated, and why others were excluded."""
 
     deployment: str
@@ -541,11 +530,6 @@ class Frontier:
     dominated: tuple[int, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)
     probability: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -569,6 +553,14 @@ class Limit:
     def better(self) -> metrics.Better:
         """The direction that is better: 'lower' makes the promise a maximum, 'higher' a minimum."""
         return self.of.better
+
+    def undefined(self, shape: Shape) -> bool:
+        """Whether no request of this shape has the metric: times between tokens, where each answer is one token.
+
+        >>> Limit("p99_tpot", 0.03).undefined(Shape.of(1024, 1)), Limit("p99_ttft", 0.5).undefined(Shape.of(1024, 1))
+        (True, False)
+        """
+        return self.of.quantity in ("tpot", "itl") and shape.osl.high <= 1
 
     def holds(self, value: float) -> bool:
         """Whether a value keeps the promise, its edge included; never nan, and never inf below a finite maximum."""
@@ -604,10 +596,6 @@ class Limit:
             return math.inf
         ratio = above / below
         return math.log(ratio) if ratio != 0 else -math.inf
-
-    def worse(self, a: float, b: float) -> float:
-        """The worse of two values of the metric."""
-        return self.of.worst((a, b))
 
     def bound(self, estimate: Estimate) -> float:
         """The one-sided bound that must hold for a proof: `upper` when lower is better, else `lower`."""
@@ -797,7 +785,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(OfSeries):
     """The operating point of one series, or the statement that no setting is one.
 
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
@@ -826,8 +814,3 @@ class Decision:
     cheapest: int | None = None
     claim: Claim | None = None
     next_step: NextStep | None = None
-
-    @property
-    def series(self) -> Series:
-        """Its deployment and shape."""
-        return Series(self.deployment, self.shape)

@@ -1,4 +1,4 @@
-"""A run directory read back: points, frontiers, decisions and how far its sweep has come. `load` reads one.
+"""A run directory read back: points, frontiers and decisions. `load` reads one.
 
 Records become samples, samples become points, and frontiers and decisions follow from these. Nothing here is for the
 eye: what a notebook shows of a run is in `report.notebook`.
@@ -9,13 +9,10 @@ its setting is flagged instead.
 """
 
 import functools
-import shlex
-import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +24,6 @@ from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.operating_point import Answer, answer
 from frontier.decide.proof import by_concurrency
 from frontier.decide.verdict import judge
-from frontier.decide.wording import count
 from frontier.errors import UsageError
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
@@ -37,7 +33,6 @@ from frontier.model import (
     Flag,
     Frontier,
     Limit,
-    Phase,
     Point,
     Power,
     Series,
@@ -46,7 +41,7 @@ from frontier.model import (
     by_series,
 )
 from frontier.next_step import with_command
-from frontier.plan import make_plan
+from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
@@ -54,144 +49,9 @@ from frontier.stats.window import Floats, WindowData
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
-from frontier.text import clean, redact
 
 if TYPE_CHECKING:
     import pandas as pd
-
-ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
-"""What the journal of a sweep ends with; with anything else it was killed."""
-_DONE = ("finished", "budget")
-_LARGEST_CONFIG = 1 << 20
-
-End = Literal["running", "finished", "budget", "interrupted", "server_lost", "failed", "stopped", "killed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a sweep has come. `left` are the planned trials that are neither finished nor given up; `given_up` those
-    that the last session skipped, or dropped for the budget. A setting is measured when one of its trials is finished.
-
-    `end` is how the last session ended, `reason` why where the journal says so; `again` is the command that goes on.
-    """
-
-    end: End
-    reason: str
-    planned: int
-    done: int
-    refined: int
-    left: tuple[Trial, ...]
-    given_up: frozenset[str]
-    settings: int
-    measured: int
-    again: str
-
-    @property
-    def state(self) -> Literal["running", "finished", "stopped"]:
-        """As `frontier status` says it: finished is what the same command would not go on with."""
-        if self.end == "running":
-            return "running"
-        return "finished" if self.end in _DONE and not self.left else "stopped"
-
-    @property
-    def unfinished(self) -> bool:
-        """A part of what was planned is not there: it is still to come, was cut off, or had no room in the budget."""
-        return self.state != "finished" or self.end == "budget"
-
-    @property
-    def brief(self) -> str:
-        """'unfinished: 4 of 10 settings measured (12 of 30 trials)'; '' for a finished run."""
-        if not self.unfinished:
-            return ""
-        measured = f"{self.measured} of {count(self.settings, 'setting')} measured"
-        return f"unfinished: {measured} ({self.done} of {count(self.planned, 'trial')})"
-
-    @property
-    def text(self) -> str:
-        """The same with how it ended and the command that goes on, in two lines; '' for a finished run."""
-        if not self.unfinished:
-            return ""
-        words = {
-            "running": "a sweep is running on it now",
-            "finished": "the last sweep was asked for a part of it",
-            "budget": "the budget had no room for more",
-            "interrupted": "it was interrupted",
-            "server_lost": "the server was lost",
-            "failed": f"it failed: {self.reason}" if self.reason else "it failed",
-            "stopped": "it was stopped",
-            "killed": "it was killed",
-        }
-        if self.end == "running":
-            return f"{self.brief}; {words[self.end]}"
-        way = "raise it and go on with" if self.end == "budget" else "go on with"
-        return clean(f"{self.brief}; {words[self.end]}; {way}", 400) + f"\n  {self.again}"
-
-    def tree(self) -> dict[str, Any] | None:
-        """For JSON; None for a finished run."""
-        if not self.unfinished:
-            return None
-        return {
-            "end": self.end,
-            "settings": self.settings,
-            "measured": self.measured,
-            "trials": self.planned,
-            "finished": self.done,
-            "go_on": self.again,
-        }
-
-
-def standing(run: RunDirectory, config: Config, finished: Mapping[str, Trial]) -> Standing:
-    """How far the sweep of `run` has come; `finished` are its finished trials by key."""
-    lines = run.journal_lines()
-    began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
-    given_up = _skipped(lines[began:], finished.keys()).keys()
-    plan = make_plan(config)
-    planned = {t.key: t for t in plan.trials}
-    own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
-    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
-    # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
-    done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
-    last, over = _last(lines)
-    running = not over and run.held()
-    return Standing(
-        end="running" if running else last["event"] if last["event"] in ENDS else "killed",
-        reason=str(last.get("reason", "")),
-        planned=len(planned),
-        done=len(done),
-        refined=len(finished.keys() - planned.keys()),
-        left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
-        given_up=frozenset(given_up),
-        settings=len(settings),
-        measured=len(settings & measured),
-        again=_command(run),
-    )
-
-
-def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """The line that says how the last session ended, and whether it is surely over.
-
-    The line of a server that was stopped comes after the end. A trial that was lost or cut off is not yet the end: the
-    lock shows whether the sweep still lives. After the end it may be `verify` that holds the lock.
-    """
-    kept = [line for line in lines if line["event"] != "stopped"] or lines
-    last = kept[-1] if kept else {"event": "created"}
-    over = last["event"] in ENDS and "trial" not in last
-    return (last if over or not lines else lines[-1]), over
-
-
-def _command(run: RunDirectory) -> str:
-    """The sweep into this directory again: by the user's own config where that is still the same, else by the run's,
-    which has the options in it that were given beside the file.
-    """
-    own = Path(str(run.manifest.get("config_file", "")))
-    kept = run.path / "config.yaml"
-    with suppress(OSError, UnicodeDecodeError, ValueError):
-        status = own.stat()
-        same = stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG
-        if same and redact(own.read_text()) == kept.read_text():
-            kept = own
-    return clean(shlex.join(["frontier", "sweep", str(kept), "-o", str(run.path)]), 4000)
-
 
 History = list[tuple[Trial, WindowData]]
 
@@ -336,7 +196,10 @@ class Run:
         """The point with its distance from the roofline, flagged when it is faster than the described hardware can be,
         and when a trial of it was changed.
         """
-        changed = [_altered_flag(error) for trial, error in self.altered if _setting(trial) == _setting(point)]
+        changed = [
+            Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
+            for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
+        ]  # fmt: skip
         point = replace(point, flags=(*changed, *point.flags))
         roofline = self.light(point.deployment)
         if roofline is None:
@@ -528,22 +391,13 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         config=config,
         manifest=run.manifest,
         histories={series: histories[series] for series in sorted(histories, key=functools.partial(_place, config))},
-        skipped=_skipped(run.journal_lines(), finished.keys()),
+        skipped=skipped(run.journal_lines(), finished.keys()),
         imported=run.imported(),
         altered=tuple(altered),
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
         standing=None if "imported" in run.manifest else standing(run, config, trials),
         times=TrialTimes.of(run.journal_lines(), trials),
     )
-
-
-def _skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
-    """Why each trial that was skipped or dropped was not measured, by its key; the last word counts."""
-    reasons: dict[str, str] = {}
-    for line in lines:
-        keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())
-        reasons |= {str(key): str(line.get("reason")) for key in keys if key not in finished}
-    return reasons
 
 
 def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
@@ -577,11 +431,3 @@ def _place(config: Config, series: Series) -> tuple[int, int]:
         names.index(deployment) if deployment in names else len(names),
         config.shapes.index(shape) if shape in config.shapes else len(config.shapes),
     )
-
-
-def _setting(of: Trial | Point) -> tuple[Series, int]:
-    return of.series, of.concurrency
-
-
-def _altered_flag(error: AlteredError) -> Flag:
-    return Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")

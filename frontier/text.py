@@ -96,13 +96,13 @@ def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     return [by_lower[match] for match in matches]
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """The question "did you mean 'x'?" for a mistyped word, or None when no known word is close.
 
     >>> did_you_mean("shpes", ["shapes", "sla"])
     "did you mean 'shapes'?"
     """
-    matches = closest(word, known, cutoff=cutoff)
+    matches = closest(word, known)
     return f"did you mean {matches[0]!r}?" if matches else None
 
 
@@ -121,20 +121,20 @@ STORED = 2_000
 _MOST_ITEMS, _DEEPEST = 100_000, 20
 
 
-def stored(text: str, longest: int = STORED) -> str:
-    """Untrusted text for a file of a run: as `without_controls`, at most `longest` characters.
+def stored(text: str) -> str:
+    """Untrusted text for a file of a run: as `without_controls`, at most STORED characters.
 
     A cut text ends in its full length and a hash, so that two long names that differ stay two names. Stored text is
     stored again unchanged.
     """
-    if len(text) <= longest and text.isprintable():
+    if len(text) <= STORED and text.isprintable():
         return text
-    kept = without_controls(text[: 2 * longest])
-    if len(text) <= 2 * longest and len(kept) <= longest:
+    kept = without_controls(text[: 2 * STORED])
+    if len(text) <= 2 * STORED and len(kept) <= STORED:
         return kept
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     tail = f"… ({len(text):,} characters, sha256 {digest})"
-    return kept[: longest - len(tail)] + tail
+    return kept[: STORED - len(tail)] + tail
 
 
 def stored_tree(tree: Any, depth: int = 0) -> Any:
@@ -258,14 +258,8 @@ class Secrets:
         """A server's words, safe to repeat and to keep: redacted, then cleaned to one line, then cut."""
         if len(text) <= _SHORT:
             return _said(self, text, longest)
-        return self._said(text, longest)
-
-    def _said(self, text: str, longest: int) -> str:
-        if len(text) > MOST:
-            text, _ = self.split(text[:MOST])
-        else:
-            text = self.redact(text)
-        return shortened(one_line(text), longest)
+        safe = self.split(text[:MOST])[0] if len(text) > MOST else self.redact(text)
+        return shortened(one_line(safe), longest)
 
     def last_said(self, text: str, longest: int = 300) -> str:
         """As `said`, of the end of a text that may begin in the midst of a secret."""
@@ -323,8 +317,8 @@ def redact(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def _said(secrets: Secrets, text: str, longest: int) -> str:
-    """Every answer of a server ends with the same few words."""
-    return secrets._said(text, longest)
+    """`said`, remembered: every answer of a server ends with the same few words."""
+    return shortened(one_line(secrets.redact(text)), longest)
 
 
 def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:

@@ -96,9 +96,9 @@ def parse_share(text: str) -> float:
 def format_seconds(seconds: float | None) -> str:
     """'396 ms', '2.33 s', '812 µs': three digits in the unit of `seconds_unit`; '∞' and '–' for inf and None."""
     if seconds is None or not math.isfinite(seconds):
-        return _three(seconds)
+        return format_number(seconds)
     factor, unit = seconds_unit(seconds)
-    return f"{_three(seconds * factor)} {unit}"
+    return f"{format_number(seconds * factor)} {unit}"
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:
@@ -125,8 +125,11 @@ def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
     return (1.0, "s") if in_seconds else (1e3, "ms")
 
 
-def _three(x: float | None) -> str:
-    """Three significant digits, thousands separated; an exponent only for very small and very large numbers."""
+def format_number(x: float | None) -> str:
+    """A number with three significant digits or more: '2,850', '41.7', '0.125', '∞'; '–' for None and NaN.
+
+    An exponent stands only in very small and very large numbers.
+    """
     if x is None or math.isnan(x):
         return "–"
     rounded = float(f"{x:.3g}")
@@ -140,11 +143,6 @@ def _three(x: float | None) -> str:
     return f"{x:,.{digits}f}"
 
 
-def format_number(x: float | None) -> str:
-    """A plain number with three significant digits or more: '2,850', '41.7', '0.125'; '–' for None."""
-    return _three(x)
-
-
 def trimmed(number: str) -> str:
     """A formatted number without trailing zeros after its point: '1.5' of '1.50', '1' of '1.00'."""
     return number.rstrip("0").rstrip(".") if "." in number else number
@@ -156,9 +154,9 @@ _LONG = 3600 * 10_000.0
 def format_elapsed(seconds: float) -> str:
     """An elapsed time in at most two units: '45 s', '9 min 12 s', '7 h 40 min'."""
     if not math.isfinite(seconds):
-        return _three(seconds)
+        return format_number(seconds)
     if abs(seconds) >= _LONG:
-        return f"{_three(seconds / 3600)} h"
+        return f"{format_number(seconds / 3600)} h"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -185,8 +183,8 @@ def format_bytes(size: float) -> str:
     """A size in decimal units: '214 kB', '1.03 GB'."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(size) >= scale:
-            return f"{_three(size / scale)} {unit}"
-    return f"{size:.0f} B" if math.isfinite(size) else _three(size)
+            return f"{format_number(size / scale)} {unit}"
+    return f"{size:.0f} B" if math.isfinite(size) else format_number(size)
 
 
 def roughly(number: int) -> str:
@@ -203,4 +201,4 @@ def roughly(number: int) -> str:
 
 def format_share(share: float | None) -> str:
     """'0.2%', '12%'; '–' for None."""
-    return "–" if share is None or math.isnan(share) else f"{_three(share * 100)}%"
+    return "–" if share is None or math.isnan(share) else f"{format_number(share * 100)}%"

@@ -19,7 +19,7 @@ FLOORS: list[set[str]] = [
     {"decide"},
     {"plan"},
     {"budget"},
-    {"next_step"},
+    {"next_step", "standing"},
     {"run"},
     {"plot"},
     {"report"},

@@ -146,7 +146,6 @@ def test_edges_of_a_limit() -> None:
     assert not latency.holds(math.inf)
     assert rate.holds(math.inf)
     assert (latency.comfortable(0.2), latency.comfortable(0.3), rate.comfortable(99.0)) == (True, False, False)
-    assert (latency.worse(1, 2), rate.worse(1, 2)) == (2, 1)
     assert (latency.margin(0.25), rate.margin(15.0), rate.margin(5.0)) == (0.5, 0.5, -0.5)
     assert (latency.bound_text(latency.comfort), str(rate.bound_text())) == ("≤ 200 ms", "≥ 10 req/s")
 

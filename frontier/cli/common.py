@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
+import orjson
 
-from frontier.errors import UsageError
+from frontier.errors import MeasurementError, StoreError, UsageError
+from frontier.metrics import metric, names
+from frontier.model import Limit
+from frontier.store.files import read_config, write_output
+from frontier.store.run_dir import RunDirectory, last_measured, runs_under
+from frontier.text import Secrets, environment_secrets, without_controls
+from frontier.units import format_bytes, whole_number
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.errors import MeasurementError
-    from frontier.model import Limit
     from frontier.run import Run
 
 T = TypeVar("T")
@@ -33,8 +38,6 @@ def harmless(text: str) -> str:
     """Text from outside made safe for a terminal: without control and format characters (escape sequences, overrides
     of the writing direction) and without secrets, recognised by their form or as values of the environment.
     """
-    from frontier.text import Secrets, environment_secrets, without_controls
-
     return without_controls(Secrets.of((), environment_secrets(os.environ)).redact(text))
 
 
@@ -80,16 +83,11 @@ def answer_json(tree: Any) -> None:
 
 def json_bytes(tree: Any) -> bytes:
     """An indented JSON text."""
-    import orjson
-
     return orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def write_file(path: Path, data: bytes, *, quiet: bool = False) -> None:
     """Write a file of -o whole, and say so. UsageError when it cannot be written there."""
-    from frontier.store.files import write_output
-    from frontier.units import format_bytes
-
     try:
         write_output(path, data)
     except OSError as error:
@@ -115,8 +113,6 @@ class Layout(TypedDict):
 
 def layout() -> Layout:
     """The terminal's columns (100 where there is none), and colour only on a terminal that wants it."""
-    from frontier.units import whole_number
-
     columns: int | None = None
     if sys.stdout.isatty():
         with suppress(OSError):
@@ -134,19 +130,18 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
     """The run named, or the newest under runs/, which is then named on standard error: the one whose last trial was
     finished last. With `running` a run that is being swept comes first, and one without a finished trial last.
 
-    A later run that holds nothing is named too. MeasurementError, with why, when no run holds a finished trial.
+    A later run that holds nothing is named too. StoreError without any run; MeasurementError, with why, when none of
+    them holds a finished trial.
     """
-    from frontier.store.run_dir import RunDirectory, last_measured, newest_run, runs_under
-
     if run is not None:
         return run
     runs = runs_under(RUNS)
+    if not runs:
+        raise StoreError(f"no run under {RUNS}/", "make one with  frontier sweep CONFIG,  or name a run directory")
     empty = [path for path in runs if last_measured(path) is None]
-    if runs and len(empty) == len(runs) and not running:
+    if empty == runs and not running:
         raise _empty(runs[0])
-    newest = runs[0] if runs else newest_run(RUNS)
-    if running:
-        newest = next((path for path in runs if RunDirectory(path, {}).held()), newest)
+    newest = next((path for path in runs if running and RunDirectory(path, {}).held()), runs[0])
     say(f"run  {newest}")
     if empty and empty[0] != newest and (empty[0] / "manifest.json").stat().st_mtime > (last_measured(newest) or 0.0):
         say(f"     {empty[0]} is newer and holds no finished trial: frontier status {empty[0]}")
@@ -180,11 +175,8 @@ def read_run(
     return run
 
 
-def _empty(path: Path) -> "MeasurementError":
+def _empty(path: Path) -> MeasurementError:
     """The error of a run without a finished trial, with what ended its sweep."""
-    from frontier.errors import MeasurementError
-    from frontier.store.run_dir import RunDirectory
-
     lines = RunDirectory.read(path).journal_lines()
     last = lines[-1] if lines else {}
     why = f": {last['event'].replace('_', ' ')}, {last['reason']}" if "reason" in last else ""
@@ -198,8 +190,6 @@ def unfinished_json(run: "Run") -> dict[str, Any] | None:
 
 def read_objectives(text: str | None) -> tuple[str, str] | None:
     """The two metrics of --objectives. UsageError for anything else."""
-    from frontier.metrics import metric
-
     if text is None:
         return None
     names = [part.strip() for part in text.split(",")]
@@ -222,8 +212,6 @@ def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: s
 
 def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Shell completion: metric names, also after a comma in a list of them."""
-    from frontier.metrics import names
-
     head, comma, last = incomplete.rpartition(",")
     gap = last[: len(last) - len(last.lstrip())]
     return [f"{head}{comma}{gap}{name}" for name in names() if name.startswith(last.lstrip())]
@@ -305,7 +293,7 @@ class RunOptions:
         run = read_run(path, self.settings, allow_empty=allow_empty, say_unfinished=say_unfinished)
         return narrowed(run, self.deployments, self.shapes)
 
-    def limits(self, run: "Run") -> "tuple[Limit, ...]":
+    def limits(self, run: "Run") -> tuple[Limit, ...]:
         """The limits of --sla, else those of the run's config."""
         from frontier.config import parse_sla
 
@@ -368,13 +356,9 @@ def _in_a_run(file: Path) -> bool:
 def _agreed(own: Path, foreign: Path) -> set[str]:
     """The effects of a config file of the user's; none when it lies in a run itself or cannot be read."""
     from frontier.config import load_config
-    from frontier.config.yaml_source import MAX_BYTES
-    from frontier.store.files import read_config
 
-    if not own.is_file() or own.stat().st_size > MAX_BYTES:
-        return set()
     # The manifest that names `own` is as foreign as the config: it must not make a file of the run the user's own.
-    if _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
+    if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
         return {effect.text for effect in load_config(read_config(own), str(own)).effects}

@@ -9,10 +9,11 @@ import click
 
 from frontier.cli import common
 from frontier.errors import exit_code
+from frontier.model import Limit, Series
+from frontier.units import parse_share
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
-    from frontier.model import Limit
     from frontier.run import Run
 
 
@@ -48,7 +49,6 @@ def command(
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.report.comparison import compare_runs, comparison_table, comparisons_json
-    from frontier.units import parse_share
 
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
@@ -103,7 +103,6 @@ def _draw(
 ) -> None:  # fmt: skip
     """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import check_formats, other_limits, save_pictures
-    from frontier.model import Series
     from frontier.plot.multi_run import overlay
     from frontier.report.report import report_of
 

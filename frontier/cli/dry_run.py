@@ -258,11 +258,11 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     """
     from frontier.budget import Amount
     from frontier.plan import make_plan
+    from frontier.store.journal import last_session
     from frontier.store.run_dir import RunDirectory
 
     lines = RunDirectory.read(run).journal_lines()
-    began = max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0)
-    events = [line for line in lines[began:] if line["event"] == "dropped"]
+    events = [line for line in last_session(lines) if line["event"] == "dropped"]
     dropped = {key for line in events for key in line["trials"]}
     found = look_ahead(config, make_plan(config), run)
     rate = sum(d.price or 0.0 for d in config.deployments) / 3600

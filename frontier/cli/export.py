@@ -7,11 +7,11 @@ import click
 
 from frontier.cli.common import RunOptions, answer, run_options, say, subcommand, write_file
 from frontier.errors import ExitCode, UsageError
+from frontier.model import Frontier, Point
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontier.model import Frontier, Point
     from frontier.run import Run
 
 BINARY = {"parquet": ".parquet", "excel": ".xlsx"}

@@ -9,9 +9,10 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.model import Limit, Series
+from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
-    from frontier.model import Limit, Series
     from frontier.plot.data import Picture
     from frontier.run import Run
 
@@ -138,11 +139,9 @@ def check_formats(files: Sequence[Path]) -> None:
 
 def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Path]:
     """The files asked for, or NAME.png and NAME.svg in the run's derived directory."""
-    from frontier.store.run_dir import RunDirectory
-
     check_formats(files)
     directory = RunDirectory.read(run.path)
-    return list(files) or [directory.derived_file(f"{name}.{form}") for form in ("png", "svg")]
+    return list(files) or [directory.derived().path / f"{name}.{form}" for form in ("png", "svg")]
 
 
 def save_pictures(

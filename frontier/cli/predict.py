@@ -7,13 +7,15 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.metrics import metric
+from frontier.model import Estimate, Series, Shape
+from frontier.store.files import read_config
 from frontier.units import parse_share, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontier.hardware.predict import Forecast, Prediction
-    from frontier.model import Estimate
     from frontier.run import Run
 
 
@@ -80,7 +82,6 @@ def _of_config(
 ) -> "list[Forecast]":
     from frontier.config import Setting, load_config
     from frontier.decide.prediction import predict_config
-    from frontier.store.files import read_config
 
     share = common.parsed("--efficiency", efficiency, parse_share)
     if share == 0:
@@ -97,7 +98,6 @@ def _of_run(
 ) -> "list[Forecast]":  # fmt: skip
     from frontier.cli.plot import check_formats
     from frontier.decide.prediction import predict_points
-    from frontier.model import Shape
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
@@ -115,8 +115,6 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     from dataclasses import replace
 
     from frontier.cli.plot import save_pictures
-    from frontier.metrics import metric
-    from frontier.model import Series
     from frontier.plot.picture import small_multiples
     from frontier.report.report import report_of
 
@@ -136,8 +134,6 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
     """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by Little's law."""
-    from frontier.model import Estimate
-
     osl = forecast.shape.osl.mean
 
     def e2e(p: "Prediction") -> Estimate:

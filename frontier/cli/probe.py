@@ -11,6 +11,8 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.store.files import read_config
+from frontier.units import parse_duration
 
 if TYPE_CHECKING:
     from frontier.client.preflight import Check
@@ -40,7 +42,6 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     """
     from frontier.client.event_loop import run
     from frontier.client.probe import probe
-    from frontier.units import parse_duration
 
     patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
@@ -62,7 +63,6 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
     """What is to be probed, by the name to head its list with ('' for the only one)."""
     from frontier.client.target import Target, Timeouts, read_key_file
     from frontier.config import load_config
-    from frontier.store.files import read_config
 
     if where is None or "://" in where:
         timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)

@@ -11,10 +11,13 @@ import click
 
 from frontier.cli.common import answer_json, answer_prose, json_option, say, subcommand
 from frontier.errors import ExitCode, MeasurementError
+from frontier.metrics import metric
+from frontier.model import Point, Record, Verdict
+from frontier.store.run_dir import RunDirectory
+from frontier.units import format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
     from frontier.client.preflight import Preflight
-    from frontier.model import Point, Record
     from frontier.run import Run
 
 SIMULATOR = "simulator"
@@ -141,7 +144,6 @@ def _measure(text: str, path: Path) -> "Run | None":
     from frontier.config import left_out, load_config
     from frontier.plan import make_plan
     from frontier.run import load
-    from frontier.store.run_dir import RunDirectory
 
     config = load_config(text, "quick")
     directory = RunDirectory.open_for_sweep(
@@ -182,7 +184,6 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
     """
     from frontier.config import parse_sla
     from frontier.decide.operating_point import solve
-    from frontier.model import Verdict
 
     points = sorted(points, key=lambda p: p.concurrency)
     valid = [p for p in points if p.valid and {"p50_ttft", "p50_tpot", "output_throughput"} <= p.metrics.keys()]
@@ -207,8 +208,6 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
 
 def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[str, float]] | None" = None) -> list[str]:
     """The findings in plain words, with what they do not prove. `server`: its own metrics by number of users."""
-    from frontier.units import format_number, format_seconds
-
     who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
     counts = findings.requests.values()
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
@@ -227,8 +226,6 @@ def sentences(findings: Findings, address: str, server: "Mapping[int, Mapping[st
 
 def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
     """What the server's own metrics say of the most users, where they say that something was short."""
-    from frontier.units import format_number, format_share
-
     most = max(server, default=0)
     metrics = server.get(most, {})
     short = []
@@ -246,8 +243,6 @@ def _users(count: int) -> str:
 
 
 def _chat(findings: Findings) -> str:
-    from frontier.metrics import metric
-
     chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
     if findings.fit is None:
         return f"Not even {_users(findings.users)} fit a chat ({chat})."

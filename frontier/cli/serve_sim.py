@@ -6,6 +6,7 @@ import click
 
 from frontier.cli.common import say, subcommand
 from frontier.errors import UsageError
+from frontier.store.files import read_config
 
 
 @subcommand("serve-sim")
@@ -33,7 +34,6 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     from frontier.config import load_config
     from frontier.simulator.server import run_server
     from frontier.simulator.spec import EngineSpec
-    from frontier.store.files import read_config
 
     mapping: dict[str, object] = {}
     if config is not None:

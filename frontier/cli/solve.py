@@ -41,7 +41,7 @@ def command(
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
-    from frontier.decide.operating_point import exit_code_of_answers
+    from frontier.decide.operating_point import exit_code
     from frontier.report.answer import answers_json, answers_text
 
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
@@ -52,7 +52,7 @@ def command(
         common.answer(answers_text(answers, gpus=run.gpus, **common.layout()))
         if run.unfinished:
             common.answer_prose(run.unfinished)
-    return exit_code_of_answers(answers)
+    return exit_code([d for tier in answers for d in tier.decisions])
 
 
 def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":

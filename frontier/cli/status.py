@@ -2,20 +2,24 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
 from frontier.errors import ExitCode
+from frontier.model import Trial
+from frontier.store.journal import last_session
+from frontier.store.run_dir import RunDirectory
+from frontier.text import clean
+from frontier.units import format_elapsed
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.model import Trial
-    from frontier.run import Standing
-    from frontier.store.run_dir import RunDirectory
+    from frontier.standing import Standing
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
@@ -47,7 +51,6 @@ def command(options: RunOptions, follow: bool) -> int:
 
 def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
     """Print a line now and after each event, until the sweep ends or standard output is closed."""
-    import orjson
 
     def show() -> None:
         answer(orjson.dumps(state).decode() if as_json else line(state))
@@ -70,8 +73,7 @@ def read_state(path: Path) -> dict[str, Any]:
     the trials given up in the session that runs, or ran last.
     """
     from frontier.config import load_config
-    from frontier.run import standing
-    from frontier.store.run_dir import RunDirectory
+    from frontier.standing import standing
 
     run = RunDirectory.read(path)
     if "imported" in run.manifest:
@@ -81,8 +83,7 @@ def read_state(path: Path) -> dict[str, Any]:
     finished = {key: m.trial for key, m in run.finished().items()}
     now = standing(run, config, finished)
     is_running = now.end == "running"
-    began = max((i for i, event in enumerate(journal) if event["event"] in ("created", "resumed")), default=0)
-    session = journal[began:]
+    session = last_session(journal)
     running = _running(session) if is_running else None
     seconds = _seconds_left(config, now, journal, finished) if now.state != "finished" else 0.0
     if running is not None:
@@ -135,7 +136,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The trial in flight, and for how many seconds."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
@@ -147,8 +148,6 @@ def _running(session: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
-    from frontier.decide.wording import clean
-
     name = str(event["event"]).replace("_", " ")
     trials = f"{len(event['trials'])} trials" if "trials" in event else ""
     about = event.get("trial") or event.get("deployment") or trials
@@ -159,8 +158,6 @@ def _event_text(event: Mapping[str, Any]) -> str:
 
 def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
-    from frontier.units import format_elapsed
-
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
     parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
@@ -182,8 +179,6 @@ def line(state: Mapping[str, Any]) -> str:
 
 def page(state: Mapping[str, Any]) -> list[str]:
     """The state in lines, with the last warnings."""
-    from frontier.decide.wording import clean
-
     lines = [line(state)]
     if state["held_elsewhere"]:
         holder = clean(state["held_elsewhere"], 300)

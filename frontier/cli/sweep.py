@@ -196,7 +196,7 @@ def measure(
 
     async def go() -> "SweepEnd":
         stop = asyncio.Event()
-        _stop_on_signals(stop)
+        stop_on_signals(stop)
         progress: Progress = make_progress(sys.stderr)
         exporter = None
         if prometheus is not None:
@@ -217,7 +217,7 @@ def measure(
     return run_loop(go())
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def stop_on_signals(stop: asyncio.Event) -> None:
     """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal may send two.
 
     SIGHUP that is ignored, as under nohup, stays ignored.

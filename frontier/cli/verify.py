@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -23,14 +22,20 @@ from frontier.cli.common import (
     subcommand,
 )
 from frontier.errors import ExitCode, UsageError, exit_code
+from frontier.store.run_dir import RunDirectory
+from frontier.units import format_elapsed, format_number
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
     from frontier.decide.load_search import LoadAsk, LoadTrial
+    from frontier.decide.verdict import Check
     from frontier.run import Run
-    from frontier.sweep.verify import Check, Search, Sender
+    from frontier.sweep.verify import Search, Sender
 
 T = TypeVar("T")
+
+LEAST_LOAD, MOST_LOAD = 0.01, 10.0
+"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 
 
 @subcommand("verify")
@@ -90,8 +95,6 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool) ->
 
 def share(text: str) -> float:
     """A share that may be above 1: '80%', '1.2'. UsageError otherwise."""
-    from frontier.sweep.verify import LEAST_LOAD, MOST_LOAD
-
     number = text.strip()
     try:
         value = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
@@ -107,7 +110,6 @@ def _check(run: "Run", wanted: "list[Check]", again: str, as_json: bool) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
     from frontier.report.answer import verified_json, verified_text
     from frontier.sweep.verify import verify
-    from frontier.units import format_elapsed
 
     for check in wanted:
         say(
@@ -127,7 +129,6 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
     from frontier.decide.wording import setting
     from frontier.report.answer import found_json, found_text, load_trial_text
     from frontier.sweep.verify import find
-    from frontier.units import format_elapsed, format_number
 
     tick = Tick()
     begun: set[int] = set()
@@ -158,15 +159,14 @@ def _find(run: "Run", wanted: "list[Search]", again: str, as_json: bool) -> int:
 
 def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
+    from frontier.cli.sweep import stop_on_signals
     from frontier.client.event_loop import run as run_loop
-    from frontier.store.run_dir import RunDirectory
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.verify import Sender
 
     async def go() -> T:
         stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop_on_signals(stop)
         backend = HttpBackend(run.config, os.environ, time.time_ns())
         return await work(Sender(run, backend, store, tick, stop))
 
@@ -187,8 +187,6 @@ class Tick:
         self._what, self._left, self._since = what, left, time.monotonic()
 
     def __call__(self, progress: "TrialProgress") -> None:
-        from frontier.units import format_elapsed
-
         if sys.stderr.isatty():
             line = f"{progress.stage}: {progress.window_sent:,} sent, {progress.in_flight:,} in flight"
             if self._what:

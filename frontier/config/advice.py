@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from frontier.config.schema import TURNS, Config
 from frontier.fields import Problem
-from frontier.metrics import claim_floor, fewest_to_bound, undefined
+from frontier.metrics import claim_floor, fewest_to_bound
 from frontier.model import Limit
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)
@@ -64,7 +64,7 @@ def _means(config: Config) -> Iterator[Problem]:
 def _undefined(config: Config) -> Iterator[Problem]:
     """Limits on what no request of a shape has: nothing can ever meet them there."""
     for limit, path in _limits(config):
-        labels = [shape.label for shape in config.shapes if undefined(limit.metric, shape)]
+        labels = [shape.label for shape in config.shapes if limit.undefined(shape)]
         if labels:
             what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
             yield Problem(what, "limit TTFT or E2E there, or ask for longer outputs", *path)

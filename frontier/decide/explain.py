@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.decide.verdict import RISING, deciding_bound, judge
-from frontier.metrics import claim_floor, metric, undefined
+from frontier.metrics import claim_floor, metric
 from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, NextStep, Point, Reason, Verdict
 
 _WORTH_SAYING = 0.01
@@ -191,7 +191,7 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
 
 def _undefined(decision: Decision) -> list[Reason]:
     """Limits on metrics that no request of this shape has."""
-    names = dict.fromkeys(limit.metric for limit in decision.limits if undefined(limit.metric, decision.shape))
+    names = dict.fromkeys(limit.metric for limit in decision.limits if limit.undefined(decision.shape))
     return [Reason(Cause.UNDEFINED, metric=name) for name in names]
 
 

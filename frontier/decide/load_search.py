@@ -38,6 +38,8 @@ from frontier.stats.window import WindowData
 
 LEAST, MOST = 0.10, 0.90
 """Shares of `top` between which loads are tried. Nearer to it no window of reasonable length differs from overload."""
+GAP = 0.05
+"""How close (relative) the load is located, and the least step worth proving."""
 LOOKS = 5
 """Most looks that locate."""
 LOOK_TAIL = 4
@@ -73,8 +75,8 @@ EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
 class LoadPolicy:
     """What is searched: loads below `top`, which is more than the server can take, from `start`.
 
-    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the top. `gap` is how close
-    (relative) the load is located, and the least step worth proving. `warmup` are the fewest seconds of warm-up.
+    At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the top. `warmup` are
+    the fewest seconds of warm-up.
     """
 
     start: float
@@ -82,7 +84,6 @@ class LoadPolicy:
     in_flight: int
     e2e: float
     warmup: float = 0.0
-    gap: float = 0.05
 
     def memory(self, load: float) -> float:
         """Seconds in which a queue forgets its past: the longer, the nearer the load is to the top.
@@ -164,12 +165,11 @@ class FoundRate:
 
 def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
     """The answer, with the point of the rate that was proven."""
-    names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in decision.limits))))
     candidate = _candidates(history, decision.limits).get(done.proven or 0.0)
     point = None
     if candidate is not None:
         data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
-        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=names)
+        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
     return FoundRate(decision, policy, done, point, tuple(history))
 
 
@@ -317,10 +317,10 @@ def _locate(state: _State) -> LoadAsk | LoadDone | None:
     if len(state.looks) >= LOOKS:
         return None
     if high is None:
-        step = rounded((low + most) / 2) if most - low > 2 * policy.gap * policy.top else most
+        step = rounded((low + most) / 2) if most - low > 2 * GAP * policy.top else most
         return state.look(step) if low < most else None
     probe = rounded((low + high) / 2)
-    return None if (high - low) / high <= policy.gap or probe in state.excess else state.look(probe)
+    return None if (high - low) / high <= GAP or probe in state.excess else state.look(probe)
 
 
 def _no_load(state: _State, lowest: float) -> LoadDone:
@@ -415,25 +415,21 @@ def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> 
     policy = state.policy
     fresh = ((load, trials) for load, trials in state.proofs.items())
     trend = _trend([*((trial.load, [trial]) for trial in state.looks), *fresh], state.limits)
-    least = rounded(LEAST * policy.top) if proven is None else proven * (1 + policy.gap)
+    least = rounded(LEAST * policy.top) if proven is None else proven * (1 + GAP)
     most = rounded(MOST * policy.top) if state.high is None else state.high
     if proven is None:
         most = FIRST * (state.low or most)
     if failed:
-        most = min(most, failed[0] * (1 - policy.gap / 2 if proven is not None else STEP_DOWN))
+        most = min(most, failed[0] * (1 - GAP / 2 if proven is not None else STEP_DOWN))
     near = 0.0 if proven is None else STRIDE * proven
     more = REACH * len(failed)
-    steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, policy.gap / 2)]
+    steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, GAP / 2)]
     loads = [load for load in (*steps, state.low) if load is not None and least <= load <= most]
-    expected = {load: _trend_at(trend, load) for load in loads}
+    # On straight lines between the loads that were tried.
+    expected = {load: float(np.interp(load, list(trend), list(trend.values()))) for load in loads}
     candidate = max((x for x, e in expected.items() if e <= -more - (REACH if x <= near else START)), default=None)
     if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
         candidate = max((load for load, e in expected.items() if e <= -REACH), default=None)
     if candidate is None and proven is None and (lower := rounded(STEP_DOWN * min(most, *trend))) >= least:
         return lower  # below all that was tried
     return candidate
-
-
-def _trend_at(trend: Mapping[float, float], load: float) -> float:
-    """The trend at a load, on straight lines between the loads that were tried."""
-    return float(np.interp(load, list(trend), list(trend.values())))

@@ -18,8 +18,8 @@ from frontier.decide.proof import History
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.decide.wording import notes
 from frontier.errors import ExitCode
+from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
-from frontier.stats import cost_energy
 from frontier.units import format_number
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
@@ -84,9 +84,9 @@ def solve(
         first_fail=first_fail,
         holes=tuple(c for c in violating if any(m > c for m in meeting)),
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
-        throughput_optimum=_most(feasible, rate),
-        goodput_optimum=_most(feasible, "goodput", proven=True),
-        cheapest=_cheapest(feasible),
+        throughput_optimum=_best_at(feasible, rate),
+        goodput_optimum=_best_at(feasible, "goodput", proven=True),
+        cheapest=_best_at(feasible, "cost"),
     )
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
     if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
@@ -138,7 +138,7 @@ def _nearest(
     undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
     if undecided:
         inside = [points[c] for c in undecided if _inside(points[c], limits)]
-        most = _most(inside, _rate_name(inside))
+        most = _best_at(inside, _rate_name(inside))
         candidate = most or max((p.concurrency for p in inside), default=min(undecided))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
@@ -161,26 +161,20 @@ def _rate_name(points: Sequence[Point]) -> str | None:
     return None
 
 
-def _most(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
-    """The concurrency with the most of a metric that all have, the lowest on ties; None otherwise.
+def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
+    """The concurrency with the best value of a metric that all have, the lowest on ties; None otherwise.
 
     `proven` compares lower bounds where there are any.
     """
     if name is None or not points or any(name not in p.metrics for p in points):
         return None
+    direction = metric(name).sign
 
-    def amount(p: Point) -> float:
+    def goodness(p: Point) -> float:
         e = p.metrics[name]
-        return e.lower if proven and math.isfinite(e.lower) else e.value
+        return direction * (e.lower if proven and math.isfinite(e.lower) else e.value)
 
-    return max(points, key=lambda p: (amount(p), -p.concurrency)).concurrency
-
-
-def _cheapest(points: Sequence[Point]) -> int | None:
-    """The concurrency of least cost, where all have one; the lowest on ties."""
-    if not points or any("cost" not in p.metrics for p in points):
-        return None
-    return min(points, key=lambda p: (p.metrics["cost"].value, p.concurrency)).concurrency
+    return max(points, key=lambda p: (goodness(p), -p.concurrency)).concurrency
 
 
 def _choose(
@@ -270,21 +264,16 @@ def solve_all(
     points: Sequence[Point],
     limits: Sequence[Limit],
     *,
-    marginal_gain: bool = True,
-    marginal_ok: bool = False,
-    point_estimates: bool = False,
     scanned: Sequence[Point] = (),
     histories: Mapping[Series, History] | None = None,
+    **options: bool,
 ) -> tuple[Decision, ...]:
-    """`solve` for each (deployment, shape), in the order they first appear."""
+    """`solve` for each (deployment, shape), in the order they first appear; `options` are its own."""
     looks, known = by_series(scanned), histories or {}
     return tuple(
-        solve(
-            group, limits, marginal_gain=marginal_gain, marginal_ok=marginal_ok, point_estimates=point_estimates,
-            scanned=looks.get(series, ()), history=known.get(series, ()),
-        )
+        solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), **options)
         for series, group in by_series(points).items()
-    )  # fmt: skip
+    )
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
@@ -464,10 +453,7 @@ def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
     """The cheapest deployment among several that have a price and an operating point for one shape."""
     priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
-    best, sure = cost_energy.cheapest(priced)
-    return Cheapest(best, sure) if best is not None and len(priced) > 1 else None
-
-
-def exit_code_of_answers(answers: Sequence[Answer]) -> ExitCode:
-    """The exit code of the worst decision of all tiers."""
-    return exit_code([d for tier in answers for d in tier.decisions])
+    if len(priced) < 2:
+        return None
+    best = min(priced, key=lambda d: d.metrics["cost"].value)
+    return Cheapest(best, all(best.metrics["cost"].high < d.metrics["cost"].low for d in priced if d is not best))

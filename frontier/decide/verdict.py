@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 from frontier.errors import UsageError
 from frontier.metrics import ENERGY, claim_floor
-from frontier.model import Estimate, Judgement, Limit, Point, Verdict, worst
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, Verdict, worst
 
 INTERVAL_SIDE = 0.025
 """The error of each side of `low`..`high`."""
@@ -141,3 +141,35 @@ def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
     toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
     bound = estimate.upper if toward_upper else estimate.lower
     return bound if math.isfinite(bound) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per second, which is `load`
+    times what the closed loop served.
+    """
+
+    decision: Decision
+    rate: float
+    load: float
+    requests: int
+
+    @property
+    def seconds(self) -> float:
+        """How long the arrivals take, without warm-up."""
+        return self.requests / self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The answer of a check: the open loop's point beside the closed loop's, and the verdict of the open loop.
+
+    `in_flight` requests were in flight on average, `cap` were allowed.
+    """
+
+    check: Check
+    point: Point
+    judgement: Judgement
+    in_flight: float
+    cap: int
+    notes: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -12,7 +12,7 @@ from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
-from frontier.decide.verdict import judge
+from frontier.decide.verdict import Checked, judge
 from frontier.decide.wording import (
     HALF_UNDECIDED,
     NO_BOUND,
@@ -33,7 +33,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import metric
-from frontier.model import Decision, Judgement, Limit, Phase, Point, Series, Verdict
+from frontier.model import Decision, Limit, Phase, Point, Series, Verdict
 from frontier.report.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
 from frontier.report.tables import Gpus, gpus_of, text_grid, to_text
 from frontier.stats import estimate
@@ -151,34 +151,6 @@ def _decision_json(decision: Decision, rate: ArrivalRate | None) -> Tree:
 
 
 # --- open-loop checks
-
-
-class Check(Protocol):
-    """The operating point that was checked, the rate it was sent, and the share of its own rate that this is."""
-
-    @property
-    def decision(self) -> Decision: ...
-    @property
-    def rate(self) -> float: ...
-    @property
-    def load(self) -> float: ...
-
-
-class Checked(Protocol):
-    """What a check measured, and the verdict."""
-
-    @property
-    def check(self) -> Check: ...
-    @property
-    def point(self) -> Point: ...
-    @property
-    def judgement(self) -> Judgement: ...
-    @property
-    def in_flight(self) -> float: ...
-    @property
-    def cap(self) -> int: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
 
 
 def verified_text(checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify") -> str:

@@ -1,4 +1,4 @@
-"""Cost and energy of a deployment: its power, joules per output token, and the cheapest of several operating points.
+"""Cost and energy of a deployment: its power, joules per output token, dollars per million of them.
 
 The power is what nvidia-smi reported for the GPUs during the windows, or a flat figure that the config states. Either
 is taken as it is: the interval of an energy or a cost is that of the throughput alone.
@@ -8,22 +8,8 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from frontier.model import Decision, Estimate, Point, Power
+from frontier.model import Estimate, Point, Power
 from frontier.units import format_number
-
-
-def cheapest(decisions: Sequence[Decision]) -> tuple[Decision | None, bool]:
-    """Among deployments, each at its own operating point, the one of least cost per token; and whether that is sure.
-
-    Sure means that its interval lies below every other's. Decisions without an operating point or a price are passed
-    over; (None, False) when none is left. Compare decisions of one shape only.
-    """
-    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
-    if not priced:
-        return None, False
-    best = min(priced, key=lambda d: d.metrics["cost"].value)
-    sure = all(best.metrics["cost"].high < d.metrics["cost"].low for d in priced if d is not best)
-    return best, sure
 
 
 def power_text(powers: Iterable[Power]) -> str:

@@ -44,12 +44,11 @@ def point(
     names: Iterable[str] = DEFAULT_METRICS,
     limits: tuple[Limit, ...] = (),
     price: float | None = None,
-    light: Mapping[str, float] | None = None,
 ) -> Point:
     """What this sample says about its setting: the metrics `names` and those of `limits`, the flags, the notes.
 
     With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost; where
-    the sample has a power the energy. `light` is what physics allows, see `validity.flags`.
+    the sample has a power the energy.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     wanted += ["goodput", "attainment"] if limits else []
@@ -62,7 +61,7 @@ def point(
         concurrency=sample.concurrency,
         metrics={name: value for name, value in estimates.items() if value is not None},
         n=sample.n,
-        flags=flags(sample, limits, light=light),
+        flags=flags(sample, limits),
         repeats=len(sample.starts),
         notes=_notes(sample),
         whole_run=sample.whole_run,

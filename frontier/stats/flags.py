@@ -53,20 +53,13 @@ _LIFE = re.compile(r"(?:, |^)started \d+$")
 Check = Callable[[WindowData], Iterable[Flag]]
 
 
-def flags(
-    sample: WindowData, limits: tuple[Limit, ...] = (), *, light: Mapping[str, float] | None = None
-) -> tuple[Flag, ...]:
-    """Everything that is wrong with this sample, the fatal first.
-
-    `limits` are the percentiles to be claimed. `light` optionally gives the roofline: least seconds of 'ttft', 'tpot',
-    'e2e', most tokens per second of 'output_throughput'.
-    """
+def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
+    """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to be claimed."""
     if not sample.n:
         raised = [*_server(sample), _nothing(sample)]
     else:
         raised = [flag for check in _CHECKS for flag in check(sample)]
         raised += [*_errors(sample, limits), *_hollow_first(sample, limits), *_too_few(sample, limits)]
-        raised += beyond_light(sample, light or {})
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
 
@@ -364,7 +357,10 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def beyond_light(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
-    """What is faster than the roofline allows; `light` as for `flags`."""
+    """What is faster than the roofline allows.
+
+    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of 'output_throughput'.
+    """
     for quantity, bound in light.items():
         if quantity == "output_throughput":
             seconds = float(sample.block_seconds.sum())

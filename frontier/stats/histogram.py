@@ -48,7 +48,7 @@ def bin_values(indices: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class LogHistogram:
-    """Counts of durations per bin, sparse and never changed once made: `a + b` is a new one.
+    """Counts of durations per bin, sparse and never changed once made.
 
     `total` is the exact sum of the durations in seconds, which a mean needs and bins cannot give.
     """
@@ -94,9 +94,6 @@ class LogHistogram:
             row[part._indices] = part._counts
         return table
 
-    def __add__(self, other: "LogHistogram") -> "LogHistogram":
-        return LogHistogram.merged((self, other))
-
     def __eq__(self, other: object) -> bool:
         """Same counts in the same bins. (The sums, being floats, may differ in the last digit.)"""
         if not isinstance(other, LogHistogram):
@@ -106,18 +103,10 @@ class LogHistogram:
     def __hash__(self) -> int:
         return hash((self._indices.tobytes(), self._counts.tobytes()))
 
-    def __repr__(self) -> str:
-        return f"LogHistogram(count={self.count}, bins={len(self._indices)})"
-
     @property
     def count(self) -> int:
         """How many durations."""
         return int(self._cumulative[-1]) if len(self._cumulative) else 0
-
-    @property
-    def mean(self) -> float | None:
-        """Seconds; exact. None when empty."""
-        return self.total / self.count if self.count else None
 
     def quantile(self, p: float) -> float:
         """The ceil(p * count)-th smallest duration within ALPHA ("inverted_cdf"); NaN when empty."""
@@ -130,13 +119,9 @@ class LogHistogram:
         position = int(np.searchsorted(self._cumulative, min(max(rank, 1), self.count)))
         return float(bin_values(self._indices[position : position + 1])[0])
 
-    def count_above(self, x: float) -> int:
-        """How many durations are in a bin above the one of `x` seconds. Exact where `x` is a bin's value."""
-        return LogHistogram.counts_above((self,), x)[0]
-
     @staticmethod
     def counts_above(parts: Iterable["LogHistogram"], x: float) -> list[int]:
-        """`count_above` of each part."""
+        """How many durations of each part are in a bin above that of `x` seconds: exact where `x` is a bin's value."""
         bin_of_x = int(bin_indices([x])[0])
         counts = []
         for part in parts:
@@ -145,9 +130,24 @@ class LogHistogram:
         return counts
 
     def fraction_above(self, x: float) -> float:
-        """`count_above` as a share; NaN when empty."""
-        return self.count_above(x) / self.count if self.count else math.nan
+        """`counts_above` as a share; NaN when empty."""
+        return LogHistogram.counts_above((self,), x)[0] / self.count if self.count else math.nan
 
-    def to_dict(self) -> dict[str, Any]:
-        """A sparse form for a file: the filled bins, their counts, and the sum of the durations."""
-        return {"total": self.total, "bins": self._indices.tolist(), "counts": self._counts.tolist()}
+    @staticmethod
+    def flat(parts: Sequence["LogHistogram"]) -> dict[str, NDArray[Any]]:
+        """Arrays for a file: how many bins each part has, all their bins and counts end to end, and the sums."""
+        return {
+            "sizes": np.array([len(part._indices) for part in parts], np.int64),
+            "bins": np.concatenate([part._indices for part in parts]),
+            "counts": np.concatenate([part._counts for part in parts]),
+            "totals": np.array([part.total for part in parts], np.float64),
+        }
+
+    @classmethod
+    def of_flat(
+        cls, sizes: NDArray[np.int64], bins: NDArray[np.int64], counts: NDArray[np.int64], totals: NDArray[np.float64]
+    ) -> tuple["LogHistogram", ...]:
+        """The parts that `flat` made arrays of."""
+        ends = sizes.cumsum()[:-1]
+        parts = zip(np.split(bins, ends), np.split(counts, ends), totals.tolist(), strict=True)
+        return tuple(cls(*part) for part in parts)

@@ -7,7 +7,6 @@ it lists. `np.savez` would be shorter to write, and takes twice as long to read.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, get_type_hints
 
@@ -63,7 +62,7 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Evid
 def pack(sample: WindowData, made_from: str) -> bytes:
     """The sample as bytes behind their own digest; `made_from` names the data it was made of."""
     fields = {field.name: getattr(sample, field.name) for field in dataclasses.fields(WindowData)}
-    fields |= _flat(fields.pop("block_itl"))
+    fields |= {f"itl_{part}": array for part, array in LogHistogram.flat(fields.pop("block_itl")).items()}
     arrays = {
         name: np.ascontiguousarray(value, next(t for t in TYPES if t[1] == value.dtype.kind))
         for name, value in fields.items()
@@ -95,28 +94,8 @@ def unpack(data: bytes, made_from: str) -> WindowData | None:
                 return None
             fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
             at += fields[name].nbytes
-        fields["block_itl"] = _blocks(*(fields.pop(f"itl_{part}") for part in ("sizes", "bins", "counts", "totals")))
+        parts = ("sizes", "bins", "counts", "totals")
+        fields["block_itl"] = LogHistogram.of_flat(**{part: fields.pop(f"itl_{part}") for part in parts})
         return WindowData(**fields)
     except (AttributeError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _flat(blocks: Sequence[LogHistogram]) -> dict[str, np.ndarray[Any, Any]]:
-    """The histograms end to end, with how many bins each has."""
-    trees = [block.to_dict() for block in blocks]
-    return {
-        "itl_sizes": np.array([len(tree["bins"]) for tree in trees], np.int64),
-        "itl_bins": np.array([n for tree in trees for n in tree["bins"]], np.int64),
-        "itl_counts": np.array([n for tree in trees for n in tree["counts"]], np.int64),
-        "itl_totals": np.array([tree["total"] for tree in trees], np.float64),
-    }
-
-
-def _blocks(
-    sizes: np.ndarray[Any, Any], bins: np.ndarray[Any, Any], counts: np.ndarray[Any, Any], totals: np.ndarray[Any, Any]
-) -> tuple[LogHistogram, ...]:
-    ends = np.cumsum(sizes).tolist()
-    starts = [0, *ends[:-1]]
-    return tuple(
-        LogHistogram(bins[a:b], counts[a:b], total) for a, b, total in zip(starts, ends, totals.tolist(), strict=True)
-    )

@@ -230,11 +230,6 @@ SILENT, UNOPENED = 10.0, 2.0
 """Seconds after which a pipe is given up: one that is silent, and one that no process has opened to write."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a temporary beside it, fsync, rename. An OSError names the file itself."""
-    Folder(path.parent).write_whole(path.name, data)
-
-
 def write_output(path: Path, data: bytes) -> None:
     """Write an output that the user asked for, whole; its directory is made where there is none.
 
@@ -243,7 +238,7 @@ def write_output(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UsageError(f"{path} is {kind_of(path.stat().st_mode)}, and not a file to write to", "name a file")
-    write_whole(path, data)
+    Folder(path.parent).write_whole(path.name, data)
 
 
 def read_given(path: Path, most: int) -> bytes:

@@ -1,12 +1,11 @@
 """The journal of a run: one JSON object a line, on the disk before the next step is taken, and never a partial line."""
 
-import io
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 
@@ -81,27 +80,21 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines; one that was damaged, cut by a kill, or is none of ours is left out."""
+        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it cannot be read."""
+        try:
+            file = self._folder.reader(self._name, MOST_BYTES)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"cannot read {self._path}: {error.strerror or error}") from error
         lines: list[dict[str, Any]] = []
-        with self._readable() as file:
+        with file:
             while line := file.readline(LINE_BYTES):
                 with suppress(orjson.JSONDecodeError):
                     lines += [tree] if _is_sound(tree := orjson.loads(line)) else []
                 if file.tell() > MOST_BYTES:
                     raise too_large(self._path, None, MOST_BYTES)
         return lines
-
-    @contextmanager
-    def _readable(self) -> Iterator[BinaryIO]:
-        """The file, or nothing where there is none. StoreError when it cannot be read."""
-        try:
-            file = self._folder.reader(self._name, MOST_BYTES)
-        except FileNotFoundError:
-            file = io.BytesIO()
-        except OSError as error:
-            raise StoreError(f"cannot read {self._path}: {error.strerror or error}") from error
-        with file:
-            yield file
 
     def mend(self) -> None:
         """Remove the partial line that a killed predecessor may have left."""
@@ -128,3 +121,8 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The model and server each deployment was begun with."""
     begun = [line for line in lines if line["event"] == "server"]
     return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(begun)}
+
+
+def last_session(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The lines since the sweep was last begun or resumed."""
+    return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]

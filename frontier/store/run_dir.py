@@ -89,7 +89,8 @@ class RunDirectory(TrialFiles):
             with writing(path, opening=True):
                 run = cls(path, read_manifest(path) if folder.exists("manifest.json") else {}, held)
                 same = run.manifest.get("identity") == identity
-                if run.manifest and (same or run._holds_results()):
+                holds_results = run.trials.names(".jsonl") or folder.exists("imported.jsonl")
+                if run.manifest and (same or holds_results):
                     if extend and not same:
                         run._extend(identity, canonical)
                     run._resume(identity, canonical, config_text)
@@ -147,10 +148,6 @@ class RunDirectory(TrialFiles):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _holds_results(self) -> bool:
-        """Whether anything in it was measured or imported."""
-        return bool(self.trials.names(".jsonl")) or self._folder.exists("imported.jsonl")
 
     def _resume(self, identity: str, canonical: Mapping[str, Any], config_text: str) -> None:
         """Go on with the sweep. AnotherSweepError when it is not the one of `identity`."""
@@ -225,10 +222,6 @@ class RunDirectory(TrialFiles):
         folder = self._folder.at("derived", *inside)
         folder.require()
         return folder
-
-    def derived_file(self, name: str) -> Path:
-        """The path of a file that can be made again."""
-        return self.derived().path / name
 
 
 class AnotherSweepError(StoreError):
@@ -317,13 +310,3 @@ def runs_under(root: Path) -> list[Path]:
         with suppress(OSError):  # it may be removed meanwhile
             runs.append((last_measured(manifest.parent) or -math.inf, manifest.lstat().st_mtime, manifest.parent))
     return [path for *_, path in sorted(runs, reverse=True)]
-
-
-def newest_run(root: Path) -> Path:
-    """The run under `root` whose last trial was finished last. StoreError when no run there holds a finished trial."""
-    runs = runs_under(root)
-    if not runs:
-        raise StoreError(f"no run under {root}/", "make one with  frontier sweep CONFIG,  or name a run directory")
-    if last_measured(runs[0]) is None:
-        raise StoreError(f"no run under {root}/ holds a finished trial", f"see why with  frontier status {runs[0]}")
-    return runs[0]

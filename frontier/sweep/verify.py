@@ -27,9 +27,9 @@ from frontier.decide.load_search import (
     invalid_because,
     next_ask,
 )
-from frontier.decide.verdict import judge
+from frontier.decide.verdict import Check, Checked, judge
 from frontier.errors import MeasurementError, UsageError
-from frontier.metrics import DEFAULT_METRICS, claim_floor, metric
+from frontier.metrics import claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Outcome, Phase, Point, Record, Trial, Verdict
 from frontier.run import Run
 from frontier.stats import estimate, window
@@ -44,8 +44,6 @@ CAP = 8
 Poisson process of the same mean reaches, low enough for the client's sockets. What is turned away by it is counted as
 waiting."""
 LEAST_CAP = 64
-LEAST_LOAD, MOST_LOAD = 0.01, 10.0
-"""Shares of the operating point's rate that are worth sending: below, the requests of a claim take days to arrive."""
 FULL = 0.9
 """The cap was reached when this share of it was in flight on average."""
 START = 0.5
@@ -54,36 +52,6 @@ BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are over it, ..."""
 PATIENCE = 15.0
 """... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One operating point to be checked: `rate` requests per second, `requests` of them, about `seconds` long."""
-
-    decision: Decision
-    rate: float
-    load: float
-    requests: int
-
-    @property
-    def seconds(self) -> float:
-        """How long the arrivals take, without warm-up."""
-        return self.requests / self.rate
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The answer: the open loop's point beside the closed loop's, and the verdict of the open loop.
-
-    `in_flight` requests were in flight on average, `cap` were allowed.
-    """
-
-    check: Check
-    point: Point
-    judgement: Judgement
-    in_flight: float
-    cap: int
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +65,8 @@ class Search:
 def checks(run: Run, limits: Sequence[Limit], *, load: float = 1.0, requests: int | None = None) -> list[Check]:
     """The operating points of a run, with what each is to be checked at: `load` times the rate it served.
 
-    As many requests as the closed loop's claim rests on, unless said. UsageError when the run was imported, has no
-    operating point, or the load is out of reason.
+    As many requests as the closed loop's claim rests on, unless said. UsageError when the run was imported.
     """
-    if not LEAST_LOAD <= load <= MOST_LOAD:
-        raise UsageError("--load is a share of the rate that the operating point served", "as  --load 80%")
     return [
         Check(decision, rate * load, load, requests or max(_enough(decision, limits), 1))
         for decision, rate in _served(run, limits)
@@ -354,8 +319,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     assert decision.concurrency is not None
     sent = window.window_data(measurement, store.records(measurement.trial.key), open_loop=True)
     sample = replace(sent, concurrency=decision.concurrency)
-    names = tuple(dict.fromkeys((*DEFAULT_METRICS, *(limit.metric for limit in limits))))
-    point = estimate.point(sample, names=names, limits=limits)
+    point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     verdict, notes = _verdict(point, limits, _growing(sample))
     if in_flight > FULL * measurement.trial.concurrency:

@@ -18,7 +18,7 @@ from frontier.client.prompts import Prompt, PromptSource, random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
-from frontier.stats.flags import flags
+from frontier.stats.flags import beyond_light, flags
 from frontier.stats.window import WindowData, join, window_data
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
@@ -44,8 +44,8 @@ class Case:
         assert self.measurement is not None
         return window_data(self.measurement, self.records)
 
-    def flags(self, limits: tuple[Limit, ...] = P50, **options: Any) -> dict[str, Flag]:
-        return {flag.name: flag for flag in flags(self.sample, limits, **options)}
+    def flags(self, limits: tuple[Limit, ...] = P50) -> dict[str, Flag]:
+        return {flag.name: flag for flag in flags(self.sample, limits)}
 
 
 def slow(name: str, **options: Any) -> Engine:
@@ -211,8 +211,9 @@ def test_two_lives_of_a_server_are_told_and_two_servers_are_too_many(found: Foun
 
 
 def test_what_cannot_be_claimed_or_cannot_be_is_said(found: Found) -> None:
-    raised = found["healthy"].flags((Limit("p99_ttft", 1.0),), light={"ttft": 10.0, "output_throughput": 1.0})
-    assert raised["faster_than_light"].fatal
+    impossible = [*beyond_light(found["healthy"].sample, {"ttft": 10.0, "output_throughput": 1.0})]
+    assert [True, True] == [flag.fatal for flag in impossible]
+    raised = found["healthy"].flags((Limit("p99_ttft", 1.0),))
     assert not raised["too_few_samples"].fatal
     assert "1000 for a p99" in raised["too_few_samples"].limit
 

@@ -31,6 +31,10 @@ def point(c, ttft, *, shape=SHAPE, deployment="d", throughput=None, price=None, 
     return Point(deployment, shape, c, metrics, 3000, flags)
 
 
+def exit_code(*answers):
+    return operating_point.exit_code([decision for answer in answers for decision in answer.decisions])
+
+
 def asked(points, limits=(TTFT,)):
     return operating_point.answer("gold", limits, points, operating_point.solve_all(points, limits))
 
@@ -39,14 +43,14 @@ def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():
     found = asked([point(8, 0.1), point(32, 0.2), point(8, 0.3, shape=LONG), point(32, 0.9, shape=LONG)])
     assert {"d": 8} == found.common
     assert "One concurrency for all shapes: 8 (each alone: 512/100 32, 8192/512 8)." in found.notes
-    assert ExitCode.YES == operating_point.exit_code_of_answers([found])
+    assert ExitCode.YES == exit_code(found)
 
 
 def test_where_none_is_common_it_is_said_and_one_shape_alone_needs_none():
     found = asked([point(8, 0.1), point(8, 0.9, shape=LONG)])
     assert {"d": None} == found.common
     assert "No concurrency measured is proven in every shape (each alone: 512/100 8, 8192/512 none)." in found.notes
-    assert ExitCode.NO == operating_point.exit_code_of_answers([found])
+    assert ExitCode.NO == exit_code(found)
     alone = asked([point(8, 0.1)])
     assert ({}, ()) == (alone.common, alone.notes)
 
@@ -84,9 +88,9 @@ def test_the_worst_of_all_tiers_is_the_exit_code():
     meets, violates = asked([point(8, 0.1)]), asked([point(8, 0.9)])
     invalid = asked([point(8, 0.1, flags=(Flag("lockstep", "8", "2", ""),))])
     unproven = dataclasses.replace(point(8, 0.1), metrics={"p99_ttft": Estimate(0.1, 0.1, 0.2, 299, 0.1, 0.2)})
-    assert ExitCode.NO == operating_point.exit_code_of_answers([meets, violates])
-    assert ExitCode.NOT_PROVEN == operating_point.exit_code_of_answers([meets, asked([unproven])])
-    assert ExitCode.FAILED == operating_point.exit_code_of_answers([meets, violates, invalid])
+    assert ExitCode.NO == exit_code(meets, violates)
+    assert ExitCode.NOT_PROVEN == exit_code(meets, asked([unproven]))
+    assert ExitCode.FAILED == exit_code(meets, violates, invalid)
 
 
 def test_a_deployment_that_may_give_more_is_named_beside_the_winner():

@@ -33,18 +33,20 @@ def test_a_point_has_a_cost_where_a_price_is_known():
 
 
 def test_deployments_are_compared_each_at_its_own_operating_point():
+    limits = [Limit("p99_ttft", 0.5)]
+
     def decided(name, throughput, price, ttft=0.1):
         metrics = {"p99_ttft": Estimate(ttft, ttft, ttft, 2000, ttft, ttft), "output_throughput": throughput}
         metrics["cost"] = cost_energy.cost(throughput, price)
         point = Point(name, SHAPE, 8, metrics, 2000)
-        return operating_point.solve([point], [Limit("p99_ttft", 0.5)])
+        return operating_point.solve([point], limits)
 
     fast = decided("fast", Estimate(2000, 1990, 2010, 20), 4.0)
     cheap = decided("cheap", Estimate(1000, 990, 1010, 20), 1.0)
     slow = decided("slow", Estimate(9000, 9000, 9000, 20), 1.0, ttft=0.9)  # never an operating point
-    best, sure = cost_energy.cheapest([fast, cheap, slow])
-    assert ("cheap", True) == (best.deployment, sure)
+    (found,) = operating_point.answer("", limits, (), [fast, cheap, slow]).cheapest
+    assert ("cheap", True) == (found.decision.deployment, found.sure)
     close = dataclasses.replace(cheap, metrics={**cheap.metrics, "cost": Estimate(0.5, 0.27, 0.7, 20)})
-    best, sure = cost_energy.cheapest([fast, cheap, close])
-    assert ("cheap", False) == (best.deployment, sure)
-    assert (None, False) == cost_energy.cheapest([slow])
+    (found,) = operating_point.answer("", limits, (), [fast, cheap, close]).cheapest
+    assert ("cheap", False) == (found.decision.deployment, found.sure)
+    assert () == operating_point.answer("", limits, (), [slow, slow]).cheapest

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from frontier.store.files import write_whole
+from frontier.store.files import Folder
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    Folder(file.parent).write_whole(file.name, data)
 
 
 def test_a_file_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_sample_comes_back_as_it_was(sample: WindowData) -> None:
             assert was.dtype == now.dtype
             np.testing.assert_array_equal(was, now)
         elif field.name == "block_itl":
-            assert [h.to_dict() for h in was] == [h.to_dict() for h in now]
+            assert [(h, h.total) for h in was] == [(h, h.total) for h in now]
         else:
             assert was == now, field.name
 

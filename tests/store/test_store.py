@@ -16,7 +16,7 @@ from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Sh
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
-from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, newest_run, runs_under
+from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, runs_under
 from frontier.store.trial_files import AlteredError
 from frontier.text import stored
 from frontier.units import LONGEST
@@ -326,22 +326,18 @@ def test_a_file_of_another_schema_is_refused(tmp_path: Path) -> None:
         RunDirectory.read(tmp_path)
 
 
-def test_the_newest_run_is_found(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no run under"):
-        newest_run(tmp_path)
+def test_runs_are_listed_by_their_last_finished_trial(tmp_path: Path) -> None:
+    assert runs_under(tmp_path) == []
     now = time.time()
     for name, begun in (("first", 300), ("second", 200), ("empty", 100)):
         open_run(tmp_path / name).close()
         os.utime(tmp_path / name / "manifest.json", (now - begun, now - begun))
     assert [tmp_path / name for name in ("empty", "second", "first")] == runs_under(tmp_path)
-    with pytest.raises(StoreError, match="holds a finished trial"):
-        newest_run(tmp_path)
     for name, ended in (("first", 10), ("second", 150)):  # the one begun before was gone on with
         with RunDirectory(tmp_path / name, {}).writer(trial()) as writer:
             writer.commit(measurement(trial()))
         for file in (tmp_path / name / "trials").iterdir():
             os.utime(file, (now - ended, now - ended))
-    assert tmp_path / "first" == newest_run(tmp_path)
     assert [tmp_path / name for name in ("first", "second", "empty")] == runs_under(tmp_path)
 
 
