@@ -1,7 +1,8 @@
 """How long a second look at a finished run takes, the interpreter's start included: `python benchmarks/look_speed.py`.
 
 A run is swept in virtual time into a temporary directory and looked at once, which makes its derived summaries; then
-each command is timed. The goal is one second. Times are processor time of the command, the least of three, so that
+each command is timed. The goal is one second; what the imports of libraries alone take stands first, as no command can
+take less. Times are processor time of the command, the least of three, so that
 other work on the machine does not count; wall-clock time stands beside it.
 """
 
@@ -31,6 +32,11 @@ repeats: 3
 refine: 0
 """
 FIVE = ("p99_ttft<=50ms", "p95_ttft<=20ms", "p99_tpot<=9ms", "p99_e2e<=400ms, error_rate<=1%", "output_throughput>=900")
+EVERYWHERE = "import numpy, pydantic, scipy.special, yaml"
+LIBRARIES = {
+    "(libraries)": EVERYWHERE,
+    "(those of plot)": f"{EVERYWHERE}, matplotlib.figure, matplotlib.backends.backend_agg",
+}
 COMMANDS = {
     "solve": ("solve",),
     "solve, five SLAs": ("solve", *(part for sla in FIVE for part in ("--sla", sla))),
@@ -55,10 +61,9 @@ def sweep(path: Path) -> None:
 
 
 def spent(arguments: list[str], cwd: Path) -> tuple[float, float]:
-    """Processor and wall-clock seconds of one command."""
+    """Processor and wall-clock seconds of one call of the interpreter."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [sys.executable, "-m", "frontier", *arguments]
-    subprocess.run(command, cwd=cwd, capture_output=True, check=False)
+    subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.perf_counter() - began
 
@@ -69,8 +74,9 @@ def main() -> None:
         cwd = Path(directory)
         sweep(cwd / "run")
         print(f"{'command':<18} {'processor':>10} {'wall clock':>11} {'of the goal':>12}")
-        for name, (command, *rest) in COMMANDS.items():
-            arguments = [command, "run", *rest]
+        rows = {name: ["-c", code] for name, code in LIBRARIES.items()}
+        rows |= {name: ["-m", "frontier", command, "run", *rest] for name, (command, *rest) in COMMANDS.items()}
+        for name, arguments in rows.items():
             spent(arguments, cwd)
             processor, wall = min(spent(arguments, cwd) for _ in range(3))
             print(f"{name:<18} {processor:>8.2f} s {wall:>9.2f} s {processor / GOAL:>12.2f}")

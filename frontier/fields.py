@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -187,7 +187,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether it is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -259,12 +259,10 @@ def choice(value: Any, allowed: tuple[str, ...]) -> str:
 # ---- values with units
 
 
-def duration(
-    value: Any, least: float = 0.0, most: float = MONTH, example: tuple[str, str] = ("s", "min"), *, bare: bool = False
-) -> float:
+def duration(value: Any, least: float = 0.0, most: float = MONTH, *, bare: bool = False) -> float:
     """Seconds of '30s', '5min', '1h30min'. A bare number is refused, unless `bare`: s and ms are both habits."""
     if is_number(value) and value != 0 and not bare:
-        raise Problem("{key} needs a unit", f"write {value:g}{example[0]} or {value:g}{example[1]}")
+        raise Problem("{key} needs a unit", f"write {value:g}s or {value:g}min")
     seconds = value if is_number(value) else seconds_of(value, "a duration", "30s or 5min")
     seconds = 0.0 if abs(seconds) < LEAST else seconds
     if not least <= seconds <= most:

@@ -9,7 +9,7 @@ from frontier.cli.common import FILE_PATH, answer, answer_json, json_option, lay
 from frontier.errors import ExitCode, UsageError, install_command
 
 if TYPE_CHECKING:
-    from frontier.hardware.ceilings import Machine
+    from frontier.hardware.ceilings import NumpyMachine, TorchMachine
 
 
 class Seconds(click.FloatRange):
@@ -41,8 +41,7 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
       frontier ceilings -o ceilings.yaml && cat ceilings.yaml >> sweep.yaml
     """
     from frontier.hardware.ceilings import measure
-    from frontier.report.json_out import ceilings_json
-    from frontier.report.tables import ceilings_table, ceilings_yaml
+    from frontier.report.hardware import ceilings_json, ceilings_table, ceilings_yaml
 
     ceilings = measure(_machine(device), seconds)
     if output is not None:
@@ -54,7 +53,7 @@ def command(device: str, seconds: float, output: Path | None, as_json: bool) -> 
     return ExitCode.YES
 
 
-def _machine(device: str) -> "Machine":
+def _machine(device: str) -> "NumpyMachine | TorchMachine":
     """The GPUs where torch has any, else the processor."""
     from frontier.hardware.ceilings import NumpyMachine, TorchMachine
 

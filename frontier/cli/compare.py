@@ -104,13 +104,12 @@ def _draw(
     """Write each comparison as a picture with its verdict as the title."""
     from frontier.cli.plot import check_formats, other_limits, save_pictures
     from frontier.plot.multi_run import overlay
-    from frontier.report.report import report_of
+    from frontier.plot.selection import views_of
 
     check_formats(files)
     axes, more = comparisons[0].objectives, other_limits(runs, limits)
     a, b = (
-        {(view.frontier.deployment, view.frontier.shape): view for view in report_of(run, limits, axes).views()}
-        for run in runs
+        {(view.frontier.deployment, view.frontier.shape): view for view in views_of(run, limits, axes)} for run in runs
     )
     pictures = [overlay(a[c.a, c.shape], b[c.b, c.shape], c, names=names, more=more) for c in comparisons]
     save_pictures(pictures, files, [Series(c.a, c.shape) for c in comparisons])

@@ -67,8 +67,7 @@ def command(
     energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy needs a power,
     measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
-    from frontier.plot.selection import check_panels, check_together, detail_figures
-    from frontier.report.report import report_of
+    from frontier.plot.selection import check_panels, detail_figures, views_of
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
@@ -81,6 +80,8 @@ def command(
     wanted = picture_files(loaded[0], "together" if together else figure, files)
     series: Sequence[Series] = ()
     if together:
+        from frontier.plot.multi_run import check_together
+
         check_together(loaded)
         pictures = [_together_picture(loaded, limits, axes)]
     else:
@@ -88,7 +89,7 @@ def command(
         if figure == "frontier":
             pictures = [frontier_picture(loaded[0], limits, axes)]
         else:
-            details = detail_figures(loaded[0], report_of(loaded[0], limits).views(), figure, at)
+            details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
             pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
     save_pictures(pictures, wanted, series, pixels, "dark" if dark else "light")
     return ExitCode.YES
@@ -97,23 +98,20 @@ def command(
 def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: tuple[str, str] | None = None) -> "Picture":
     """The frontiers of a run, a panel each."""
     from frontier.plot.picture import small_multiples
-    from frontier.report.report import report_of
+    from frontier.plot.selection import provenance_of, views_of
 
-    report = report_of(run, limits, axes)
-    return small_multiples(report.views(), footer=report.provenance)
+    return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 
 def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tuple[str, str] | None) -> "Picture":
     """The frontiers of several runs, or of one run's deployments, in one panel per shape."""
-    from frontier.plot.multi_run import together
-    from frontier.plot.selection import grouped
-    from frontier.report.report import report_of
+    from frontier.plot.multi_run import grouped, together
+    from frontier.plot.selection import provenance_of, views_of
 
-    first = report_of(runs[0], limits, axes)
-    axes = next((frontier.objectives for frontier in first.frontiers), axes)
-    reports = [first, *(report_of(run, limits, axes) for run in runs[1:])]
-    groups = grouped([(run.path.name, report.views()) for run, report in zip(runs, reports, strict=True)])
-    footer = reports[0].provenance if len(runs) == 1 else None
+    first = views_of(runs[0], limits, axes)
+    axes = first[0].frontier.objectives if first else axes
+    groups = grouped([(runs[0].path.name, first), *((run.path.name, views_of(run, limits, axes)) for run in runs[1:])])
+    footer = provenance_of(runs[0]) if len(runs) == 1 else None
     return together(groups, footer=footer, more=other_limits(runs, limits))
 
 

@@ -59,7 +59,7 @@ def command(
       frontier predict runs/llama8b --concurrency 96,192,256 -o expected.png
       frontier predict runs/llama8b --shape 4096/256
     """
-    from frontier.report.predicted import forecast_json, forecast_table
+    from frontier.report.hardware import forecast_json, forecast_table
 
     concurrencies = _concurrencies(concurrency)
     if source is not None and source.exists() and not source.is_dir():
@@ -116,20 +116,19 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
     from frontier.cli.plot import save_pictures
     from frontier.plot.picture import small_multiples
-    from frontier.report.report import report_of
+    from frontier.plot.selection import provenance_of, views_of
 
     across = metric(run.config.objectives[1]).quantity or "ttft"
     name = f"mean_{across}" if across in ("ttft", "e2e") else "mean_tpot"
     axes = ("output_throughput", name)
-    report = report_of(run, run.limits(), axes)
     expected = {Series(f.deployment, f.shape): _expected(f, name) for f in forecasts if f.measured}
-    views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in report.views()]
+    views = [replace(v, expected=expected.get(v.frontier.series, ())) for v in views_of(run, run.limits(), axes)]
     if axes != run.config.objectives:
         own = " and ".join(metric(objective).label for objective in run.config.objectives)
         common.say(f"note: drawn over {metric(name).label}, as predictions are of means; the run's own axes are {own}")
     if elsewhere := [f.shape.label for f in forecasts if not f.measured]:
         common.say(f"note: not drawn, as nothing was measured there: {', '.join(dict.fromkeys(elsewhere))}")
-    save_pictures([small_multiples(views, footer=report.provenance)], [file])
+    save_pictures([small_multiples(views, footer=provenance_of(run))], [file])
 
 
 def _expected(forecast: "Forecast", across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":

@@ -30,7 +30,7 @@ def command(options: RunOptions, output: Path | None) -> int:
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
     from frontier.plot.selection import check_panels
-    from frontier.report.markdown import report_markdown
+    from frontier.report.page import report_markdown
     from frontier.report.report import report_of
 
     run = options.read()
@@ -46,16 +46,12 @@ def command(options: RunOptions, output: Path | None) -> int:
 
 def _page(report: "Report", output: Path) -> bytes:
     """The page in the format that the file's suffix names."""
-    if output.suffix == ".html":
-        from frontier.report.page import report_html
+    from frontier.report.page import report_html, report_json, report_markdown
 
+    if output.suffix == ".html":
         return report_html(report).encode()
     if output.suffix == ".md":
-        from frontier.report.markdown import report_markdown
-
         return report_markdown(report).encode()
     if output.suffix == ".json":
-        from frontier.report.report import report_json
-
         return json_bytes(report_json(report))
     raise UsageError(f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json")

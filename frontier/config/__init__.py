@@ -1,8 +1,7 @@
 """The config of a sweep: YAML text to a sound `Config`, or every complaint about it with its place and a hint."""
 
 from frontier.config.deployment import DeploymentConfig, HardwareConfig, TimeoutsConfig, TlsConfig
-from frontier.config.load import config_text, left_out, load_config, load_with_text
-from frontier.config.overrides import Setting
+from frontier.config.load import Setting, config_text, left_out, load_config
 from frontier.config.schema import BudgetConfig, Config, FinishConfig, describe_difference, digest
 from frontier.config.sla import parse_sla
 
@@ -20,6 +19,5 @@ __all__ = [
     "digest",
     "left_out",
     "load_config",
-    "load_with_text",
     "parse_sla",
 ]

@@ -1,17 +1,25 @@
-"""YAML text to a `Config`, or a ConfigError with every complaint: line, column, the line itself, cause and hint."""
+"""YAML text to a `Config`, or a ConfigError with every complaint: line, column, the line itself, cause and hint.
 
-from collections.abc import Mapping, Sequence
+Values given beside the file, as `--set requests=600`, are put into its YAML nodes before anything is validated. A sound
+config that is probably not what was meant gets warnings.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
-from frontier.config.advice import advice
 from frontier.config.deployment import DeploymentConfig
-from frontier.config.overrides import Setting, apply_settings, rendered
-from frontier.config.schema import EARLIER, LEFT_OUT, Config
-from frontier.config.yaml_source import Document, compose, fill
+from frontier.config.schema import EARLIER, LEFT_OUT, TURNS, Config
+from frontier.config.yaml_source import Document, compose, fill, is_null
 from frontier.errors import Complaint, ConfigError
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
+from frontier.metrics import claim_floor, fewest_to_bound
+from frontier.model import Limit
 from frontier.text import did_you_mean, looks_like_a_key, masked_line, redact
 
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
@@ -45,6 +53,111 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
+# ---- values given beside the file
+
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d")
+_MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`key` ('sla.p99_ttft') gets `value` (YAML); `said` is what messages call it ('--set sla.p99_ttft=400ms')."""
+
+    said: str
+    key: str
+    value: str
+
+    @classmethod
+    def of(cls, text: str) -> "Setting":
+        """Of 'key=value'. ConfigError without the '='."""
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            where = f"--set {text}"
+            complaint = Complaint("this is not key=value", "write  --set requests=600", where=where)
+            raise ConfigError(where, (complaint,))
+        return cls(f"--set {text}", key.strip(), value.strip())
+
+
+def apply_settings(doc: Document, root: yaml.MappingNode, settings: Sequence[Setting]) -> None:
+    """Put the settings into the nodes of a document, in their order; what cannot be put is added to its complaints.
+
+    Each node carries its option as the name of its mark, so that a complaint about the value names the option.
+    """
+    for setting in settings:
+        try:
+            _apply(root, setting)
+        except ConfigError as error:
+            first = error.complaints[0]
+            doc.complaints.append(Complaint(first.what, first.hint, where=setting.said))
+
+
+def _refused(what: str, hint: str | None = None) -> ConfigError:
+    return ConfigError("", (Complaint(what, hint),))
+
+
+def _apply(root: yaml.MappingNode, setting: Setting) -> None:
+    value = f'"{setting.value}"' if _TIME_OF_DAY.fullmatch(setting.value) else setting.value
+    given, given_doc = compose(f"value: {value}\n", setting.said)
+    if given_doc.complaints:
+        raise ConfigError("", tuple(given_doc.complaints))
+    if len(given.value) != 1 or not value.isprintable():
+        raise _refused("the value is not one value", "quote it")
+    holder: yaml.Node = root
+    *outer, last = parts = setting.key.split(".")
+    for i, part in enumerate(outer):
+        node = _entry(holder, part, parts[:i])
+        if node is None or is_null(node):
+            mark = given.start_mark
+            node = yaml.MappingNode(_MAP, [], mark, mark, flow_style=True)
+            _put(holder, part, node, parts[:i])
+        if isinstance(node, yaml.ScalarNode):
+            whole = ".".join(parts[: i + 1])
+            raise _refused(f"{whole} holds no keys to set one of", f"set it as a whole:  --set '{whole}=...'")
+        holder = node
+    _put(holder, last, given.value[0][1], outer)
+
+
+def _entry(holder: yaml.Node, part: str, path: Sequence[str]) -> yaml.Node | None:
+    """The node under a key of a mapping, None when it is not there; in a list the entry of that name or position."""
+    if isinstance(holder, yaml.MappingNode):
+        return next((node for key, node in holder.value if key.value == part), None)
+    return holder.value[_index(holder, part, path)]  # type: ignore[no-any-return]
+
+
+def _put(holder: yaml.Node, part: str, node: yaml.Node, path: Sequence[str]) -> None:
+    """Replace the node of a key or of a list's entry, or add the key."""
+    if isinstance(holder, yaml.MappingNode):
+        key = yaml.ScalarNode(_STR, part, node.start_mark, node.end_mark)
+        index = next((i for i, (key, _) in enumerate(holder.value) if key.value == part), len(holder.value))
+        holder.value[index : index + 1] = [(key, node)]
+    else:
+        holder.value[_index(holder, part, path)] = node
+
+
+def _index(holder: yaml.Node, part: str, path: Sequence[str]) -> int:
+    names: list[str | None] = [
+        next((value.value for key, value in item.value if key.value == "name"), None)
+        if isinstance(item, yaml.MappingNode)
+        else None
+        for item in holder.value
+    ]
+    if part in names:
+        return names.index(part)
+    if part.isdecimal() and len(part) < 6 and int(part) < len(names):
+        return int(part)
+    known = ", ".join(name for name in names if name is not None)
+    raise _refused(f"there is no {part!r} in {'.'.join(path)}", f"known: {known}" if known else None)
+
+
+def rendered(root: yaml.MappingNode) -> str:
+    """The nodes as YAML, scalars as they were written; comments are lost."""
+    text: str = yaml.serialize(root, Dumper=yaml.SafeDumper, width=10**9, allow_unicode=True)
+    return text
+
+
+# ---- loading
+
+
 def load_config(
     text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None
 ) -> Config:
@@ -53,35 +166,33 @@ def load_config(
     `settings` replace or add single values. `begun` is the manifest of the run that the config belongs to: a key that
     is left out means what it meant when the run was begun. Nothing is read beside `text`: no file, no environment.
     """
-    return load_with_text(text, file, settings, begun)[0]
+    secrets: list[str] = []
+    try:
+        root, doc = _composed(text, file, settings)
+        fill(doc, root)
+        return _validated(doc, _leaked(doc, secrets), left_out(begun))
+    except ConfigError as error:
+        raise ConfigError(file, _redacted(error.complaints, secrets)) from None
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
-    """The text of the config with the settings in it; as the user wrote it when there are none."""
-    return load_with_text(text, file, settings)[1]
+    """The text of a sound config as a run keeps it: the user's own, or YAML with the settings in place."""
+    if not settings:
+        return text
+    made_of = "".join(f"# {file} with  {setting.said}\n" for setting in settings)
+    return made_of + rendered(_composed(text, file, settings)[0])
+
+
+def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
+    root, doc = compose(text, file)
+    apply_settings(doc, root, settings)
+    return root, doc
 
 
 def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
     """What the keys that a config may leave out mean in the run with this manifest; in a new run without one."""
     kept = LEFT_OUT if begun is None or "imported" in begun else begun.get("defaults", EARLIER)
     return {key: kept.get(key) for key in LEFT_OUT} if isinstance(kept, Mapping) else dict(LEFT_OUT)
-
-
-def load_with_text(
-    text: str, file: str, settings: Sequence[Setting] = (), begun: Mapping[str, Any] | None = None
-) -> tuple[Config, str]:
-    """As `load_config`, with the text that a run keeps: the user's own, or YAML with the settings in place."""
-    secrets: list[str] = []
-    try:
-        root, doc = compose(text, file)
-        apply_settings(doc, root, settings)
-        fill(doc, root)
-        config = _validated(doc, _leaked(doc, secrets), left_out(begun))
-    except ConfigError as error:
-        raise ConfigError(file, _redacted(error.complaints, secrets)) from None
-    if not settings:
-        return config, text
-    return config, "".join(f"# {file} with  {setting.said}\n" for setting in settings) + rendered(root)
 
 
 def _validated(doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any]) -> Config:
@@ -136,17 +247,8 @@ def _without_value(doc: Document) -> list[Complaint]:
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
-        if "extra_body" not in path and path not in doc.unread and _is_null(doc.tree, path)
+        if "extra_body" not in path and path not in doc.unread and is_null(doc.nodes[path])
     ]
-
-
-def _is_null(tree: Any, path: Path) -> bool:
-    for part in path:
-        try:
-            tree = tree[part]
-        except (KeyError, IndexError, TypeError):  # below a key that is given twice
-            return False
-    return tree is None
 
 
 def _without_name(doc: Document) -> list[Complaint]:
@@ -237,3 +339,86 @@ def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[
         )
         for c in complaints
     )
+
+
+# ---- warnings about a config that is sound and probably not what was meant
+
+_EASIER = (0.99, 0.95, 0.9, 0.5)
+
+
+def advice(config: Config) -> list[Problem]:
+    """The warnings; each path leads to the key."""
+    return [*_too_few(config), *_means(config), *_undefined(config), *_roofline(config)]
+
+
+def _too_few(config: Config) -> Iterator[Problem]:
+    """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
+
+    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a word.
+    """
+    p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
+    if p is None or config.requests is None:
+        return
+    repeats = config.repeats or 1
+    if config.searches:
+        lacking = [] if config.requests * repeats >= fewest_to_bound(p) else [min(config.concurrency)]
+    else:
+        lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
+    if not lacking:
+        return
+    c = max(lacking)
+    pooled, enough = _pooled(config, c), claim_floor(p, c)
+    product = f"{pooled // repeats:,} x {repeats} = " if repeats > 1 else ""
+    where = "" if enough == claim_floor(p) else f" at concurrency {c}"
+    what = f"{product}{pooled:,} requests are too few to claim a p{p * 100:g}{where} ({enough:,} are needed)"
+    what += "" if config.searches else ", and refine: 0 measures no more"
+    easier = next((q for q in _EASIER if q < p and claim_floor(q, c) <= pooled), None)
+    other = f",  or ask for p{easier * 100:g} ({claim_floor(easier, c):,} are enough)" if easier else ""
+    yield Problem(what, f"set  requests: {math.ceil(enough / repeats)}{other}", "requests")
+
+
+def _pooled(config: Config, concurrency: int) -> int:
+    """Requests of a setting's grid trials together."""
+    return max(config.requests or 0, TURNS * concurrency) * (config.repeats or 1)
+
+
+def _limits(config: Config) -> Iterator[tuple[Limit, tuple[str, ...]]]:
+    """Every limit of every tier, with its path in the text."""
+    for tier, limits in config.tiers:
+        for limit in limits:
+            yield limit, ("sla", limit.metric) if len(config.tiers) == 1 else ("sla", tier, limit.metric)
+
+
+def _means(config: Config) -> Iterator[Problem]:
+    for limit, path in _limits(config):
+        if limit.of.is_mean:
+            what = f"{limit.metric} limits a mean, which says nothing about the slowest requests"
+            yield Problem(what, f"write {limit.metric.replace('mean', 'p99')} to bound the tail", *path)
+
+
+def _undefined(config: Config) -> Iterator[Problem]:
+    """Limits on what no request of a shape has: nothing can ever meet them there."""
+    for limit, path in _limits(config):
+        labels = [shape.label for shape in config.shapes if limit.undefined(shape)]
+        if labels:
+            what = f"{limit.metric} is not defined at {', '.join(labels)}: an answer of one token has no second"
+            yield Problem(what, "limit TTFT or E2E there, or ask for longer outputs", *path)
+
+
+def _roofline(config: Config) -> Iterator[Problem]:
+    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or nothing fits."""
+    for i, deployment in enumerate(config.deployments):
+        path = ("deployments", i, "hardware")
+        described, roofline = deployment.hardware, deployment.roofline()
+        if described is None or described.gpu() is None:
+            continue
+        if roofline is None:
+            what = f"the sizes of {deployment.model or 'the model'} are not known, so its roofline is not either"
+            yield Problem(what, "add under hardware  model: llama-3.1-8b  (or its config.json)", *path)
+            continue
+        for shape in config.shapes:
+            try:
+                roofline.limits(shape, 1)
+            except ValueError as error:
+                yield Problem(f"{shape.label}: {error}", "look at gpus, precision and model", *path)
+                break

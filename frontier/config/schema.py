@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, SentFile
 from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
-from frontier.config.uses import PLAIN, POST, Effect, effects
+from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
 from frontier.errors import Complaint
 from frontier.fields import (
     MONTH,
@@ -108,7 +108,7 @@ def _webhook(value: Any) -> str:
     if not isinstance(value, str):
         raise Problem(f"{{key}} is an address; this is {shown(value)}", hint)
     text = value.strip()
-    if re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}", text):
+    if VARIABLE.fullmatch(text):
         return text
     try:
         parts = read_address(text, credentials=True)
@@ -338,7 +338,7 @@ class Config(Strict):
         return self._warnings
 
     @property
-    def effects(self) -> tuple[Effect, ...]:
+    def effects(self) -> tuple[Use, ...]:
         """All that it makes a command run, read and send, beside the load itself."""
         reached = [d for d in self.deployments if not d.is_simulator]
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
@@ -357,10 +357,7 @@ class Config(Strict):
 
     def deployment(self, name: str) -> DeploymentConfig:
         """The deployment of that name. KeyError when there is none."""
-        for deployment in self.deployments:
-            if deployment.name == name:
-                return deployment
-        raise KeyError(name)
+        return {deployment.name: deployment for deployment in self.deployments}[name]
 
     def load(self) -> dict[str, Any]:
         """JSON-able: what decides a trial's numbers beside its deployment and its setting."""

@@ -5,11 +5,11 @@ import re
 from functools import partial
 from typing import Any
 
+from frontier.config.yaml_source import plain_value
 from frontier.errors import UsageError
 from frontier.fields import Problem, Problems, is_number, name, seconds_of, share, shown
 from frontier.metrics import Metric, Unit, metric
 from frontier.model import Limit
-from frontier.units import parse_duration
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
 """Named sets of limits, the default first."""
@@ -183,24 +183,13 @@ def _limit_of_text(part: str) -> Limit:
         what = f"{written} does not say which side is allowed"
         raise Problem(what, f"write {limited.name}{_right_sign(limited)}{rest}")
     _check_direction(limited, sign, rest)
-    bounds = [_typed(limited, bound) for bound in rest.split("..")]
+    # As YAML would have it: a number where it is one, so that a missing unit is recognised.
+    bounds = [plain_value(bound) for bound in rest.split("..")]
     try:
         return _limit(limited, bounds[0] if len(bounds) == 1 else bounds)
     except Problem as problem:
         hint = re.sub(r"\[(\S+), (\S+)\]", rf"{limited.name}{_right_sign(limited)}\1..\2", problem.hint or "")
         raise Problem(problem.what, hint).named(limited.name) from None
-
-
-def _typed(limited: Metric, bound: str) -> Any:
-    """A bound as YAML would have it: a number where it is one, so that a missing unit is recognised."""
-    if limited.unit is Unit.SHARE:
-        return bound
-    try:
-        parse_duration(bound)
-    except ValueError:
-        value = _number(bound)
-        return bound if value is None else value
-    return bound
 
 
 def parse_sla(text: str) -> tuple[Limit, ...]:

@@ -1,8 +1,8 @@
 """The commented config that `frontier init` prints: what is needed is active, everything else is there to be found."""
 
 import json
-from collections.abc import Sequence
-from typing import Protocol
+
+from frontier.client.probe import ServerFacts
 
 _TEMPLATE = """\
 # A sweep: which load is sent where, and what counts. Run it with   frontier sweep sweep.yaml
@@ -82,19 +82,6 @@ _SIMULATOR = """\
 simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is needed"""
 
 
-class Said(Protocol):
-    """What a server said of itself."""
-
-    @property
-    def engine(self) -> str: ...
-    @property
-    def models(self) -> Sequence[str]: ...
-    @property
-    def max_model_len(self) -> int | None: ...
-    @property
-    def refused(self) -> bool: ...
-
-
 _SHAPES = ((1024, 256), (512, 128), (256, 64), (128, 32), (64, 16))
 _LONGEST_NAME = 300
 _ROOM = 64
@@ -102,7 +89,7 @@ _ROOM = 64
 
 
 def commented_config(
-    endpoint: str, model: str | None = None, said: Said | None = None, api_key_env: str | None = None
+    endpoint: str, model: str | None = None, said: ServerFacts | None = None, api_key_env: str | None = None
 ) -> str:
     """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out.
 
@@ -118,7 +105,7 @@ def commented_config(
     )  # fmt: skip
 
 
-def _asked(said: Said | None) -> str:
+def _asked(said: ServerFacts | None) -> str:
     """What came of asking the server, as a comment: one line, whatever the server says."""
     if said is None:
         return "No server answered here when this was written: nothing below comes from it."
@@ -134,7 +121,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text[:100])[1:-1]
 
 
-def _model_line(model: str | None, said: Said | None) -> str:
+def _model_line(model: str | None, said: ServerFacts | None) -> str:
     if model is not None:
         return f"model: {_scalar(model)}"
     usable = [m for m in (said.models if said else ()) if m.isprintable() and m.strip() and len(m) <= _LONGEST_NAME]
@@ -144,7 +131,7 @@ def _model_line(model: str | None, said: Said | None) -> str:
     return f"model: {_scalar(usable[0])}{several}"
 
 
-def _shape(said: Said | None) -> str:
+def _shape(said: ServerFacts | None) -> str:
     """The longest of the usual shapes that the server's context has room for."""
     room = said.max_model_len if said is not None else None
     isl, osl = next((s for s in _SHAPES if room is None or sum(s) + _ROOM <= room), _SHAPES[-1])

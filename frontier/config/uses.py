@@ -38,16 +38,8 @@ ASK = Use("ask  {value}, with the keys and headers for {endpoint}")
 PROXY = Use("use  the proxies of the environment, with their passwords, for {endpoint}", idle=frozenset({"none"}))
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One use of one value, in words."""
-
-    text: str
-    by: str
-
-
-def effects(model: BaseModel, endpoint: str) -> Iterator[Effect]:
-    """What a part of the config makes a command do; `endpoint` is what it talks to."""
+def effects(model: BaseModel, endpoint: str) -> Iterator[Use]:
+    """The uses of the values of a part of the config, in words; `endpoint` is what it talks to."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -55,7 +47,7 @@ def effects(model: BaseModel, endpoint: str) -> Iterator[Effect]:
         for use in marks(field.annotation, field.metadata):
             for text in _texts(value):
                 if use.text and text not in use.idle:
-                    yield Effect(use.text.format(value=text, endpoint=endpoint), use.by)
+                    yield Use(use.text.format(value=text, endpoint=endpoint), use.by)
 
 
 def marks(annotation: Any, metadata: Any = ()) -> list[Use]:

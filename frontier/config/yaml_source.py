@@ -20,6 +20,8 @@ MAX_NODES = 10_000
 """Most values after every alias is written out; an alias of aliases grows without bound."""
 MAX_DEPTH = 20
 MAX_ANCHORS = 100
+LONGEST_SHOWN = 200
+"""A complaint shows its line, unless that is longer than this."""
 _MINIMAL = "write one key a line, as  endpoint: http://localhost:8000/v1"
 _UNREAD = "!unread"
 """The tag of a node that stands for what a complaint is about."""
@@ -54,18 +56,14 @@ class Document:
         """A complaint at a mark. One in a `--set` names the option, as there is no line of the file to show."""
         if mark.name != self.file:
             return Complaint(what, hint, where=mark.name)
-        return Complaint(what, hint, mark.line + 1, mark.column + 1, _source_line(self.lines, mark.line))
+        line = self.lines[mark.line] if mark.line < len(self.lines) else ""
+        shown = line if line.strip() and len(line) <= LONGEST_SHOWN else None
+        return Complaint(what, hint, mark.line + 1, mark.column + 1, shown)
 
     def text(self, path: Path) -> str:
         """The scalar at `path` as it was written; '' when there is none."""
         node = self.nodes.get(path)
         return node.value if isinstance(node, yaml.ScalarNode) else ""
-
-
-def _source_line(lines: tuple[str, ...], index: int) -> str | None:
-    """The line as written; None when there is none or it is too long to help."""
-    text = lines[index] if index < len(lines) else ""
-    return text if text.strip() and len(text) <= 200 else None
 
 
 def compose(text: str, file: str) -> tuple[yaml.MappingNode, Document]:
@@ -89,9 +87,7 @@ def compose(text: str, file: str) -> tuple[yaml.MappingNode, Document]:
     if isinstance(root, yaml.MappingNode):
         return root, doc
     if not doc.complaints:
-        empty = root is None or (
-            isinstance(root, yaml.ScalarNode) and not root.style and plain_value(root.value) is None
-        )
+        empty = is_null(root)
         kind = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
         what = "the config is empty" if empty else f"a config is keys with values; this is {kind}"
         hint = "frontier init URL > sweep.yaml  writes one" if empty else _MINIMAL
@@ -240,6 +236,11 @@ def ambiguous(text: str) -> tuple[str, str] | None:
     if _FLOAT.fullmatch(text) and abs(float(text.replace("_", ""))) == float("inf"):
         return f"{text} is too large for a number", "write a smaller number"
     return None
+
+
+def is_null(node: yaml.Node | None) -> bool:
+    """There is no node, or it says null."""
+    return node is None or (isinstance(node, yaml.ScalarNode) and not node.style and plain_value(node.value) is None)
 
 
 def plain_value(text: str) -> str | int | float | bool | None:

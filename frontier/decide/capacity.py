@@ -14,6 +14,7 @@ import numpy as np
 from frontier.model import Estimate, Point
 from frontier.stats.window import Floats
 
+RATE = "output_throughput"
 RETROGRADE = 0.98
 """Throughput has regressed when its upper end is below this much of the best lower end at a lower concurrency."""
 JUMP = 1.5
@@ -66,22 +67,22 @@ class Capacity:
     onset: int | None = None
 
 
-def capacity(points: Sequence[Point], name: str = "output_throughput") -> Capacity:
-    """Everything `Capacity` says, from the valid points of one (deployment, shape) that have the rate `name`."""
-    usable = sorted((p for p in points if p.valid and _value(p, name) > 0), key=lambda p: p.concurrency)
+def capacity(points: Sequence[Point]) -> Capacity:
+    """Everything `Capacity` says, from the valid points of one (deployment, shape) that have an output throughput."""
+    usable = sorted((p for p in points if p.valid and _value(p, RATE) > 0), key=lambda p: p.concurrency)
     if not usable:
         return Capacity()
     n = np.array([p.concurrency for p in usable], dtype=np.float64)
-    x = np.array([_value(p, name) for p in usable])
+    x = np.array([_value(p, RATE) for p in usable])
     usl, peak = fit_usl(n, x)
     fits = tuple(fit for fit in (usl, fit_capped(n, x)) if fit is not None)
-    limit, onset = _limit(usable, name)
+    limit, onset = _limit(usable)
     return Capacity(
         best=min(fits, key=lambda fit: fit.aic, default=None),
         fits=fits,
         peak=peak,
         knee=knee(usable),
-        retrograde=retrograde(usable, name),
+        retrograde=retrograde(usable),
         limit=limit,
         onset=onset,
     )
@@ -165,24 +166,24 @@ def knee(points: Sequence[Point]) -> int | None:
     return max(power, key=lambda c: (power[c], -c)) if len(power) > 1 else None
 
 
-def retrograde(points: Sequence[Point], name: str = "output_throughput") -> tuple[int, ...]:
+def retrograde(points: Sequence[Point]) -> tuple[int, ...]:
     """The settings whose throughput is surely below that of a lower concurrency."""
     regressed: list[int] = []
     best = -math.inf
-    for p in sorted((p for p in points if p.valid and name in p.metrics), key=lambda p: p.concurrency):
-        e = p.metrics[name]
+    for p in sorted((p for p in points if p.valid and RATE in p.metrics), key=lambda p: p.concurrency):
+        e = p.metrics[RATE]
         if e.high < RETROGRADE * best:
             regressed.append(p.concurrency)
         best = max(best, e.low)
     return tuple(regressed)
 
 
-def _limit(points: Sequence[Point], name: str) -> tuple[Literal["thrashing", "queueing"] | None, int | None]:
-    regressed = retrograde(points, name)
+def _limit(points: Sequence[Point]) -> tuple[Literal["thrashing", "queueing"] | None, int | None]:
+    regressed = retrograde(points)
     for before, here in itertools.pairwise(points):
         if here.concurrency in regressed and max(_rise(before, here, "p99_itl"), _rise(before, here, "p99_e2e")) > JUMP:
             return "thrashing", here.concurrency
-        flat = abs(_value(here, name) / _value(before, name) - 1) <= FLAT
+        flat = abs(_value(here, RATE) / _value(before, RATE) - 1) <= FLAT
         ttft = max(_rise(before, here, "p50_ttft"), _rise(before, here, "p99_ttft"))
         tpot = _rise(before, here, "p50_tpot")
         if flat and ttft > JUMP and tpot < STEADY_TPOT:

@@ -35,10 +35,10 @@ class FrontierSummary:
             notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
         if self.area is not None and self.reference is not None:
             second = metric(self.frontier.objectives[1])
-            spell = format_number
             notes.append(
                 f"Area under the frontier up to {second.label} {second.format(self.reference[1])}: "
-                f"{spell(self.area.value)} [{spell(self.area.low)}, {spell(self.area.high)}], to compare runs by."
+                f"{format_number(self.area.value)} [{format_number(self.area.low)}, {format_number(self.area.high)}], "
+                "to compare runs by."
             )
         return notes
 

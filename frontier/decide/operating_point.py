@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from frontier import errors
+from frontier import errors, metrics
 from frontier.decide import capacity
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
@@ -423,17 +423,20 @@ def answer(
         tier, tuple(limits), tuple(decisions),
         common([d for d in decisions if shapes[d.deployment] > 1]),
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
-        tuple(best for group in rivals if (best := _best(group, gpus or {})) is not None),
+        tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
     )  # fmt: skip
 
 
-def _best(decisions: Sequence[Decision], gpus: Mapping[str, int | None]) -> Best | None:
-    """The deployment of most proven throughput among those that measured one shape."""
+def best_deployment(
+    decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
+) -> Best | None:
+    """The deployment of most proven throughput, or of another rate, among those that measured one shape."""
     known = [gpus.get(d.deployment) for d in decisions]
-    share = {d.deployment: 1.0 / n if n and None not in known else 1.0 for d, n in zip(decisions, known, strict=True)}
+    shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
+    share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
     rates = {
-        d.deployment: d.metrics["output_throughput"].scaled(share[d.deployment])
-        for d in decisions if d.concurrency is not None and "output_throughput" in d.metrics
+        d.deployment: d.metrics[rate].scaled(share[d.deployment])
+        for d in decisions if d.concurrency is not None and rate in d.metrics
     }  # fmt: skip
     met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
     if not met:

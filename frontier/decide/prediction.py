@@ -68,9 +68,7 @@ class Assumption:
         )
 
 
-def assumption(
-    deployment: DeploymentConfig, efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
-) -> tuple[Assumption, Roofline | None]:
+def assumption(deployment: DeploymentConfig, efficiency: float = EFFICIENCY) -> tuple[Assumption, Roofline | None]:
     """The engine that stands for a deployment, and its roofline. UsageError when too little is described."""
     roofline = deployment.roofline()
     if deployment.is_simulator:
@@ -81,20 +79,19 @@ def assumption(
             "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
         )
     speculation = deployment.hardware.speculation if deployment.hardware is not None else None
-    return Assumption(assumed_engine(roofline, efficiency, overhead, speculation)), roofline
+    return Assumption(assumed_engine(roofline, efficiency, speculation)), roofline
 
 
 def assumed_engine(
     roofline: ModelRoofline,
     efficiency: float = EFFICIENCY,
-    overhead: float = OVERHEAD,
     speculation: Speculation | None = None,
 ) -> EngineSpec:
     """An engine on this model and GPU at an efficiency. UsageError when the weights do not fit."""
     most = roofline.max_num_seqs or RUNNING
     spec = EngineSpec(
         model_name=roofline.model.name, model=roofline.model, hardware=roofline.gpu, tp=roofline.tp,
-        precision=roofline.precision, kv_precision=roofline.kv_precision, efficiency=efficiency, overhead=overhead,
+        precision=roofline.precision, kv_precision=roofline.kv_precision, efficiency=efficiency, overhead=OVERHEAD,
         max_num_seqs=most, max_batched_tokens=max(BATCHED_TOKENS, most * roofline.per_step), speculation=speculation,
     )  # fmt: skip
     try:
@@ -152,16 +149,14 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 # --- from a config
 
 
-def predict_config(
-    config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY, overhead: float = OVERHEAD
-) -> list[Forecast]:
+def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
     """What the engine model expects of each deployment and shape without any measurement, and with each what-if.
 
     UsageError when a deployment's model or hardware is not known.
     """
     forecasts = []
     for deployment in config.deployments:
-        assumed, roofline = assumption(deployment, efficiency, overhead)
+        assumed, roofline = assumption(deployment, efficiency)
         for shape in config.shapes:
             forecasts.append(_unmeasured(deployment.name, shape, config.concurrency, assumed, roofline))
             for change in changes:

@@ -25,8 +25,6 @@ INDIFFERENCE = 0.02
 DRAWS = 500
 LEVELS = (0.95, 0.50, 0.05)
 """Shares of the draws that attain the low, the middle and the high line of a band."""
-SOLID, FAINT = 0.9, 0.5
-"""Draw a point solid from the first on, faint below the second. Only below 0.1 may one say "not on the frontier"."""
 _CELLS = 4_000_000
 
 
@@ -41,14 +39,6 @@ class Replicates:
     objectives: tuple[str, str]
     gain: Floats
     price: Floats
-
-    def turned(self) -> tuple[Floats, Floats]:
-        """The draws as (to be maximised, to be minimised), both positive: what has the other direction is inverted."""
-        one, other = metric(self.objectives[0]), metric(self.objectives[1])
-        with np.errstate(divide="ignore"):
-            high = self.gain if one.higher_is_better else 1.0 / self.gain
-            low = 1.0 / self.price if other.higher_is_better else self.price
-        return high, low
 
 
 def replicates(
@@ -169,22 +159,21 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
     return percentiles
 
 
-def membership(drawn: Replicates, *, zone: float = INDIFFERENCE) -> dict[int, float]:
+def membership(drawn: Replicates) -> dict[int, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
-    With a `zone` a setting is beaten by one that has at least (1 - zone) of its gain at (1 - zone) of its price or
-    less, so points that differ by noise alone do not all stay; zone 0 is the exact dominance. In both a draw that is
-    not finite is beaten. The noise counts twice here, once measured and once drawn: true members average about 0.8.
+    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 - INDIFFERENCE) of its price or
+    less, so points that differ by noise alone do not all stay. A draw that is not finite is beaten. The noise counts
+    twice here, once measured and once drawn: true members average about 0.8.
     """
-    high, low = drawn.turned()
+    gain, price = (metric(name) for name in drawn.objectives)
+    with np.errstate(divide="ignore"):  # both stay positive: what has the other direction is inverted
+        high = drawn.gain if gain.higher_is_better else 1.0 / drawn.gain
+        low = 1.0 / drawn.price if price.higher_is_better else drawn.price
     usable = np.isfinite(high) & np.isfinite(low)
     beaten = ~usable
     for j in range(len(drawn.concurrencies)):
-        if zone > 0:
-            beats = (high[:, [j]] >= (1 - zone) * high) & (low[:, [j]] <= (1 - zone) * low)
-        else:
-            weakly = (high[:, [j]] >= high) & (low[:, [j]] <= low)
-            beats = weakly & ((high[:, [j]] > high) | (low[:, [j]] < low))
+        beats = (high[:, [j]] >= (1 - INDIFFERENCE) * high) & (low[:, [j]] <= (1 - INDIFFERENCE) * low)
         beats[:, j] = False
         beaten |= beats & usable[:, [j]]
     share = 1.0 - beaten.mean(axis=0) if len(beaten) else np.zeros(0)
@@ -240,19 +229,16 @@ def hypervolume(drawn: Replicates, best: tuple[ArrayLike, ArrayLike], reference:
     """
     sign_y, sign_x = _signs(drawn.objectives)
     corner = (sign_y * reference[0], sign_x * reference[1])
-    value = finite_area(sign_y * np.asarray(best[0], dtype=float), sign_x * np.asarray(best[1], dtype=float), corner)
+    gain, price = (np.array([axis], dtype=np.float64) for axis in best)
+    value = float(areas(sign_y * gain, sign_x * price, corner)[0])
     return from_draws(value, areas(sign_y * drawn.gain, sign_x * drawn.price, corner))
 
 
 def areas(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> Floats:
-    """The area of each row of the (draws, settings) arrays, up to `corner`."""
-    return np.array([finite_area(*row, corner) for row in zip(maximise, minimise, strict=True)])
-
-
-def finite_area(maximise: Floats, minimise: Floats, corner: tuple[float, float]) -> float:
-    """`pareto.hypervolume` of the settings that have both coordinates."""
-    has_both = np.isfinite(maximise) & np.isfinite(minimise)
-    return pareto.hypervolume(maximise[has_both], minimise[has_both], corner)
+    """The area of each row of the (draws, settings) arrays, of the settings with both coordinates, up to `corner`."""
+    both = np.isfinite(maximise) & np.isfinite(minimise)
+    rows = zip(maximise, minimise, both, strict=True)
+    return np.array([pareto.hypervolume(high[has], low[has], corner) for high, low, has in rows])
 
 
 def from_draws(value: float, draws: Floats) -> Estimate:

@@ -507,16 +507,6 @@ def candidate_need(decision: Decision) -> int | None:
     return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)
 
 
-def neighbour(decision: Decision) -> tuple[int, Verdict, str | None] | None:
-    """The next measured setting above the operating point that does not meet the SLA: its verdict, what binds it."""
-    if decision.concurrency is None:
-        return None
-    open_or_over = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
-    above = [j for j in decision.judgements if j.concurrency > decision.concurrency and j.verdict in open_or_over]
-    nearest = min(above, key=lambda j: j.concurrency, default=None)
-    return None if nearest is None else (nearest.concurrency, nearest.verdict, nearest.binding)
-
-
 # --- the sentences of an explanation
 
 _SENTENCES = {

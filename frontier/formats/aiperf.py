@@ -10,13 +10,12 @@ from frontier.formats.documents import INCOMPLETE, Document, Node
 from frontier.formats.results import (
     IDENTITY,
     ImportedFile,
+    Load,
     Result,
     agreed,
-    identity_flags,
-    in_flight,
     mean_lengths,
     microseconds,
-    open_loop_notes,
+    open_loop,
     statements,
     statistics,
     successes,
@@ -45,8 +44,8 @@ NOTES = (
 def detect(document: Document) -> bool:
     """Whether it looks like one of the two."""
     if document.kind == "lines":
-        first = next(document.nodes(), None)
-        return first is not None and "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
+        first = document.objects[0]
+        return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
     top = document.top
     throughput = top.at("request_throughput").tree or top.at("request_count").tree
     return bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
@@ -68,13 +67,12 @@ def _result(top: Node) -> Result:
     prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
     isl, osl = _asked(top)
     asked = isl is not None and osl is not None
-    concurrency, rate, notes = _load(top, figures)
-    if top.tree.get("was_cancelled") is True:
-        notes = (*notes, "the run was cancelled before its end")
+    load = _load(top, figures)
+    cancelled = ("the run was cancelled before its end",) if top.tree.get("was_cancelled") is True else ()
     return Result(
-        concurrency, figures, ok, failed, isl if asked else prompt, osl if asked else tokens, asked, tokens,
-        facts=_facts(top), rate=rate, notes=notes,
-        flags=(*identity_flags(figures, tokens), *_token_flags(tokens, _average(top, "usage_completion_tokens"))),
+        load.concurrency, figures, ok, failed, isl if asked else prompt, osl if asked else tokens, asked, tokens,
+        facts=_facts(top), rate=load.rate, notes=(*load.notes, *cancelled),
+        flags=_token_flags(tokens, _average(top, "usage_completion_tokens")),
     )  # fmt: skip
 
 
@@ -85,8 +83,7 @@ def _latencies(top: Node) -> dict[str, float]:
             latency = top.at(key)
             if latency.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
                 stated = statistics(latency, quantity, _scale(latency))
-                stated += statements(latency, "avg", f"mean_{quantity}", _scale(latency)) if key == name else []
-                figures |= agreed(latency, stated)
+                figures |= agreed(latency, (s for s in stated if key == name or s.name != f"mean_{quantity}"))
     return figures
 
 
@@ -125,8 +122,7 @@ def _asked(top: Node) -> tuple[float | None, float | None]:
     return isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
 
 
-def _load(top: Node, figures: Mapping[str, float]) -> tuple[int, float | None, tuple[str, ...]]:
-    """The concurrency, the rate an open loop asked for, and notes on them."""
+def _load(top: Node, figures: Mapping[str, float]) -> Load:
     phases = top.at("input_config").items("phases")
     profiling = [p for p in phases if p.text("kind") == "profiling"] or phases
     varied = top.at("run_info", "variation_values")
@@ -134,19 +130,16 @@ def _load(top: Node, figures: Mapping[str, float]) -> tuple[int, float | None, t
     places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
     stated = [s for node, key in places if node.count(key) for s in statements(node, key, "concurrency")]
     if stated:
-        return round(agreed(top, stated)["concurrency"]), None, ()
-    mean = in_flight(figures)
-    if mean is None:
-        raise top.error("the concurrency is not in input_config.phases", "run it with --concurrency")
+        return Load(round(agreed(top, stated)["concurrency"]))
     rate = profiling[0].number("rate") or profiling[0].number("request_rate") if profiling else None
-    return mean, rate, open_loop_notes(rate)
+    return open_loop(top, figures, rate, "run it with --concurrency")
 
 
 # --- requests
 
 
 def _of_requests(document: Document) -> Result:
-    rows = [node for node in document.nodes() if _phase(node) in (None, "profiling")]
+    rows = [node for node in document.rows if _phase(node) in (None, "profiling")]
     if not rows:
         raise document.top.error("no request of the profiling phase is in it", "import the file of a finished run")
     starts = [_time(node, "request_start_ns") for node in rows]

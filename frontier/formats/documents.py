@@ -6,31 +6,31 @@ What other tools wrote is hostile until checked: numbers may be text, negative o
 import csv
 import hashlib
 import io
-import itertools
 import json
 import math
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from frontier.errors import UsageError
+from frontier.fields import is_number
 from frontier.text import one_line, redact, shortened
 from frontier.units import MOST_COUNT
 
 MOST_BYTES = 256 * 2**20
 MOST_ROWS = 1_000_000
 MOST_COLUMNS = 2_000
+LONGEST_TEXT = 80
 LARGEST = 1e15
 """No time, count or rate is above this."""
-_SPACE = re.compile(rb"\s*")
 INCOMPLETE = "check that the file is complete"
 """The hint of most errors about a value."""
 
 
-def foreign_text(value: str, longest: int = 80) -> str:
+def foreign_text(value: str, longest: int = LONGEST_TEXT) -> str:
     """Text of a foreign file as one clean line, with what looks like a key masked, cut."""
     return shortened(redact(one_line(value)), longest)
 
@@ -49,34 +49,27 @@ class ForeignFileError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file, parsed. `tree` is the JSON value, or None; `rows` the objects of JSON lines, YAML documents or a table.
+    """One file, parsed. `kind` is 'json', 'lines', 'table' or 'yaml'.
 
-    `kind` is 'json', 'lines', 'table' or 'yaml'. `lines` are the line numbers of the rows, where they have any.
+    `top` is the JSON object, an empty one where the file is none; `rows` are the objects of a JSON list, of JSON lines,
+    YAML documents or a table.
     """
 
     file: str
     kind: str
-    tree: Any = None
-    rows: Sequence[Mapping[str, Any]] = ()
-    lines: Sequence[int] = ()
+    top: "Node"
+    rows: Sequence["Node"] = ()
+
+    @classmethod
+    def listed(cls, file: str, kind: str, what: str, rows: Iterable[tuple[int, Any]]) -> "Document":
+        """Of numbered rows, each of which is `what` in messages; those that are no objects are left out."""
+        nodes = [Node(file, f"{what} {number}", row) for number, row in rows if isinstance(row, Mapping)]
+        return cls(file, kind, Node(file, "", {}), nodes)
 
     @property
-    def top(self) -> "Node":
-        """The JSON object; an empty one where the top is not an object."""
-        return Node(self.file, "", self.tree if isinstance(self.tree, dict) else {})
-
-    def nodes(self) -> Iterator["Node"]:
-        """The rows, or the objects of a JSON list."""
-        listed = self.rows if self.kind != "json" else self.tree if isinstance(self.tree, list) else ()
-        what = {"json": "item", "yaml": "document"}.get(self.kind, "line")
-        for number, row in zip(self.lines or itertools.count(1), listed, strict=bool(self.lines)):
-            if isinstance(row, Mapping):
-                yield Node(self.file, f"{what} {number}", row)
-
-    def first_keys(self) -> list[str]:
-        """The keys or column names of the first object."""
-        node = self.top if isinstance(self.tree, dict) else next(self.nodes(), self.top)
-        return [str(key) for key in node.tree]
+    def objects(self) -> Sequence["Node"]:
+        """The JSON object, or the rows."""
+        return self.rows or [self.top]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +103,7 @@ class Node:
                 value = float(value) if value.strip() else None
             except ValueError:
                 return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        if isinstance(value, float) and not math.isfinite(value):
+        if not is_number(value) or (isinstance(value, float) and not math.isfinite(value)):
             return None
         if not 0 <= value <= LARGEST:
             raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
@@ -129,20 +120,20 @@ class Node:
             raise self.error(f"{self.place(key)} is {_shown(value)}, which is impossible", INCOMPLETE)
         return int(value)
 
-    def text(self, key: str, longest: int = 80) -> str | None:
+    def text(self, key: str, longest: int = LONGEST_TEXT) -> str | None:
         """Text, cleaned and cut; None where there is none."""
         value = self.tree.get(key)
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return None
         return foreign_text(str(value)[: 10 * longest], longest) or None
 
-    def fact(self, key: str, longest: int = 80) -> str | None:
+    def fact(self, key: str) -> str | None:
         """Text that distinguishes deployments: as `text`, but what is cut off stays in a short hash."""
         value = self.tree.get(key)
-        text = self.text(key, longest)
-        if text is None or len(str(value)) <= longest:
+        text = self.text(key)
+        if text is None or len(str(value)) <= LONGEST_TEXT:
             return text
-        return f"{text[: longest - 9].rstrip('…')}~{short_hash(str(value))}"
+        return f"{text[: LONGEST_TEXT - 9].rstrip('…')}~{short_hash(str(value))}"
 
     def facts(self, *keys: str) -> dict[str, str]:
         """Those of the facts that are there, by key."""
@@ -151,7 +142,7 @@ class Node:
     def numbers(self, key: str) -> list[float]:
         """A list of finite numbers; empty where there is none or where an item is no number."""
         value = self.tree.get(key)
-        if not isinstance(value, list) or not all(_is_finite(x) for x in value):
+        if not isinstance(value, list) or not all(is_number(x) and abs(x) <= LARGEST for x in value):
             return []
         return [float(x) for x in value]
 
@@ -162,10 +153,6 @@ class Node:
     def place(self, *keys: str) -> str:
         """The place of the value in the file, as 'line 3.p99_ttft_ms'."""
         return ".".join([part for part in (self.where, *keys) if part])
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _shown(value: float) -> str:
@@ -180,15 +167,15 @@ def read_document(file: str, data: bytes) -> Document:
     if len(data) > MOST_BYTES:
         size = f"{len(data) / 2**20:,.0f} MiB; the maximum is {MOST_BYTES // 2**20} MiB"
         raise ForeignFileError(file, f"the file has {size}", "import the tool's summary instead of its records")
-    begin = _text_start(data)
-    if begin == len(data):
+    text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
         raise ForeignFileError(file, "the file is empty", "check that the benchmark finished")
     if data[:4] == b"\x28\xb5\x2f\xfd" or data[:2] == b"\x1f\x8b":
         raise ForeignFileError(file, "the file is compressed", "unpack it first, with zstd -d or gunzip")
     if data[:4] == b"PK\x03\x04" or b"\x00" in data[:4096]:
         raise ForeignFileError(file, "the file is binary", "import the JSON or CSV the tool writes beside it")
-    if data[begin] in b"{[":
-        return _json_document(file, data, begin)
+    if text[:1] in b"{[":
+        return _json_document(file, text, data[: len(data) - len(text)].count(b"\n") + 1)
     try:
         decoded = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -198,30 +185,28 @@ def read_document(file: str, data: bytes) -> Document:
     return _table(file, decoded)
 
 
-def _text_start(data: bytes) -> int:
-    """Where the text begins, behind a byte order mark and white space."""
-    match = _SPACE.match(data, 3 if data[:3] == b"\xef\xbb\xbf" else 0)
-    return match.end() if match else 0
-
-
 class AmbiguousError(ValueError):
     """A text that readers take differently: a key given twice, of which most keep the last, or a YAML alias."""
 
 
-def _json_document(file: str, data: bytes, begin: int) -> Document:
+def _json_document(file: str, text: bytes, first: int) -> Document:
+    """JSON, or JSON lines, of a text that begins on the line `first`."""
     try:
-        return Document(file, "json", _parse_json(data[begin:]))
+        tree = _parse_json(text)
     except AmbiguousError as error:
         raise ForeignFileError(file, str(error), "remove one of the two") from None
     except ValueError as error:
-        first = data[:begin].count(b"\n") + 1
-        lines = [(number, line) for number, line in enumerate(data[begin:].split(b"\n"), first) if line.strip()]
+        lines = [(number, line) for number, line in enumerate(text.split(b"\n"), first) if line.strip()]
         if len(lines) < 2 or not lines[0][1].rstrip().endswith(b"}"):
             raise ForeignFileError(file, f"not JSON: {foreign_text(str(error), 100)}", INCOMPLETE) from None
+    else:
+        if isinstance(tree, dict):
+            return Document(file, "json", Node(file, "", tree))
+        return Document.listed(file, "json", "item", enumerate(tree, 1))
     if len(lines) > MOST_ROWS:
         raise ForeignFileError(file, f"more than {MOST_ROWS:,} lines", "import the tool's summary instead")
-    rows = [_json_line(file, number, line, last=number == lines[-1][0]) for number, line in lines]
-    return Document(file, "lines", rows=rows, lines=[number for number, _ in lines])
+    rows = ((number, _json_line(file, number, line, last=number == lines[-1][0])) for number, line in lines)
+    return Document.listed(file, "lines", "line", rows)
 
 
 def _json_line(file: str, number: int, line: bytes, *, last: bool) -> Mapping[str, Any]:
@@ -283,7 +268,7 @@ def _yaml_document(file: str, decoded: str) -> Document:
         raise ForeignFileError(file, str(error), "write each key once, without anchors and aliases") from None
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise ForeignFileError(file, f"not YAML: {foreign_text(str(error), 120)}", INCOMPLETE) from None
-    return Document(file, "yaml", rows=[tree for tree in trees if isinstance(tree, dict)])
+    return Document.listed(file, "yaml", "document", enumerate(trees, 1))
 
 
 def _table(file: str, decoded: str) -> Document:
@@ -292,8 +277,7 @@ def _table(file: str, decoded: str) -> Document:
     before = 0
     while before < len(lines) and (lines[before].lstrip().startswith("#") or not lines[before].strip()):
         before += 1
-    rows: list[Mapping[str, Any]] = []
-    numbers: list[int] = []
+    rows: list[tuple[int, Mapping[str, str]]] = []
     try:
         reader = csv.reader(io.StringIO("".join(lines[before:])), strict=True)
         header = _header(file, next(reader, []))
@@ -307,11 +291,10 @@ def _table(file: str, decoded: str) -> Document:
                 hint = "quote cells that hold commas" if len(cells) > len(header) else INCOMPLETE
                 what = f"line {number} has {len(cells)} cells under {len(header)} column names"
                 raise ForeignFileError(file, what, hint)
-            rows.append(dict(zip(header, cells, strict=True)))
-            numbers.append(number)
+            rows.append((number, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
-    return Document(file, "table", rows=rows, lines=numbers)
+    return Document.listed(file, "table", "line", rows)
 
 
 def _header(file: str, cells: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 
 from frontier.formats.documents import INCOMPLETE, Document, Node
-from frontier.formats.results import ImportedFile, Result, agreed, identity_flags, statements, statistics
+from frontier.formats.results import ImportedFile, Result, agreed, statements, statistics
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
 _RATES = (
@@ -47,7 +47,7 @@ def read(document: Document) -> ImportedFile:
     isl, osl = asked or (metrics.at("stats", "num_input_tokens").number("mean"), tokens)
     result = Result(
         concurrency, figures, metrics.count("num_completed_requests") or 0, metrics.count("num_error_requests"),
-        isl, osl, asked is not None, tokens, flags=identity_flags(figures, tokens),
+        isl, osl, asked is not None, tokens,
     )  # fmt: skip
     return ImportedFile(document.file, "genai-bench", (result,), NOTES)
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from frontier.formats.documents import Document, Node
 from frontier.formats.results import (
     ImportedFile,
+    Load,
     Result,
     agreed,
-    identity_flags,
-    in_flight,
-    open_loop_notes,
+    open_loop,
     rate_flags,
     statistics,
 )
@@ -24,7 +23,6 @@ _LATENCIES = {
     "tpot": ("inter_token_latency_ms", 1e-3),
     "e2e": ("request_latency", 1.0),
 }
-_PERCENTILES = {"p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "p999": "p99.9"}
 NOTES = (
     "inter_token_latency_ms is read as TPOT; its percentiles weigh each request by its tokens",
     "time_per_output_token_ms includes TTFT and is not imported; gaps between chunks are not kept: no ITL",
@@ -76,12 +74,12 @@ def _result(node: Node, facts: Mapping[str, str], asked: tuple[float, float] | N
         if tokens is not None and prompt is not None:
             lengths["total"] = tokens + prompt
         figures |= {f"{side}_throughput": ok * n / seconds for side, n in lengths.items() if n is not None}
-    concurrency, rate, notes = _load(node, figures)
+    load = _load(node, figures)
     isl, osl = asked or (prompt, tokens)
     achieved = (ok + (failed or 0)) / seconds if seconds else None
     return Result(
-        concurrency, figures, ok, failed, isl, osl, asked is not None, tokens, facts, rate=rate,
-        flags=(*identity_flags(figures, tokens), *rate_flags(rate, achieved)), notes=notes, place=node.where,
+        load.concurrency, figures, ok, failed, isl, osl, asked is not None, tokens, facts, rate=load.rate,
+        flags=rate_flags(load.rate, achieved), notes=load.notes, place=node.where,
     )  # fmt: skip
 
 
@@ -90,11 +88,8 @@ def _latencies(metrics: Node) -> dict[str, float]:
     for quantity, (name, scale) in _LATENCIES.items():
         latency = metrics.at(name, "successful")
         # The median is left out: p50 is there too, by another interpolation.
-        figures |= agreed(latency, (s for s in statistics(latency, quantity, scale) if s.name != f"p50_{quantity}"))
-        percentiles = latency.at("percentiles")
-        for key, ours in _PERCENTILES.items():
-            if value := percentiles.number(key):
-                figures[f"{ours}_{quantity}"] = value * scale
+        means = (s for s in statistics(latency, quantity, scale) if s.name != f"p50_{quantity}")
+        figures |= agreed(latency, [*means, *statistics(latency.at("percentiles"), quantity, scale)])
     return figures
 
 
@@ -107,24 +102,18 @@ def _seconds(node: Node) -> float | None:
     return node.number("duration") or None
 
 
-def _load(node: Node, figures: Mapping[str, float]) -> tuple[int, float | None, tuple[str, ...]]:
-    """The concurrency, the rate an open loop asked for, and notes on them."""
+def _load(node: Node, figures: Mapping[str, float]) -> Load:
     strategy = node.at("config", "strategy")
     if not strategy.tree:
         strategy = node.at("scheduler", "strategy")
     kind = strategy.text("type_") or ""
     if kind == "synchronous":
-        return 1, None, ()
+        return Load(1)
     if kind == "concurrent" and (streams := strategy.count("streams")):
-        return streams, None, ()
+        return Load(streams)
     concurrency = node.at("metrics", "request_concurrency")
     mean = concurrency.at("total").number("mean") or concurrency.at("successful").number("mean")
-    known = round(mean) if mean else in_flight(figures)
-    if known is None:
-        what = f"{node.where}: neither streams nor the mean concurrency is known"
-        raise node.error(what, "run it with --profile concurrent")
-    rate = strategy.number("rate")
-    return max(1, known), rate, open_loop_notes(rate)
+    return open_loop(node, figures, strategy.number("rate"), "run it with --profile concurrent", mean)
 
 
 # --- requests

@@ -1,7 +1,6 @@
 """Import: files of other tools are read, put together, and stored as a run directory."""
 
 import hashlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from typing import Protocol
 from frontier._version import __version__
 from frontier.config import Config, load_config
 from frontier.errors import ConfigError, StoreError, UsageError
+from frontier.fields import Problem
+from frontier.fields import name as name_of
 from frontier.formats import aiperf, genai_bench, guidellm, inference_perf, inferencex, llmd, llmperf, table, vllm
 from frontier.formats.assemble import Assembled, assemble, config_text
 from frontier.formats.documents import MOST_BYTES, Document, ForeignFileError, foreign_text, read_document
@@ -23,9 +24,6 @@ from frontier.text import clean_name, suggestion
 MOST_FILES = 10_000
 MOST_ERRORS = 20
 """Errors about files that are listed; more are counted."""
-
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 
 
 class Format(Protocol):
@@ -78,11 +76,10 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
         return None
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
     if chosen is None:
-        keys = ", ".join(key[:30] for key in document.first_keys()[:6])
+        keys = ", ".join(str(key)[:30] for key in list(document.objects[0].tree)[:6])
         kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
-        content = f" ({kind} with {keys or 'nothing in it'})" if keys or isinstance(document.tree, dict) else ""
         known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/exchange.md)"
-        raise ForeignFileError(file, f"no result of a known tool{content}", known)
+        raise ForeignFileError(file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known)
     return chosen.read(document)
 
 
@@ -96,11 +93,11 @@ def read_files(
     """
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
-    if deployment is not None and not _NAME.fullmatch(deployment):
-        what = f"{clean_name(deployment)!r} cannot be the name of a deployment"
-        raise UsageError(what, "use letters, digits, . - and _, at most 60")
     try:
+        deployment = None if deployment is None else name_of(deployment)
         asked = Shape.parse(shape) if shape is not None else None
+    except Problem as problem:
+        raise UsageError(problem.named("--deployment").what, problem.hint) from None
     except ShapeError as error:
         raise UsageError(error.what, error.hint) from None
     if len(files) > MOST_FILES:

@@ -3,12 +3,12 @@
 from frontier.formats.documents import Document, Node
 from frontier.formats.results import (
     ImportedFile,
+    Load,
     Result,
     agreed,
-    identity_flags,
-    in_flight,
-    open_loop_notes,
+    open_loop,
     rate_flags,
+    rates,
     statistics,
 )
 
@@ -41,24 +41,19 @@ def detect(document: Document) -> bool:
 def read(document: Document) -> ImportedFile:
     """The point of the file."""
     top = document.top
-    load, successes = top.at("load_summary"), top.at("successes")
+    summary, successes = top.at("load_summary"), top.at("successes")
     ok = successes.count("count")
     if ok is None:
         raise top.error("successes.count is missing", "check that the stage finished")
     latency, throughput = successes.at("latency"), successes.at("throughput")
-    figures = agreed(top, [s for q, name in _LATENCIES.items() for s in statistics(latency.at(name), q)])
-    figures |= {ours: rate for ours, name in _RATES.items() if (rate := throughput.number(name)) is not None}
-    concurrency, rate = load.count("concurrency"), None
-    notes: tuple[str, ...] = ()
-    if not concurrency:
-        concurrency, rate = in_flight(figures), load.number("requested_rate")
-        notes = open_loop_notes(rate)
-    if concurrency is None:
-        raise top.error("neither the concurrency nor the mean number in flight is known", "leave the stage out")
+    stated = [s for q, name in _LATENCIES.items() for s in statistics(latency.at(name), q)]
+    figures = agreed(top, stated + rates(throughput, _RATES))
+    concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
+    load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     prompt, tokens = _mean(successes, "prompt_tokens", "prompt_len"), _mean(successes, "output_tokens", "output_len")
     result = Result(
-        concurrency, figures, ok, top.at("failures").count("count"), prompt, tokens, tokens=tokens, rate=rate,
-        flags=(*identity_flags(figures, tokens), *rate_flags(rate, load.number("achieved_rate"))), notes=notes,
+        load.concurrency, figures, ok, top.at("failures").count("count"), prompt, tokens, tokens=tokens,
+        rate=load.rate, flags=rate_flags(load.rate, summary.number("achieved_rate")), notes=load.notes,
     )  # fmt: skip
     return ImportedFile(document.file, "inference-perf", (result,), NOTES)
 

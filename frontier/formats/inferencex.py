@@ -21,21 +21,17 @@ NOTES = (
 
 def detect(document: Document) -> bool:
     """Whether it looks like agg_*.json, or a list of such objects."""
-    return document.kind in ("json", "lines") and any(_is_aggregate(node) for node in _points(document)[:3])
+    return document.kind in ("json", "lines") and any(_is_aggregate(node) for node in document.objects[:3])
 
 
 def read(document: Document) -> ImportedFile:
     """Every point of the file."""
     results = []
-    for node in _points(document):
+    for node in document.objects:
         if not _is_aggregate(node):
             raise node.error(f"{node.where or 'the file'} is no aggregate of InferenceX", "leave it out")
         results.append(_result(node))
     return ImportedFile(document.file, "InferenceX", tuple(results), NOTES)
-
-
-def _points(document: Document) -> list[Node]:
-    return [document.top] if isinstance(document.tree, dict) else list(document.nodes())
 
 
 def _is_aggregate(node: Node) -> bool:

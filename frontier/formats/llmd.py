@@ -14,12 +14,12 @@ import yaml
 from frontier.formats.documents import Document, Node
 from frontier.formats.results import (
     ImportedFile,
+    Load,
     Result,
     agreed,
-    identity_flags,
-    in_flight,
-    open_loop_notes,
+    open_loop,
     rate_flags,
+    statements,
     statistics,
 )
 from frontier.model import Lengths, Point, file_label
@@ -135,23 +135,17 @@ def yaml_text(reports: Sequence[dict[str, Any]]) -> str:
 
 def detect(document: Document) -> bool:
     """Whether it looks like a report of version 0.2."""
-    return document.kind in ("yaml", "json") and any(_is_report(node) for node in _reports(document)[:1])
+    return document.kind in ("yaml", "json") and _is_report(document.objects[0])
 
 
 def read(document: Document) -> ImportedFile:
     """Every report of the file."""
     results = []
-    for node in _reports(document):
+    for node in document.objects:
         if not _is_report(node):
             raise node.error(f"{node.where}: no Benchmark Report of version 0.2", "export it as version 0.2 or 0.2.1")
         results.append(_result(node))
     return ImportedFile(document.file, "llm-d report", tuple(results), NOTES)
-
-
-def _reports(document: Document) -> list[Node]:
-    if document.kind == "yaml":
-        return list(document.nodes())
-    return [document.top] if isinstance(document.tree, dict) else []
 
 
 def _is_report(node: Node) -> bool:
@@ -160,23 +154,19 @@ def _is_report(node: Node) -> bool:
 
 def _result(node: Node) -> Result:
     aggregate = node.at("results", "request_performance", "aggregate")
-    load = node.at("scenario", "load", "standardized")
-    figures = _figures(aggregate, guidellm=(load.text("tool") or "").lower() == "guidellm")
+    asked = node.at("scenario", "load", "standardized")
+    figures = _figures(aggregate, guidellm=(asked.text("tool") or "").lower() == "guidellm")
     requests = aggregate.at("requests")
     sent, failed = requests.count("total") or 0, requests.count("failures")
     tokens = requests.at("output_length").number("mean")
-    isl = load.at("input_seq_len").number("value") or requests.at("input_length").number("mean")
-    osl = load.at("output_seq_len").number("value")
-    rate, concurrency = load.number("rate_qps"), load.count("concurrency")
-    notes: tuple[str, ...] = ()
-    if not concurrency:
-        concurrency, notes = in_flight(figures), open_loop_notes(rate)
-    if not concurrency:
-        raise node.error("neither the concurrency nor the mean number in flight is known", "leave the report out")
+    isl = asked.at("input_seq_len").number("value") or requests.at("input_length").number("mean")
+    osl = asked.at("output_seq_len").number("value")
+    rate, concurrency = asked.number("rate_qps"), asked.count("concurrency")
+    load = Load(concurrency, rate) if concurrency else open_loop(node, figures, rate, "leave the report out")
     return Result(
-        concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl), tokens,
-        facts=_facts(node), rate=rate, notes=notes, place=node.where,
-        flags=(*identity_flags(figures, tokens), *rate_flags(rate, figures.get("request_throughput"))),
+        load.concurrency, figures, max(0, sent - (failed or 0)), failed, isl, osl or tokens, bool(isl and osl),
+        tokens, _facts(node), rate=rate, notes=load.notes, place=node.where,
+        flags=rate_flags(rate, figures.get("request_throughput")),
     )  # fmt: skip
 
 
@@ -191,10 +181,10 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         unit = latency.text("units") or ""
         if unit not in _SCALES:
             raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
-        renamed = {ours: latency.tree[theirs] for ours, theirs in _STATISTICS.items() if theirs in latency.tree}
-        figures |= agreed(latency, statistics(Node(latency.file, latency.where, renamed), quantity, _SCALES[unit]))
-    rates = {ours: aggregate.at("throughput", name).number("mean") for ours, (name, _) in _RATES.items()}
-    return figures | {ours: rate for ours, rate in rates.items() if rate is not None}
+        figures |= agreed(latency, statistics(latency, quantity, _SCALES[unit]))
+    for ours, (name, _) in _RATES.items():
+        figures |= agreed(aggregate, statements(aggregate.at("throughput", name), "mean", ours))
+    return figures
 
 
 def _facts(node: Node) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from frontier.formats.documents import ForeignFileError, Node
 from frontier.metrics import metric
@@ -84,16 +85,28 @@ def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
     return tuple(b - a for a, b in pairwise(stamps))
 
 
-def in_flight(figures: Mapping[str, float]) -> int | None:
-    """The mean number in flight by Little's law, at least 1; None where rate or E2E are not known."""
-    rate, e2e = figures.get("request_throughput"), figures.get("mean_e2e")
-    return None if not rate or not e2e else max(1, round(rate * e2e))
+class Load(NamedTuple):
+    """How a result was loaded: the concurrency, the rate that an open loop asked for, and notes on them."""
+
+    concurrency: int
+    rate: float | None = None
+    notes: tuple[str, ...] = ()
 
 
-def open_loop_notes(rate: float | None) -> tuple[str, ...]:
-    """The note that the concurrency was not set by anyone."""
+def open_loop(
+    node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
+) -> Load:
+    """The load of an open loop, whose concurrency is its mean in flight: `mean`, else by Little's law.
+
+    ForeignFileError with the hint where it is not known.
+    """
+    mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if not mean:
+        what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
+        raise node.error(what.removeprefix(": "), hint)
     asked = f" at {rate:g} requests/s" if rate is not None else ""
-    return (f"an open loop{asked}: the concurrency is the mean in flight (rate x mean E2E)",)
+    note = f"an open loop{asked}: the concurrency is the mean in flight (rate x mean E2E)"
+    return Load(max(1, round(mean)), rate, (note,))
 
 
 def rate_flags(asked: float | None, achieved: float | None) -> tuple[Flag, ...]:
@@ -107,8 +120,12 @@ def rate_flags(asked: float | None, achieved: float | None) -> tuple[Flag, ...]:
 
 LONGEST = 1e7
 """Seconds; no latency is above this."""
-STATISTICS = ("mean", "median", "p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")
-"""Those of a latency that are imported; a median is our p50."""
+STATISTICS = {
+    "mean": "mean", "avg": "mean", "median": "p50",
+    **{name: name for name in ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")},
+    "p999": "p99.9", "p99p9": "p99.9",
+}  # fmt: skip
+"""Those of a latency that are imported, by the names that tools give them."""
 MOST_ROUNDING = 0.05
 """Two statements of one figure that are further apart than this share differ, however coarsely they are written."""
 IDENTITY = 0.05
@@ -164,8 +181,16 @@ def _rounding(written: object) -> float:
 
 def statistics(node: Node, quantity: str, scale: float = 1.0, name: str = "{}") -> list[Stated]:
     """The statistics of one latency below `node`, in seconds: `name` makes their keys, as '{}_ttft_ms'."""
-    ours = {statistic: f"{'p50' if statistic == 'median' else statistic}_{quantity}" for statistic in STATISTICS}
-    return [s for key, metric_name in ours.items() for s in statements(node, name.format(key), metric_name, scale)]
+    return [
+        s
+        for theirs, ours in STATISTICS.items()
+        for s in statements(node, name.format(theirs), f"{ours}_{quantity}", scale)
+    ]
+
+
+def rates(node: Node, names: Mapping[str, str]) -> list[Stated]:
+    """The rates that are stated below `node`, of their keys by our names."""
+    return [s for ours, key in names.items() for s in statements(node, key, ours)]
 
 
 def agreed(node: Node, stated: Iterable[Stated]) -> dict[str, float]:

@@ -34,14 +34,14 @@ _CORRECT = "remove or correct one of the two"
 
 def detect(document: Document) -> bool:
     """Whether it is a table with a concurrency and at least one metric."""
-    names = [_column_name(head) for head in document.first_keys()] if document.kind == "table" else []
+    names = [_column_name(head) for head in document.objects[0].tree] if document.kind == "table" else []
     return "concurrency" in names and any(map(_column, names))
 
 
 def read(document: Document) -> ImportedFile:
     """Every row of the table."""
-    rows = list(document.nodes())
-    heads = _heads(document, rows[0].tree if rows else {})
+    rows = document.rows
+    heads = _heads(document, document.objects[0].tree)
     columns = {name: column for name in heads if (column := _column(name))}
     if "concurrency" not in heads or not columns:
         example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"

@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from frontier.formats.documents import INCOMPLETE, Document, Node, foreign_text
 from frontier.formats.results import (
     ImportedFile,
+    Load,
     Result,
     agreed,
-    identity_flags,
-    in_flight,
     mean_lengths,
     microseconds,
-    open_loop_notes,
+    open_loop,
     rate_flags,
-    statements,
+    rates,
     statistics,
     successes,
 )
@@ -29,7 +28,6 @@ _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2
 _RATES = {
     "output_throughput": "output_throughput",
     "input_throughput": "input_throughput",
-    "total_token_throughput": "total_throughput",
     "total_throughput": "total_throughput",
     "request_throughput": "request_throughput",
 }
@@ -42,7 +40,7 @@ NOTES = (
 
 def detect(document: Document) -> bool:
     """Whether it looks like one of these."""
-    return any(_is_result(node) for node in _points(document)[:3])
+    return document.kind in ("json", "lines") and any(map(_is_result, _points(document)[:3]))
 
 
 def read(document: Document) -> ImportedFile:
@@ -56,11 +54,9 @@ def read(document: Document) -> ImportedFile:
     return ImportedFile(document.file, title, results, NOTES if any(not r.records for r in results) else ())
 
 
-def _points(document: Document) -> list[Node]:
-    if document.kind == "json" and isinstance(document.tree, dict):
-        listed = document.top.items("test_results")  # llm-optimizer's final file
-        return [node.at("results") for node in listed] if listed else [document.top]
-    return list(document.nodes()) if document.kind in ("json", "lines") else []
+def _points(document: Document) -> Sequence[Node]:
+    """The results, which llm-optimizer's final file has below `test_results`."""
+    return [node.at("results") for node in document.top.items("test_results")] or document.objects
 
 
 def _is_result(node: Node) -> bool:
@@ -80,19 +76,19 @@ def _result(node: Node) -> Result:
         for side in ("input", "output")
     )
     result = _stated(node, completed, failed, (prompt, tokens))
-    rate = rate_flags(result.rate, node.number("request_throughput"))
-    return dataclasses.replace(result, tokens=tokens, flags=(*identity_flags(result.figures, tokens), *rate))
+    flags = rate_flags(result.rate, node.number("request_throughput"))
+    return dataclasses.replace(result, tokens=tokens, flags=flags)
 
 
 def _stated(node: Node, ok: int, failed: int | None, observed: tuple[float | None, float | None]) -> Result:
     """The summary of the file; `observed` are its mean lengths, where it does not name those asked for."""
     figures = _figures(node)
-    concurrency, rate, notes = _load(node, figures, ok)
+    load = _load(node, figures, ok)
     asked = _asked(node)
     isl, osl = asked or observed
     return Result(
-        concurrency, figures, ok, failed, isl, osl, asked is not None, facts=_facts(node), rate=rate, notes=notes,
-        place=node.where,
+        load.concurrency, figures, ok, failed, isl, osl, asked is not None, facts=_facts(node), rate=load.rate,
+        notes=load.notes, place=node.where,
     )  # fmt: skip
 
 
@@ -102,29 +98,22 @@ def _figures(node: Node) -> dict[str, float]:
         for name in names:
             stated += statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
             stated += statistics(node, quantity, 1.0, f"{{}}_{name}")
-    return agreed(node, stated + [s for key, name in _RATES.items() for s in statements(node, key, name)])
+    return agreed(node, stated + rates(node, _RATES) + rates(node, {"total_throughput": "total_token_throughput"}))
 
 
-def _load(node: Node, figures: Mapping[str, float], completed: int) -> tuple[int, float | None, tuple[str, ...]]:
-    """The concurrency, the rate an open loop asked for, and notes on them."""
-    rate = node.number("request_rate")
-    cap = node.count("max_concurrency")
-    if cap and not rate:
-        return cap, None, ()
-    mean = in_flight(figures)
-    if rate and mean is not None and (not cap or mean < 0.95 * cap):
-        return mean, rate, open_loop_notes(rate)
-    if cap:
-        return cap, rate, ()
+def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
+    """The load: the cap is its concurrency where a rate reaches it, or where there is no rate."""
+    rate, cap = node.number("request_rate"), node.count("max_concurrency")
+    mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if cap and (not rate or not mean or max(1, round(mean)) >= 0.95 * cap):
+        return Load(cap, rate or None)
     if rate:
-        raise node.error(
-            "the load came at a rate, and without mean_e2el_ms the number in flight is not known",
-            "run it with --max-concurrency, or with --percentile-metrics ttft,tpot,itl,e2el",
-        )
+        hint = "mean_e2el_ms would tell: use --max-concurrency, or --percentile-metrics ttft,tpot,itl,e2el"
+        return open_loop(node, figures, rate, hint)
     sent = node.count("num_prompts") or completed
     if not sent:
         raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
-    return sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",)
+    return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
 
 
 def _asked(node: Node) -> tuple[float, float] | None:

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,40 +31,14 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An operation to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs."""
+    """An operation to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs.
+
+    Its data are made before the timing starts; where memory is short for them, the machine's `no_room` is raised.
+    """
 
     run: Run
     amount: float
     wait: Run = lambda: None
-
-
-class Links(Protocol):
-    """The links between the devices of a machine that has several."""
-
-    def all_reduce(self, size: int) -> Work: ...
-    def send(self, size: int) -> Work: ...
-
-
-class Machine(Protocol):
-    """A machine to measure. Methods make the data before the timing starts, and raise `no_room` when memory is short.
-
-    `links` is None where there is only one device.
-    """
-
-    name: str
-    backend: str
-    devices: int
-    memory: float
-    links: Links | None
-    no_room: type[Exception]
-
-    def formats(self) -> Sequence[str]:
-        """Number formats it multiplies: 'fp32', 'bf16', 'fp8'."""
-        ...
-
-    def copy(self) -> Work: ...
-    def matmul(self, form: str) -> Work: ...
-    def attention(self) -> Work: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +78,9 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def measure(machine: Machine, seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter) -> Ceilings:
+def measure(
+    machine: "NumpyMachine | TorchMachine", seconds: float = 0.3, clock: Callable[[], float] = time.perf_counter
+) -> Ceilings:
     """Every ceiling of a machine, `seconds` for each. MeasurementError when its memory is taken."""
 
     def best(work: Work) -> float:
@@ -169,7 +145,7 @@ class NumpyMachine:
 
     backend = "numpy"
     devices = 1
-    links: Links | None = None
+    links = None
     no_room: type[Exception] = MemoryError
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -179,6 +155,7 @@ class NumpyMachine:
         self._scale = scale
 
     def formats(self) -> Sequence[str]:
+        """Number formats it multiplies."""
         return ("fp32",)
 
     def copy(self) -> Work:
@@ -217,7 +194,7 @@ class TorchMachine:
         self.no_room: type[Exception] = torch.cuda.OutOfMemoryError if self._gpu else RuntimeError
         self.devices = torch.cuda.device_count() if self._gpu else 1
         self._device = "cuda:0" if self._gpu else "cpu"
-        self.links: Links | None = _TorchLinks(torch, self.devices, self._wait) if self.devices > 1 else None
+        self.links = _TorchLinks(torch, self.devices, self._wait) if self.devices > 1 else None
         if self._gpu:
             about = torch.cuda.get_device_properties(0)
             self.name, self.memory = str(about.name), float(about.total_memory)

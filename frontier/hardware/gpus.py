@@ -80,7 +80,6 @@ HARDWARE: Mapping[str, Hardware] = {
 
 
 Tera = Annotated[float, number_in(0.001, 1e7)]
-_LEAST_KNOWN = ("memory_bandwidth", "memory", "tflops")
 
 
 class GpuFields(Strict):
@@ -94,26 +93,20 @@ class GpuFields(Strict):
     tflops_fp4: Tera | None = None
     link: Bandwidth | None = None
 
+    def figures(self) -> dict[str, Any]:
+        """Those fields of a `Hardware` that are given."""
+        plain = {"bandwidth": self.memory_bandwidth, "capacity": self.memory, "link": self.link}
+        peaks = {"bf16": self.tflops, "fp8": self.tflops_fp8, "fp4": self.tflops_fp4}
+        return without_nulls(plain | {key: peak and peak * 1e12 for key, peak in peaks.items()})
+
     def gpu(self) -> Hardware | None:
         """One GPU: a known name's data sheet with the given figures in its place; None when too little is known."""
-        given = {
-            "bandwidth": self.memory_bandwidth,
-            "capacity": self.memory,
-            "bf16": _flops(self.tflops),
-            "fp8": _flops(self.tflops_fp8),
-            "fp4": _flops(self.tflops_fp4),
-            "link": self.link,
-        }
-        figures: dict[str, Any] = {key: figure for key, figure in given.items() if figure is not None}
+        figures = self.figures()
         try:
             return replace(hardware(self.name or ""), **figures)
         except ValueError:
-            known = all(getattr(self, key) is not None for key in _LEAST_KNOWN)
+            known = {"bandwidth", "capacity", "bf16"} <= figures.keys()
             return Hardware(self.name or "custom", **figures) if known else None
-
-
-def _flops(teraflops: float | None) -> float | None:
-    return None if teraflops is None else teraflops * 1e12
 
 
 class _GpuMapping(GpuFields):
@@ -122,7 +115,7 @@ class _GpuMapping(GpuFields):
     memory_bandwidth: BandwidthOrBytes
     memory: SizeOrBytes
     tflops: Tera
-    link: BandwidthOrBytes = 32e9
+    link: BandwidthOrBytes | None = None
     watts: Annotated[float, number_in(0, 1e7)] | None = None
 
 
@@ -137,10 +130,7 @@ def hardware(what: str | Mapping[str, Any]) -> Hardware:
         raise Problem(f"{{key}} is a GPU's name or its figures; this is {shown(what)}", "write h100")
     if not isinstance(what, str):
         gpu = read(_GpuMapping, without_nulls(what))
-        return Hardware(
-            gpu.name or "custom", gpu.memory_bandwidth, gpu.memory, gpu.tflops * 1e12, _flops(gpu.tflops_fp8),
-            _flops(gpu.tflops_fp4), gpu.link, gpu.watts,
-        )  # fmt: skip
+        return Hardware(gpu.name or "custom", **gpu.figures(), watts=gpu.watts)
     name = what.strip().lower().replace("_", "-").replace(" ", "-").removesuffix("-sxm").removesuffix("-sxm5")
     name = name.removeprefix("nvidia-").removeprefix("amd-")
     if name not in HARDWARE:

@@ -13,7 +13,6 @@ the peak.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +20,7 @@ from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
 from frontier.model import Distance, Lengths, Point, Shape
 
-Binds = Literal["compute", "memory", "network"]
+Binds = Literal["compute", "bandwidth", "network"]
 USABLE_MEMORY = 0.9
 """Share of a GPU's memory an engine takes for weights and KV (vLLM's gpu_memory_utilization)."""
 _LATENCY_PER_ALL_REDUCE = 10e-6
@@ -57,8 +56,6 @@ class Limits:
 
 UNEVEN = 0.85
 """A measured TPOT below this share of its floor is called impossible: the batch is uneven in time, the floor is not."""
-_PHASE: Mapping[Binds, str] = {"compute": "compute", "memory": "bandwidth", "network": "network"}
-"""What binds a step, in the words of `Limits.binds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +94,10 @@ class ModelRoofline:
         return self.tp * self.gpu.peak(self.precision)
 
     @property
-    def kv_element_bytes(self) -> float:
-        return KV_BYTES[self.kv_precision or "bf16"]
-
-    @property
     def kv_bytes(self) -> float:
         """KV bytes per token and GPU, no window considered. MLA's latent is the same on every GPU."""
         shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
-        return self.model.kv_elements * self.kv_element_bytes / shards
+        return self.model.kv_elements * KV_BYTES[self.kv_precision or "bf16"] / shards
 
     @property
     def weight_bytes_per_gpu(self) -> float:
@@ -163,13 +156,12 @@ class ModelRoofline:
         dims = m.nope_dim + m.rope_dim + m.v_dim if m.mla else 2 * m.head_dim
         return 2.0 * m.heads * dims * m.layers
 
-    def all_reduce(self, tokens: float, *, latency: bool = False) -> float:
+    def all_reduce(self, tokens: float) -> float:
         """Seconds of the two ring all-reduces per layer under tensor parallelism; zero on one GPU."""
         if self.tp == 1:
             return 0.0
         size = 2.0 * (self.tp - 1) / self.tp * tokens * self.model.hidden * 2.0
-        wait = _LATENCY_PER_ALL_REDUCE if latency else 0.0
-        return 2.0 * self.model.layers * (size / self.gpu.link + wait)
+        return 2.0 * self.model.layers * (size / self.gpu.link + _LATENCY_PER_ALL_REDUCE)
 
     def network(self, tokens: float) -> float:
         """The least seconds a step's all-reduces take: every GPU sends and receives each activation at least once.
@@ -211,7 +203,7 @@ class ModelRoofline:
 
     def _bound(self, flops: float, traffic: float, tokens: float) -> Bound:
         times: dict[Binds, float] = {
-            "memory": traffic / self.gpu.bandwidth,
+            "bandwidth": traffic / self.gpu.bandwidth,
             "compute": flops / self.flops_rate,
             "network": self.network(tokens),
         }
@@ -232,7 +224,7 @@ class ModelRoofline:
         tpot = decode.seconds / self.per_step
         decoding = (osl - 1) * tpot
         e2e = prefill.seconds + decoding
-        phase = f"decode {_PHASE[decode.binds]}" if decoding >= prefill.seconds else f"prefill {_PHASE[prefill.binds]}"
+        phase = f"decode {decode.binds}" if decoding >= prefill.seconds else f"prefill {prefill.binds}"
         ceilings = {
             "network" if phase.endswith("network") else phase: running * osl / e2e,
             "prefill compute": self.flops_rate * osl / (prefill.flops + osl * decode.flops / running / self.per_step),

@@ -238,7 +238,7 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one panel shows. `limits` defaults to the decision's; `x` names the objective drawn horizontally.
+    """What one panel shows. `limits` defaults to the decision's.
 
     `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each holding from its x to
     the next worse one. `expected` are predictions, (concurrency, x, y) in the metrics' own units: drawn dashed, their
@@ -251,7 +251,6 @@ class View:
     limits: Sequence[Limit] = ()
     light: Roofline | None = None
     gpus: int | None = None
-    x: str | None = None
     band: Sequence[tuple[float, float, float]] = ()
     expected: Sequence[tuple[float, Estimate, Estimate]] = ()
 
@@ -277,14 +276,10 @@ class View:
 
     @property
     def axes(self) -> tuple[str, str]:
-        """(horizontal, vertical): `x` when given, else the objective that is better low, else the second."""
+        """(horizontal, vertical): the objective that is better low, else the second, is horizontal."""
         first, second = self.frontier.objectives
-        across = self.x
-        if across is None:
-            across = first if metric(first).better == "lower" and metric(second).better == "higher" else second
-        if across not in (first, second):
-            raise ValueError(f"{across} is not an objective of this frontier: it has {first} and {second}")
-        return across, second if across == first else first
+        turned = metric(first).better == "lower" and metric(second).better == "higher"
+        return (first, second) if turned else (second, first)
 
     def role(self, point: Point) -> Role:
         """Whether the point is on the frontier, dominated, or excluded."""
@@ -337,7 +332,7 @@ def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tu
     """Room around the values, and for interval ends up to an eighth of the span beyond them."""
     if log:
         span = math.log(high / low)
-        inner, pad = math.exp(0.125 * span), math.exp(0.055 * span)
+        inner, pad = math.exp(0.125 * span), max(math.exp(0.055 * span), 1.08 if span else 1.3)
         near = [b for b in bars if low / inner <= b <= high * inner]
         return min([low, *near]) / pad, max([high, *near]) * pad
     span = (high - low) or abs(high) or 1.0
@@ -349,12 +344,7 @@ def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tu
 def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
     """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond it."""
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
-    low, high = min(usable), max(usable)
-    if log:
-        pad = max((high / low) ** 0.06 if high > low else 1.3, 1.08)
-        return Axis(label, low / pad, high * pad, log=True)
-    room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
-    return Axis(label, low - room, high + room)
+    return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
 
 
 def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
@@ -364,11 +354,9 @@ def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
 
 def concurrency_axis(settings: Sequence[int]) -> Axis:
     """A logarithmic axis whose ticks are settings that were measured: both ends first, then the rounder numbers."""
-    measured = sorted(set(settings))
-    low, high = measured[0], measured[-1]
-    pad = (high / low) ** 0.05 if high > low else 1.6
-    ticks = sorted(measured, key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
-    return Axis("concurrency", low / pad, high * pad, log=True, ticks=tuple(map(float, ticks)))
+    low, high = min(settings), max(settings)
+    ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
+    return Axis("concurrency", *_widened(low, high, (), log=True), log=True, ticks=tuple(map(float, ticks)))
 
 
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:

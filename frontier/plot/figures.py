@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.decide.capacity import capacity
-from frontier.decide.wording import count, limit_text, limit_value_text, setting, unit_text, value_text
+from frontier.decide.wording import limit_text, setting, unit_text, value_text
 from frontier.metrics import LATENCIES, metric, per_gpu
-from frontier.model import Estimate, Limit, Measurement, Outcome, Point, Record
+from frontier.model import Estimate, Limit, Point
 from frontier.plot.data import (
     Axis,
     Line,
@@ -24,7 +24,6 @@ from frontier.plot.data import (
     Picture,
     Role,
     Rule,
-    Span,
     View,
     axis_from_zero,
     bar_of,
@@ -34,7 +33,6 @@ from frontier.plot.data import (
 from frontier.plot.labels import view_name
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import WindowData
-from frontier.text import clean
 from frontier.units import seconds_axis
 
 Samples = Mapping[int, WindowData]
@@ -50,8 +48,6 @@ FINE = 240
 """Points a curve is drawn with: more than a screen's worth changes no pixel."""
 VARIED = 1.2
 """Lengths that differ by less than this factor show no dependence on them."""
-EACH, MOST_TIMELINE = 40, 1500
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
 
 
 def _figure(
@@ -264,8 +260,7 @@ def inflation_figure(view: View) -> Picture | None:
 
 def settings_shown(view: View, samples: Samples) -> list[int]:
     """The lowest, the operating point with its neighbours, the highest; then others evenly, at most MOST in all."""
-    valid = {p.concurrency for p in view.mine if p.valid}
-    measured = sorted(c for c in samples if c in valid)
+    measured = _with_samples(view, samples)
     if len(measured) <= MOST:
         return measured
     wanted = [measured[0], measured[-1]]
@@ -277,13 +272,16 @@ def settings_shown(view: View, samples: Samples) -> list[int]:
     return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
 
 
+def _with_samples(view: View, samples: Samples) -> list[int]:
+    """The valid settings whose requests are known, in order."""
+    return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
+
+
 def _not_shown(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
     """The notes on settings without a curve: those left out for room, and those that are excluded."""
-    valid = {p.concurrency for p in view.mine if p.valid}
-    more = sorted(c for c in samples if c in valid and c not in shown)
-    notes = [f"{len(shown)} of {len(shown) + len(more)} settings are shown."] if more else []
-    flagged = sorted(c for c in samples if c not in valid)
-    return notes + ([f"Excluded, and so not shown: {', '.join(map(setting, flagged))}."] if flagged else [])
+    every = _with_samples(view, samples)
+    more = set(every) - set(shown)
+    return [*([f"{len(shown)} of {len(every)} settings are shown."] if more else []), *_excluded(view)]
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
@@ -292,7 +290,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     bodies, tails, lost = [], [], 0
     empty: list[str] = []
     for quantity in ("ttft", "tpot", "e2e"):
-        values = {c: _sorted_values(samples[c], quantity) for c in shown}
+        values = {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
         finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
         empty += [f"{quantity.upper()} at {setting(c)}" for c in shown if not np.isfinite(values[c]).any()]
         if not finite:
@@ -301,11 +299,8 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         scale, unit = seconds_axis([low, high])
         lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
         x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
-        rules = tuple(
-            Rule("x", li.promise * scale, (f"{metric(li.metric).label} {limit_value_text(li.metric, li.promise)}",))
-            for li in _limits_on(view, quantity)
-            if x.low < li.promise * scale < x.high
-        )
+        limits = [limit for limit in _limits_on(view, quantity) if x.holds(limit.promise * scale)]
+        rules = tuple(Rule("x", limit.promise * scale, (limit_text(limit),)) for limit in limits)
         floor = 0.5 / max(len(v) for v in values.values())
         body, tail = [], []
         for c, role in zip(shown, INKS, strict=False):
@@ -326,11 +321,6 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _not_shown(view, samples, shown)
     return _figure("tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230)
-
-
-def _sorted_values(sample: WindowData, quantity: str) -> Floats:
-    values: Floats = getattr(sample, quantity)
-    return np.sort(values[~np.isnan(values)])
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
@@ -359,22 +349,17 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
     x = padded_axis(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
     longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
     panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
-    valid = {p.concurrency for p in view.mine if p.valid}
-    every = sorted(c for c in samples if histograms[c].count > 1 and c in valid)
+    every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
     ratios = [(float(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
     if len(ratios) > 1:
         up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
         line = Line("p99 / p50", tuple(ratios), Role.TEXT)
         panels.append(Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,),
                             rules=_chosen_rule(view)))  # fmt: skip
-    notes = [
-        "A gap is between two chunks that carried tokens, as they arrived; a pause of the server shows in the tail."
-    ]
+    notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
     per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
-    if per_chunk and max(per_chunk) > 1.05:
-        notes.append(
-            f"A chunk carried up to {max(per_chunk):.2g} tokens on average: these are not gaps between tokens."
-        )
+    if (most := max(per_chunk, default=0.0)) > 1.05:
+        notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
     if gapless := [setting(c) for c in chosen if c not in shown]:
         notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
     return _figure("jitter", view, "how steadily tokens arrive", panels, (*notes, *_not_shown(view, samples, chosen)))
@@ -457,35 +442,8 @@ FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
 }  # fmt: skip
 
 
-def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
-    ordered = sorted(records, key=lambda r: r.sent)
-    if not ordered:
-        return None
-    window, trial = measurement.window, measurement.trial
-    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
-    begin = shown[0].sent
-    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
-    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
-    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
-    for r in shown:
-        row, stop = rows[r.stream], min(r.end, end)
-        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
-            spans.append(Span(row, r.sent, stop, "failed"))
-            continue
-        first = min(r.first, end) if r.first is not None else stop
-        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
-    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
-    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
-    failed = sum(span.kind == "failed" for span in spans)
-    notes = [
-        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
-        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
-    ]
-    if len(shown) < len(ordered):
-        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
-    edges = ((window.start, "window begins"), (window.end, "window ends"))
-    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    title = f"{clean(trial.shape.label, 40)} c={trial.concurrency} r{trial.repeat}: every request of a trial"
-    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
-    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
+def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:
+    """The detail figure of that name; None where there is nothing to show."""
+    if name in FROM_POINTS:
+        return FROM_POINTS[name](view)
+    return FROM_SAMPLES[name](view, samples) if samples else None

@@ -18,7 +18,6 @@ from frontier.decide.wording import (
     limits_text,
     may_give,
     named_value,
-    neighbour,
     setting,
     unproven_words,
     value_text,
@@ -31,6 +30,8 @@ from frontier.text import clean, clean_name, middle_cut
 
 NBSP = "\u00a0"
 SEPARATOR = f"{NBSP}· "
+OPEN_OR_OVER = (Verdict.MARGINAL, Verdict.UNPROVEN, Verdict.VIOLATES)
+"""Verdicts of a measured setting that is not shown to keep the SLA."""
 
 
 def view_name(view: View) -> str:
@@ -271,7 +272,7 @@ def callouts(view: View, panel: Panel, *, brief: bool) -> list[Callout]:
     if star is not None and chosen is not None and not brief:
         lines = _chosen_lines(panel, decision, chosen, view.gpus)
         words.append(Callout(lines, Role.OPERATING, lines[0], (star.x, star.y), 105.0))
-    for concurrency, lines, reason in _next_lines(view, panel, decision):
+    for concurrency, lines, reason in _next_lines(panel, decision):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
         if mark is not None:
             role, short = mark.role, f"c = {concurrency}: {reason}"
@@ -298,7 +299,7 @@ def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | Non
     return tuple(lines)
 
 
-def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:
+def _next_lines(panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, ...], str]]:
     """The step not taken, and the first setting above that is not inside for a reason the axes do not show: at length,
     and in a word or two.
     """
@@ -308,21 +309,18 @@ def _next_lines(view: View, panel: Panel, decision: Decision) -> list[tuple[int,
         cost = f"for {step.cost:.2g}× {metric(step.metric).label}: not taken"
         why = "within the noise: not taken" if step.tie else cost
         steps.append((step.concurrency, (gain, why), "not taken"))
-    near = neighbour(decision)
-    if near is None or near[0] in {c for c, *_ in steps}:
+    chosen, reasons = decision.concurrency, decision.explanation.settings
+    above = (r for r in reasons if chosen is not None and r.settings[0] > chosen and r.verdict in OPEN_OR_OVER)
+    near = next(above, None)
+    if near is None or near.settings[0] in {c for c, *_ in steps}:
         return steps
-    concurrency, verdict, binding = near
-    point = next((p for p in view.mine if p.concurrency == concurrency), None)
-    held = point.metrics.get(binding) if point and binding else None
-    limit = next((it for it in decision.limits if it.metric == binding), None)
-    if verdict is Verdict.MARGINAL:
-        steps.append((concurrency, (f"c = {concurrency}: unresolved, its interval", "crosses the limit"), "unresolved"))
-    elif verdict is Verdict.UNPROVEN:
-        need = next((j.need for j in decision.judgements if j.concurrency == concurrency), None)
-        steps.append((concurrency, (f"c = {concurrency}: not proven,", unproven_words(held, need)), "not proven"))
-    elif limit is not None and limit.metric not in (panel.x.metric, panel.y.metric) and held:
-        label = metric(limit.metric).label
-        value, most = value_text(limit.metric, held.value), limit_value_text(limit.metric, limit.promise)
+    (c,), limit, value = near.settings, near.limit, near.estimate
+    if near.verdict is Verdict.MARGINAL:
+        steps.append((c, (f"c = {c}: unresolved, its interval", "crosses the limit"), "unresolved"))
+    elif near.verdict is Verdict.UNPROVEN:
+        steps.append((c, (f"c = {c}: not proven,", unproven_words(value, near.need)), "not proven"))
+    elif limit is not None and limit.metric not in (panel.x.metric, panel.y.metric) and value:
+        label, most = metric(limit.metric).label, limit_value_text(limit.metric, limit.promise)
         short = f"{label} too {'high' if metric(limit.metric).better == 'lower' else 'low'}"
-        steps.append((concurrency, (f"c = {concurrency}: {label}", f"{value}, limit {most}"), short))
+        steps.append((c, (f"c = {c}: {label}", f"{value_text(limit.metric, value.value)}, limit {most}"), short))
     return steps

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.decide.compare import Comparison
+from frontier.decide.operating_point import Best, best_deployment
 from frontier.decide.wording import (
     Names,
     Provenance,
@@ -23,12 +24,16 @@ from frontier.decide.wording import (
     limits_text,
     named_value,
     names_of,
+    told_apart,
 )
+from frontier.errors import UsageError
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Estimate, Limit, Point, Verdict
+from frontier.model import Limit, Shape, Verdict
 from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
 from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
+from frontier.plot.selection import check_panels, series_of
+from frontier.run import Run
 from frontier.text import clean, clean_name
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
@@ -46,6 +51,42 @@ class Group:
     views: tuple[View, ...]
 
 
+def check_together(runs: Sequence[Run]) -> None:
+    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
+    picture can show: before anything is computed.
+    """
+    for run in runs:
+        check_panels(run, panels={shape for _, shape in series_of(run)})
+    shapes = Counter(shape for run in runs for _, shape in series_of(run))
+    for shape, number in shapes.items():
+        if number > len(ROLES):
+            raise UsageError(
+                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
+                f"{len(ROLES)} can",
+                "name fewer runs, or  --deployment NAME  once for each to be drawn",
+            )
+
+
+def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
+    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
+    several = len(runs) > 1
+    whole: list[str] = []
+    panels: list[tuple[str, str]] = []
+    run_names = told_apart([run for run, _ in runs], 200)
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
+        for deployment in deployments:
+            panels.append((run, deployment))
+            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
+            whole.append(alone if several else deployment)
+    called = dict(zip(panels, told_apart(whole), strict=True))
+    by_shape: dict[Shape, list[tuple[str, View]]] = {}
+    for run, (_, views) in zip(run_names, runs, strict=True):
+        for view in views:
+            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
+
+
 def overlay(
     a: View, b: View, comparison: Comparison, *, names: Names | None = None, footer: Provenance | None = None,
     more: Sequence[str] = (),
@@ -57,7 +98,7 @@ def overlay(
         a, b = dataclasses.replace(a, gpus=None), dataclasses.replace(b, gpus=None)
     group = Group(names_of(comparison, names), (a, b))
     note = gpus_note(comparison, names)
-    notes = [*([note] if note else []), *([f"{title_of([group])}."] if contest(group) is not None else [])]
+    notes = [*([note] if note else []), *([f"{title_of([group])}."] if _is_judged(group) else [])]
     return _picture([group], comparison_sentence(comparison, names), footer, [*notes, *more])
 
 
@@ -88,8 +129,7 @@ def _undivided(groups: Sequence[Group]) -> list[str]:
 def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:
     one = len(groups) == 1
     views = [view for group in groups for view in group.views]
-    drawn = [dataclasses.replace(v, light=None, points=_drawn(v)) for v in map(_per_gpu, views)]
-    shared = None if one else shared_axes(drawn)
+    shared = None if one else shared_axes([_drawn(_per_gpu(view)) for view in views])
     panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
     stars = any(mark.star for panel in panels for mark in panel.marks)
@@ -138,19 +178,17 @@ def _absences(groups: Sequence[Group]) -> list[str]:
 
 def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
     """The staircases of one shape on one pair of axes: of each the points on its frontier, and its operating point."""
-    views = [_per_gpu(view) for view in group.views]
+    views = [_drawn(_per_gpu(view)) for view in group.views]
     first = views[0]
     for view in views[1:]:
         if view.axes != first.axes:
             raise ValueError(f"the frontiers have different axes: {first.axes} and {view.axes}")
     if len(views) > len(ROLES):
         raise ValueError(f"{len(views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
-    drawn = [_drawn(view) for view in views]
-    shown = [dataclasses.replace(view, light=None) for view in views]
-    x, y = shared or axes_of(shown, 505.0 if alone else 300.0, only=[p for points in drawn for p in points])
+    x, y = shared or axes_of(views, 505.0 if alone else 300.0)
     marks: list[Mark] = []
     lines: list[Line] = []
-    for whole, view, points, name, role in zip(group.views, views, drawn, apart(group.names), ROLES, strict=False):
+    for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
         # A limit on a rate is of the whole deployment, so that the points as they were measured are judged by it.
         measured = {p.concurrency: p for p in whole.mine}
         chosen = view.decision.concurrency if view.decision else None
@@ -159,7 +197,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
                 mark, role=role, star=role if point.concurrency == chosen else None,
                 struck=breaks(measured[point.concurrency], whole.hidden_limits),
             )
-            for point in points if (mark := mark_of(point, view, x, y)) is not None
+            for point in view.drawable if (mark := mark_of(point, view, x, y)) is not None
         ]  # fmt: skip
         marks += telling(mine)
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
@@ -168,13 +206,13 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     panel = Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
-    return dataclasses.replace(panel, callouts=tuple(panel_words(shown[0], panel)))
+    return dataclasses.replace(panel, callouts=tuple(panel_words(first, panel)))
 
 
-def _drawn(view: View) -> list[Point]:
-    """The points on the frontier, and the operating point: what of several frontiers is drawn."""
-    chosen = view.decision.concurrency if view.decision else None
-    return [p for p in view.drawable if p.concurrency == chosen or p.concurrency in view.frontier.members]
+def _drawn(view: View) -> View:
+    """The view with what of several frontiers is drawn: the points on the frontier, and the operating point."""
+    shown = {*view.frontier.members, view.decision.concurrency if view.decision else None}
+    return dataclasses.replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:
@@ -198,128 +236,101 @@ def _whole(view: View) -> list[Limit]:
     return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]
 
 
-# --- the winner
-
-
-@dataclass(frozen=True, slots=True)
-class _Proven:
-    """An operating point proven inside the SLA, and its throughput, per GPU where that is drawn."""
-
-    name: str
-    view: View
-    concurrency: int
-    whole: float
-    speed: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """The frontiers of one panel: those that are proven, the most throughput first, and all others. `may_give` are the
-    names of those proven of which a setting that is not proven lies above the first.
-    """
-
-    proven: tuple[_Proven, ...]
-    others: tuple[tuple[str, View], ...]
-    may_give: tuple[str, ...] = ()
-
-    @property
-    def sure(self) -> bool:
-        """The interval of the first lies above that of every other one proven."""
-        return bool(self.proven) and all(self.proven[0].speed.low > other.speed.high for other in self.proven[1:])
-
-
-def contest(group: Group) -> Contest | None:
-    """Who is proven in this panel; None without an SLA, or where more is not better."""
-    up = group.views[0].axes[1]
-    if metric(up).better != "higher" or all(view.decision is None for view in group.views):
-        return None
-    proven: list[_Proven] = []
-    others: list[tuple[str, View]] = []
-    for name, view in zip(group.names, group.views, strict=True):
-        decision = view.decision
-        is_met = decision is not None and decision.verdict is Verdict.MEETS
-        if decision is None or decision.concurrency is None or not is_met or up not in decision.metrics:
-            others.append((name, view))
-            continue
-        speed = decision.metrics[up]
-        per = speed.scaled(1, per_gpu(up, view.gpus))
-        proven.append(_Proven(name, view, decision.concurrency, speed.value, per))
-    proven.sort(key=lambda p: -p.speed.value)
-    may_give = tuple(p.name for p in proven[1:] if _undecided(p.view) > proven[0].speed.value)
-    return Contest(tuple(proven), tuple(others), may_give)
-
-
-def _undecided(view: View) -> float:
-    """The throughput of the setting that may be better than the operating point; -inf where there is none."""
-    up, step = view.axes[1], view.decision.next_step if view.decision is not None else None
-    point = next((p for p in view.mine if step is not None and p.concurrency == step.concurrency), None)
-    estimate = point.metrics.get(up) if point is not None else None
-    return -math.inf if estimate is None else estimate.value / per_gpu(up, view.gpus)
+# --- the title
 
 
 def title_of(groups: Sequence[Group]) -> str:
     """The title of a picture of several frontiers. It names a winner only over all that are drawn."""
-    if len(groups) > 1:
-        return _workloads_sentence(groups)
-    (group,) = groups
-    if len(group.names) == 1:
-        return f"{group.names[0]}: {view_sentence(group.views[0])}"
-    result = contest(group)
-    return _names_sentence(groups) if result is None else _panel_sentence(group, result)
+    names = list(dict.fromkeys(name for group in groups for name in group.names))
+    if len(groups) == 1 and len(names) == 1:
+        return f"{names[0]}: {view_sentence(groups[0].views[0])}"
+    if len(names) == 1 or not all(map(_is_judged, groups)):
+        return _names_sentence(names)
+    if len(groups) == 1:
+        return _panel_sentence(groups[0])
+    if all(len(group.names) == 1 for group in groups):
+        return f"{_names_sentence(names)} share no workload"
+    return _workloads_sentence(groups, names)
 
 
-def _panel_sentence(group: Group, result: Contest) -> str:
-    promise = _promise([group])
-    if not result.proven:
-        names = _listed(group.names, "nor" if len(group.names) == 2 else "and")
-        head = f"Neither {names}" if len(group.names) == 2 else f"None of {names}"
-        return f"{head} is proven inside {promise}{_clauses(result, head=False)}"
-    best = result.proven[0]
-    up = best.view.axes[1]
-    value = named_value(up, best.whole, best.view.gpus)
-    words = f"{value} at concurrency {best.concurrency}"
-    if len(result.proven) == 1:
-        return f"Only {best.name} is proven inside {promise} ({value}){_clauses(result)}"
-    if result.sure:
-        of = " of those proven" if result.others else " that is proven" if result.may_give else ""
-        return f"{best.name} carries the most{of} inside {promise}: {words}{_clauses(result)}"
-    known = all(math.isfinite(p.speed.low) and math.isfinite(p.speed.high) for p in result.proven)
-    reason = "within the interval of the next" if known else "but intervals are not known"
-    return f"No clear winner inside {promise}: {best.name} carries {words}, {reason}{_clauses(result)}"
+def _is_judged(group: Group) -> bool:
+    """Whether there is an SLA to prove, and more of what is drawn upwards is better."""
+    up = group.views[0].axes[1]
+    return metric(up).better == "higher" and any(view.decision is not None for view in group.views)
 
 
-def _clauses(result: Contest, *, head: bool = True) -> str:
-    """Why each of the others takes no part; without `head` only what that does not say already."""
+def _best(group: Group) -> Best | None:
+    """Which of the group gives the most as far as it is proven, by the rule of `frontier solve`; None: nothing is."""
+    up = group.views[0].axes[1]
+    decisions = []
+    for name, view in zip(group.names, group.views, strict=True):
+        if (decision := view.decision) is not None:
+            rates = {p.concurrency: p.metrics[up].value for p in view.mine if up in p.metrics}
+            # Of the step that may give more it is the rate on this axis that is compared, not always that of tokens.
+            step = decision.next_step
+            step = step and dataclasses.replace(step, throughput=rates.get(step.concurrency))
+            decisions.append(dataclasses.replace(decision, deployment=name, next_step=step))
+    return best_deployment(decisions, dict(zip(group.names, (v.gpus for v in group.views), strict=True)), up)
+
+
+def _panel_sentence(group: Group) -> str:
+    promise, best = _promise([group]), _best(group)
+    clauses = _clauses(group, best)
+    if best is None:
+        two = len(group.names) == 2
+        names = f"Neither {_listed(group.names, 'nor')}" if two else f"None of {_listed(group.names)}"
+        return f"{names} is proven inside {promise}{clauses}"
+    name, up = best.decision.deployment, group.views[0].axes[1]
+    speed = best.decision.metrics[up]
+    value = named_value(up, speed.value, group.views[group.names.index(name)].gpus)
+    words = f"{value} at concurrency {best.decision.concurrency}"
+    if not best.others:
+        return f"Only {name} is proven inside {promise} ({value}){clauses}"
+    if best.sure:
+        some = len(best.others) + 1 < len(group.names)
+        of = " of those proven" if some else " that is proven" if best.may_give else ""
+        return f"{name} carries the most{of} inside {promise}: {words}{clauses}"
+    reason = "within the interval of the next" if speed.has_interval else "but intervals are not known"
+    return f"No clear winner inside {promise}: {name} carries {words}, {reason}{clauses}"
+
+
+def _clauses(group: Group, best: Best | None) -> str:
+    """Why each of the others takes no part; that nothing of theirs is proven only where something is."""
     kinds: dict[str, list[str]] = {}
-    for name, view in result.others:
-        kinds.setdefault(_kind(view, result.proven[0].speed.value if result.proven else math.inf), []).append(name)
+    for name, kind in _unproven(group, best).items():
+        kinds.setdefault(kind, []).append(name)
     clauses = []
     for kind, names in kinds.items():
-        one = len(names) == 1
-        its = "its" if one else "their"
-        words = {
-            "higher": f"{_owned(names)} {'frontier is' if one else 'frontiers are'} higher, but none of {its} settings "
-            "is proven",
-            "open": f"none of {_owned(names)} settings is proven" if head else "",
-            "violates": f"nothing measured of {_listed(names)} keeps it",
-            "invalid": f"{_listed(names)} {'has' if one else 'have'} no valid measurement",
-            "unknown": f"{_owned(names)} throughput is not known",
-            "no SLA": f"{_listed(names)} {'was' if one else 'were'} not judged",
-        }
-        clauses += [words[kind]] if words[kind] else []
-    clauses += [f"{name} may give more, which is not proven" for name in result.may_give]
-    return "".join(f"; {clause}" for clause in clauses)
+        its, have, was = ("its", "has", "was") if len(names) == 1 else ("their", "have", "were")
+        higher = "frontier is" if len(names) == 1 else "frontiers are"
+        clauses.append(
+            {
+                "higher": f"{_owned(names)} {higher} higher, but none of {its} settings is proven",
+                "open": f"none of {_owned(names)} settings is proven" if best else "",
+                "violates": f"nothing measured of {_listed(names)} keeps it",
+                "invalid": f"{_listed(names)} {have} no valid measurement",
+                "not judged": f"{_listed(names)} {was} not judged",
+            }[kind]
+        )
+    clauses += [f"{name} may give more, which is not proven" for name, _ in (best.may_give if best else ())]
+    return "".join(f"; {clause}" for clause in clauses if clause)
 
 
-def _kind(view: View, best: float) -> str:
-    if view.decision is None:
-        return "no SLA"
-    verdict = view.decision.verdict
-    if verdict is Verdict.MEETS:
-        return "unknown"
-    if verdict in (Verdict.VIOLATES, Verdict.INVALID):
-        return verdict.value
-    return "higher" if _highest_inside(view) > best else "open"
+def _unproven(group: Group, best: Best | None) -> dict[str, str]:
+    """Those of which nothing is proven, and why: 'higher' where a value inside the SLA is above the best."""
+    proven = (best.decision.deployment, *best.others) if best else ()
+    kinds = {}
+    for name, view in zip(group.names, group.views, strict=True):
+        verdict = view.decision.verdict if view.decision else None
+        if name in proven:
+            continue
+        if verdict in (Verdict.VIOLATES, Verdict.INVALID):
+            kinds[name] = verdict.value
+        elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):
+            kinds[name] = "higher" if best and _highest_inside(view) > best.rate else "open"
+        else:
+            kinds[name] = "not judged"
+    return kinds
 
 
 def _highest_inside(view: View) -> float:
@@ -332,47 +343,36 @@ def _highest_inside(view: View) -> float:
     return max((value for value in inside if math.isfinite(value)), default=-math.inf)
 
 
-def _workloads_sentence(groups: Sequence[Group]) -> str:
+def _workloads_sentence(groups: Sequence[Group], names: Sequence[str]) -> str:
     """Who carries the most in how many workloads, and in how many there is no such contest."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
-    results = [contest(group) for group in groups]
-    if len(names) < 2 or any(result is None for result in results):
-        return _names_sentence(groups)
-    if all(len(group.names) == 1 for group in groups):
-        return f"{_names_sentence(groups)} share no workload"
     outcomes: Counter[str] = Counter()
     won: Counter[str] = Counter()
-    for group, result in zip(groups, results, strict=True):
-        assert result is not None
-        absent = [name for name in names if name not in group.names]
-        if absent:
-            outcome = f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
-        elif not result.proven:
-            outcome = "nothing is proven"
-        elif result.others:
-            winners = [p.name for p in result.proven]
-            best = result.proven[0].speed.value
-            higher = [name for name, view in result.others if _kind(view, best) == "higher"]
+    for group in groups:
+        best = _best(group)
+        if absent := [name for name in names if name not in group.names]:
+            outcomes[f"{_listed(absent)} {'was' if len(absent) == 1 else 'were'} not measured"] += 1
+        elif best is None:
+            outcomes["nothing is proven"] += 1
+        elif others := _unproven(group, best):
+            proven = [best.decision.deployment, *best.others]
+            higher = [name for name, kind in others.items() if kind == "higher"]
             above = f", though {_owned(higher)} frontier is higher" if higher else ""
-            outcome = f"only {_listed(winners)} {'is' if len(winners) == 1 else 'are'} proven{above}"
-        elif result.may_give:
-            outcome = f"{_listed(result.may_give)} may give more than is proven"
-        elif result.sure:
-            won[result.proven[0].name] += 1
-            continue
+            outcomes[f"only {_listed(proven)} {'is' if len(proven) == 1 else 'are'} proven{above}"] += 1
+        elif best.may_give:
+            outcomes[f"{_listed([name for name, _ in best.may_give])} may give more than is proven"] += 1
+        elif best.sure:
+            won[best.decision.deployment] += 1
         else:
-            outcome = "no clear winner"
-        outcomes[outcome] += 1
+            outcomes["no clear winner"] += 1
     promise = _promise(groups)
     if len(won) == 1 and not outcomes:
         every = "both" if len(groups) == 2 else f"all {len(groups)}"
         return f"{next(iter(won))} carries the most inside {promise} in {every} workloads"
-    carried = [f"{name} in {won[name]}" for name in names if name in won]
-    rest = outcomes.most_common()
     head = f"Inside {promise}, of {len(groups)} workloads"
-    if not carried:
-        return f"{head}: {', '.join(f'in {number} {outcome}' for outcome, number in rest)}"
-    carried += [f"{outcome} in {number}" for outcome, number in rest]
+    if not won:
+        return f"{head}: {', '.join(f'in {number} {outcome}' for outcome, number in outcomes.most_common())}"
+    carried = [f"{name} in {won[name]}" for name in names if name in won]
+    carried += [f"{outcome} in {number}" for outcome, number in outcomes.most_common()]
     return f"{head} the most is carried by {', '.join(carried)}"
 
 
@@ -381,8 +381,7 @@ def _promise(groups: Sequence[Group]) -> str:
     return inside.pop() if len(inside) == 1 else "its SLA"
 
 
-def _names_sentence(groups: Sequence[Group]) -> str:
-    names = list(dict.fromkeys(name for group in groups for name in group.names))
+def _names_sentence(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"The frontier of {names[0]}"
     sentence = f"The frontiers of {_listed(names)}"

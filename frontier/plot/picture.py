@@ -93,17 +93,16 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
 # --- axes
 
 
-def axes_of(views: Sequence[View], tall: float, *, only: Sequence[Point] | None = None) -> tuple[Axis, Axis]:
+def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     """Axes that hold every valid point of the views, which have the same objectives and GPUs.
 
     An excluded point stretches them to at most three times the valid ones' range, and is named below where it lies
     beyond: but where that would leave a quarter of the points off the panel, the axes hold them all. `tall` is the
-    panel's height in pixels: on top there is room for the words on the limits. `only` these points are drawn.
+    panel's height in pixels: on top there is room for the words on the limits.
     """
     across, up = views[0].axes
-    points = list(only) if only is not None else [p for view in views for p in view.drawable]
-    valid = {id(p) for view in views for p in view.drawable if view.role(p) is not Role.FLAGGED}
-    healthy = [p for p in points if id(p) in valid] or points
+    points = [p for view in views for p in view.drawable]
+    healthy = [p for view in views for p in view.drawable if view.role(p) is not Role.FLAGGED] or points
     xs = [v for p in healthy if math.isfinite(v := p.metrics[across].value)]
     ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
     finite = [p for p in points if math.isfinite(p.metrics[across].value) and math.isfinite(p.metrics[up].value)]

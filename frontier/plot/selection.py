@@ -1,26 +1,66 @@
-"""What is drawn of a run: which deployments and shapes, on which axes; its roofline lines and detail figures."""
+"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail figures and timelines."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.decide.wording import count, told_apart
+from frontier.decide.wording import Provenance, count
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
-from frontier.model import Decision, Frontier, Point, Series, Shape, file_label
-from frontier.plot.data import Picture, Roofline, View
-from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, timeline_figure
+from frontier.model import Decision, Frontier, Limit, Measurement, Outcome, Point, Record, Series, Shape, file_label
+from frontier.plot.data import Axis, Panel, Picture, Role, Roofline, Rule, Span, View
 from frontier.plot.labels import view_name
-from frontier.plot.multi_run import ROLES, Group
 from frontier.run import NEEDS, Run
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name, closest
 from frontier.units import format_share
+
+
+def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None) -> list[View]:
+    """Each frontier of a run as it is drawn: its points, decision, roofline and attainment band. `objectives` are its
+    axes, those of `default_axes` where none are given.
+    """
+    decisions = run.solve(limits) if limits else ()
+    axes = objectives or default_axes(run.config, decisions)
+    points = run.points(limits, names=axes)
+    check_axes(points, objectives or (), str(run.path))
+    known = run.uncertainties(axes)
+    frontiers = run.frontiers(points, axes, known)
+    decided, lines, gpus = {d.series: d for d in decisions}, rooflines(run.config, points, frontiers), run.gpus
+    return [
+        View(
+            points, f, decided.get(f.series), limits, lines.get(f.series), gpus.get(f.deployment),
+            known[f.series].band_steps if f.series in known else (),
+        )
+        for f in frontiers
+    ]  # fmt: skip
+
+
+def provenance_of(run: Run) -> Provenance:
+    """Where the numbers come from. The loads of an import are not known to have been closed loops."""
+    tool = f"frontier {run.manifest.get('frontier', '')}".strip()
+    deployments = run.config.deployments
+    if run.is_imported:
+        imported = run.manifest["imported"]
+        shown = {p.deployment for p in run.imported} | {deployment for deployment, _ in run.histories}
+        formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
+        models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
+        return Provenance(
+            run=run.path.name, model=", ".join(models) or None, loop=None, tool=tool,
+            remark=f"imported from {formats}", notes=tuple(map(str, imported["notes"])),
+        )  # fmt: skip
+    servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
+    measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    return Provenance(
+        run=run.path.name, model=", ".join(sorted(measured)) or None,
+        server=str(servers[-1]["identity"]) if servers else None, tool=tool,
+        remark=(run.standing.brief if run.standing else "") or None,
+    )  # fmt: skip
 
 
 def rooflines(
@@ -52,12 +92,10 @@ def rooflines(
     return lines
 
 
-FIGURES = (*FROM_POINTS, *FROM_SAMPLES, "timeline")
-"""The detail figures by name; `frontier plot --figure` draws them."""
-
-
 MOST_PANELS = 24
 """More panels than this in one picture cannot be read."""
+EACH, MOST_TIMELINE = 40, 1500
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and so many in all."""
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
@@ -67,7 +105,7 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     """
     if not deployments and not shapes:
         return run
-    series = _all_series(run)
+    series = series_of(run)
     kept_deployments = _matching("deployment", deployments, [deployment for deployment, _ in series])
     kept_shapes = _matching("shape", shapes, [shape.label for _, shape in series])
     kept = {key for key in series if key.deployment in kept_deployments and key.shape.label in kept_shapes}
@@ -80,7 +118,8 @@ def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = 
     )
 
 
-def _all_series(run: Run) -> list[Series]:
+def series_of(run: Run) -> list[Series]:
+    """Every deployment and shape that the run has points of."""
     return list(dict.fromkeys([*run.histories, *(p.series for p in run.imported)]))
 
 
@@ -109,7 +148,7 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
 
     `panels`: what has a panel of its own, every frontier by default.
     """
-    series = _all_series(run)
+    series = series_of(run)
     if len(series if panels is None else panels) <= MOST_PANELS:
         return
     deployments, shapes = {d for d, _ in series}, {s for _, s in series}
@@ -123,22 +162,6 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
         "read",
         f"name some, in full, in part or as a pattern:  {'  '.join(hint)}",
     )
-
-
-def check_together(runs: Sequence[Run]) -> None:
-    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more shapes than a
-    picture can show: before anything is computed.
-    """
-    for run in runs:
-        check_panels(run, panels={shape for _, shape in _all_series(run)})
-    shapes = Counter(shape for run in runs for _, shape in _all_series(run))
-    for shape, number in shapes.items():
-        if number > len(ROLES):
-            raise UsageError(
-                f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
-                f"{len(ROLES)} can",
-                "name fewer runs, or  --deployment NAME  once for each to be drawn",
-            )
 
 
 def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> None:
@@ -169,16 +192,17 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     """The detail figure `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
     there is nothing to draw.
     """
-    pairs: list[tuple[View, Picture | None]] = []
+    from frontier.plot.figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
+
     samples = samples_of(run) if name in FROM_SAMPLES else {}
-    for view in views:
-        if name in FROM_POINTS:
-            pairs.append((view, FROM_POINTS[name](view)))
-        elif name in FROM_SAMPLES:
-            windows = samples.get(view.frontier.series)
-            pairs.append((view, FROM_SAMPLES[name](view, windows) if windows else None))
-        else:
-            pairs.append((view, _timeline(run, view, at)))
+    pairs = [
+        (
+            view,
+            _timeline(run, view, at) if name == "timeline"
+            else detail_figure(name, view, samples.get(view.frontier.series, {})),
+        )
+        for view in views
+    ]  # fmt: skip
     drawn = [(view, figure) for view, figure in pairs if figure is not None]
     if not drawn:
         raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
@@ -207,26 +231,6 @@ def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
     return names
 
 
-def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
-    """The views of several (run's name, its views) by shape, each called by its run, its deployment, or both."""
-    several = len(runs) > 1
-    whole: list[str] = []
-    panels: list[tuple[str, str]] = []
-    run_names = told_apart([run for run, _ in runs], 200)
-    for run, (_, views) in zip(run_names, runs, strict=True):
-        deployments = list(dict.fromkeys(view.frontier.deployment for view in views))
-        for deployment in deployments:
-            panels.append((run, deployment))
-            alone = run if len(deployments) == 1 else f"{run} · {deployment}"
-            whole.append(alone if several else deployment)
-    called = dict(zip(panels, told_apart(whole), strict=True))
-    by_shape: dict[Shape, list[tuple[str, View]]] = {}
-    for run, (_, views) in zip(run_names, runs, strict=True):
-        for view in views:
-            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
-    return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
-
-
 WHY_NOT = {
     "goodput": "goodput needs limits on latency (name them with  --sla) and two settings that are valid",
     "latency": "a chart against concurrency needs two settings that were measured and are valid",
@@ -252,3 +256,37 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
     directory = RunDirectory.read(run.path)
     return timeline_figure(directory.finished()[key], directory.records(key))
+
+
+def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
+    """A row per stream of one trial, each request from its send over its first token to its last; None without one."""
+    ordered = sorted(records, key=lambda r: r.sent)
+    if not ordered:
+        return None
+    window, trial = measurement.window, measurement.trial
+    shown = ordered[: min(MOST_TIMELINE, EACH * trial.concurrency)]
+    begin = shown[0].sent
+    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
+    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
+    spans = [Span(1, window.start, min(window.end, end), "shade")] if window.start < end else []
+    for r in shown:
+        row, stop = rows[r.stream], min(r.end, end)
+        if r.outcome not in (Outcome.OK, Outcome.CANCELLED):
+            spans.append(Span(row, r.sent, stop, "failed"))
+            continue
+        first = min(r.first, end) if r.first is not None else stop
+        spans += [Span(row, r.sent, first, "wait"), Span(row, first, stop, "answer")]
+    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
+    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
+    failed = sum(span.kind == "failed" for span in spans)
+    notes = [
+        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
+        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+    ]
+    if len(shown) < len(ordered):
+        notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
+    edges = ((window.start, "window begins"), (window.end, "window ends"))
+    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
+    title = f"{clean(trial.shape.label, 40)} c={trial.concurrency} r{trial.repeat}: every request of a trial"
+    panel = Panel("", x, y, rules=rules, spans=tuple(spans))
+    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

@@ -25,7 +25,7 @@ from frontier.model import Limit, Point, Series
 from frontier.plot.data import View
 from frontier.plot.multi_run import Group, title_of
 from frontier.plot.selection import narrowed
-from frontier.report.json_out import Tree, estimate_tree, number, tree_of
+from frontier.report.json_out import Tree, tree_of
 from frontier.report.notebook import PRE, WIDE
 from frontier.report.tables import text_grid, to_text
 from frontier.run import Run
@@ -227,18 +227,14 @@ def comparisons_json(comparisons: Sequence[Comparison], names: Names | None = No
 def _tree(comparison: Comparison, names: Names | None) -> Tree:
     """One comparison."""
     a, b = names_of(comparison, names)
+    tree: Tree = tree_of(comparison)
+    del tree["absent"]  # said in the notes
     return {
-        "shape": comparison.shape.label,
+        **tree,
         "a": a,
         "b": b,
         "deployments": [comparison.a, comparison.b],
-        "verdict": comparison.verdict,
-        "objectives": list(comparison.objectives),
-        "reference": number(comparison.reference),
-        "ratio": estimate_tree(comparison.ratio),
         "gains": [{**tree_of(gain), "resolved": gain.resolved} for gain in comparison.gains],
-        "gpus": list(comparison.gpus),
         "per_gpu": comparison.per_gpu,
-        "proven": comparison.proven,
         "notes": _notes(comparison, names),
     }

@@ -1,4 +1,4 @@
-"""JSON of decisions, points and ceilings. Every tree has a `schema`; changes only add keys.
+"""JSON of decisions and points. Every tree has a `schema`; changes only add keys.
 
 Numbers are in the metric's own unit: seconds, tokens per second, shares. Infinite and NaN become null.
 """
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frontier.decide.capacity import littles_law
 from frontier.decide.frontier_summary import FrontierSummary
@@ -17,9 +17,6 @@ SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
 
 Tree = dict[str, Any]
-
-if TYPE_CHECKING:
-    from frontier.hardware.ceilings import Ceilings
 
 
 def number(value: float | None) -> float | None:
@@ -114,25 +111,4 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "littles_law": law and estimate_tree(law),
-    }
-
-
-CEILINGS_SCHEMA = "frontier.ceilings/1"
-
-
-def ceilings_json(ceilings: "Ceilings") -> Tree:
-    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
-    from frontier.report.tables import ceiling_rows
-
-    return {
-        "schema": CEILINGS_SCHEMA,
-        "name": ceilings.name,
-        "backend": ceilings.backend,
-        "devices": ceilings.devices,
-        "memory": number(ceilings.memory),
-        "ceilings": [
-            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
-            for what, key, value, unit, sheet in ceiling_rows(ceilings)
-        ],
-        "hardware": ceilings.hardware(),
     }

@@ -79,41 +79,25 @@ class NotebookRun(Run):
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
     ) -> NotebookPicture:
-        """The frontiers with their limits, operating points and, where the hardware is described, the roofline;
-        `.save(path)` writes it. ValueError without a frontier.
-        """
-        from frontier.plot.data import View
+        """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError without a frontier."""
         from frontier.plot.picture import small_multiples
-        from frontier.plot.selection import rooflines
+        from frontier.plot.selection import views_of
 
         wanted = self.limits() if limits is None else tuple(limits)
-        points = self.points(wanted, names=objectives or self.config.objectives)
-        decisions = {d.series: d for d in (self.solve(wanted) if wanted else ())}
-        known = self.uncertainties(objectives)
-        frontiers = self.frontiers(points, objectives, known)
-        lines = rooflines(self.config, points, frontiers)
-        views = [
-            View(
-                points, f, decisions.get(f.series), wanted, lines.get(f.series), self.gpus.get(f.deployment),
-                band=known[f.series].band_steps if f.series in known else (),
-            )
-            for f in frontiers
-        ]  # fmt: skip
-        return NotebookPicture(small_multiples(views))
+        return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
 
     def _repr_html_(self) -> str:
         """What the run found in a sentence, and its points."""
-        from frontier.plot.data import View
         from frontier.plot.labels import headline
+        from frontier.plot.selection import views_of
         from frontier.report.tables import points_table
 
-        points, limits, gpus = self.points(), self.limits(), self.gpus
-        frontiers = self.frontiers(points)
-        decisions = self.solve() if limits and points else ()
-        decided = {d.series: d for d in decisions}
-        views = [View(points, f, decided.get(f.series), limits, gpus=gpus.get(f.deployment)) for f in frontiers]
+        views = views_of(self, self.limits())
         sentence = headline(views) if views else "nothing measured yet"
-        table = points_table(points, frontiers, limits, decisions=decisions, gpus=gpus, width=WIDE)
+        points, decisions = [p for view in views for p in view.mine], [view.decision for view in views if view.decision]
+        table = points_table(
+            points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
+        )
         return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + PRE.format(escape(table))
 
 

@@ -1,10 +1,12 @@
-"""The report of a run as data: the decision with its figures and reasons, every point, the quality of the data, how to
-reproduce it, what it does not cover. All text is plain and cleaned here; page, Markdown and JSON only dress it.
+"""The report of a run as data: the decision with its figures and reasons, every point, the evidence of client, server
+and GPUs, the quality of the data, how to reproduce it, what it does not cover. All text is plain and cleaned here;
+page, Markdown and JSON only dress it.
 """
 
+import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,29 +17,36 @@ from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,
+    bound_text,
     claim_sentence,
     clean,
     count,
     figure_row,
     flag_kinds,
     headline,
+    interval_text,
+    limit_value_text,
     next_step_lines,
     no_sla_sentence,
     production_lines,
     reason_sentences,
     sentence,
+    setting,
+    unproven_words,
+    value_text,
 )
-from frontier.model import Cause, Decision, Frontier, Limit, Point, Reason, Series, Verdict, by_series
-from frontier.plot.data import Roofline, View
+from frontier.metrics import metric
+from frontier.model import Cause, Decision, Limit, Reason, Verdict
+from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
-from frontier.plot.selection import check_axes, default_axes, rooflines, samples_of
-from frontier.report.evidence import Grid, evidence_grids, neighbours_grid
-from frontier.report.json_out import Tree, decisions_json, points_json
-from frontier.report.tables import SIGNS, Cell, Column, Gpus, gpus_of, point_columns, role_of, whole_run_sentence
+from frontier.plot.labels import view_name
+from frontier.plot.selection import provenance_of, samples_of, views_of
+from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
 from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
+from frontier.units import format_bytes, format_number, format_seconds, format_share
 
 NOT_SAID = (
     (
@@ -104,38 +113,34 @@ GLOSSARY = (
 class Report:
     """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
 
-    `lights` and `bands` are drawn where a series has one; see `Roofline` and `View`. `skipped` says why a trial was not
-    run, by its key. `samples` holds the windows by concurrency, for distributions and evidence; without them the page
-    has less. `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
+    `views` has one per frontier, with its points and decision. `skipped` says why a trial was not run, by its key.
+    `samples` holds the windows by concurrency, for distributions and evidence; without them the page has less.
+    `unfinished` says that a part of the run is not measured, `standing` is the same for machines.
     """
 
-    points: Sequence[Point]
-    frontiers: Sequence[Frontier]
-    decisions: Sequence[Decision] = ()
-    limits: Sequence[Limit] = ()
+    views: Sequence[View]
     provenance: Provenance = field(default_factory=Provenance)
-    gpus: Gpus = None
     config_text: str | None = None
     commands: Sequence[str] = ()
     not_said: Sequence[str] = NOT_SAID
-    lights: Mapping[Any, Roofline] = field(default_factory=dict)
-    bands: Mapping[Any, Sequence[tuple[float, float, float]]] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
 
-    def views(self) -> list[View]:
-        """One per frontier, for the picture."""
-        decided = {decision.series: decision for decision in self.decisions}
-        return [
-            View(
-                self.points, frontier, decided.get(series), self.limits, self.lights.get(series),
-                gpus_of(self.gpus, frontier.deployment), band=self.bands.get(series, ()),
-            )
-            for frontier in self.frontiers for series in [frontier.series]
-        ]  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of plain text: a caption, heads, and rows whose first cell names the row."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def as_json(self) -> list[dict[str, str]]:
+        """One object per row, by head."""
+        return [dict(zip(self.heads, row, strict=True)) for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,26 +196,14 @@ KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f"
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page or a picture of the run is made of; `options` are those it was asked for with."""
-    decisions = run.solve(limits) if limits else ()
-    axes = objectives or default_axes(run.config, decisions)
-    points = run.points(limits, names=axes)
-    check_axes(points, objectives or (), str(run.path))
-    uncertainties = run.uncertainties(axes)
-    frontiers = run.frontiers(points, axes, uncertainties)
+    """Everything a page of the run is made of; `options` are those it was asked for with."""
     checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
-        points=points,
-        frontiers=frontiers,
-        decisions=decisions,
-        limits=limits,
+        views=views_of(run, limits, objectives),
         provenance=provenance_of(run),
-        gpus=run.gpus,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=IMPORTED_NOT_SAID if run.is_imported else NOT_SAID,
-        lights=rooflines(run.config, points, frontiers),
-        bands={series: known.band_steps for series, known in uncertainties.items()},
         skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,
@@ -228,47 +221,19 @@ def _made_by(run: Run) -> str:
     return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
 
 
-def provenance_of(run: Run) -> Provenance:
-    """Where the numbers come from. The loads of an import are not known to have been closed loops."""
-    tool = f"frontier {run.manifest.get('frontier', '')}".strip()
-    deployments = run.config.deployments
-    if run.is_imported:
-        imported = run.manifest["imported"]
-        shown = {p.deployment for p in run.imported} | {deployment for deployment, _ in run.histories}
-        formats = ", ".join(dict.fromkeys(str(source["format"]) for source in imported["sources"]))
-        models = dict.fromkeys(d.model for d in deployments if d.model and d.name in shown)
-        return Provenance(
-            run=run.path.name, model=", ".join(models) or None, loop=None, tool=tool,
-            remark=f"imported from {formats}", notes=tuple(map(str, imported["notes"])),
-        )  # fmt: skip
-    servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
-    measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    return Provenance(
-        run=run.path.name, model=", ".join(sorted(measured)) or None,
-        server=str(servers[-1]["identity"]) if servers else None, tool=tool,
-        remark=(run.standing.brief if run.standing else "") or None,
-    )  # fmt: skip
-
-
 def page_of(report: Report) -> Page:
-    """The text of a report. ValueError without a frontier."""
-    decided = {decision.series: decision for decision in report.decisions}
-    groups = by_series(report.points)
-    sections = []
-    for frontier in report.frontiers:
-        mine = sorted(groups.get(frontier.series, []), key=lambda p: p.concurrency)
-        sections.append(_section(mine, frontier, decided.get(frontier.series), report))
+    """The text of a report."""
     return Page(
-        title_of(report.views()), tuple(sections),
-        (*_health(groups, report), *skipped_lines(report.skipped)), _provenance(report),
+        title_of(report.views), tuple(_section(view, report.samples) for view in report.views),
+        (*_health(report), *skipped_lines(report.skipped)), _provenance(report),
         tuple(clean(command, 400) for command in report.commands), _config_cleaned(report.config_text),
         tuple(report.not_said), clean(report.unfinished, 1000),
     )  # fmt: skip
 
 
-def _section(points: list[Point], frontier: Frontier, decision: Decision | None, report: Report) -> Section:
+def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Section:
     """The section of one series."""
-    gpus = gpus_of(report.gpus, frontier.deployment)
+    points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     chosen = decision.concurrency if decision else None
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
@@ -285,12 +250,12 @@ def _section(points: list[Point], frontier: Frontier, decision: Decision | None,
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
-        else () if report.limits else (no_sla_sentence(points, frontier, gpus),),
-        columns=tuple(point_columns(points, frontier, report.limits, chosen, gpus)),
+        else () if view.sla else (no_sla_sentence(points, frontier, gpus),),
+        columns=tuple(point_columns(points, frontier, view.sla, chosen, gpus)),
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
         neighbours=neighbours_grid(decision) if decision else None,
-        evidence=tuple(evidence_grids(report.samples.get(frontier.series, {}))),
+        evidence=tuple(evidence_grids(samples.get(frontier.series, {}))),
     )  # fmt: skip
 
 
@@ -309,13 +274,13 @@ def _sides(decision: Decision) -> dict[str, Reason]:
     }
 
 
-def _health(groups: Mapping[Series, Sequence[Point]], report: Report) -> list[str]:
+def _health(report: Report) -> list[str]:
     """What was checked, and every flag with its effect."""
-    points = report.points
+    points = [point for view in report.views for point in view.mine]
     lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
-    for series, group in groups.items():
-        for kind in flag_kinds(group):
-            head = f"{series.label()}: " if len(groups) > 1 else ""
+    for view in report.views:
+        for kind in flag_kinds(view.mine):
+            head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             kept = "not on these axes" if kind.name == MISSING.replace("_", " ") else "warning, the point is kept"
             effect = "excluded" if kind.fatal else kept
             lines.append(f"{head}{kind.text()} ({effect}). {kind.advice[:1].upper()}{kind.advice[1:]}".strip())
@@ -341,7 +306,7 @@ def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     """Name and text of everything that is known of where the numbers come from."""
     known = report.provenance
-    power = cost_energy.power_text(p.power for p in report.points if p.power).removeprefix("power ")
+    power = cost_energy.power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run), ("model", known.model), ("server", known.server), ("hardware", known.hardware),
         ("power", power), ("load", known.loop), ("measured", known.created), ("tool", known.tool),
@@ -358,31 +323,127 @@ def _config_cleaned(text: str | None) -> str | None:
     return "\n".join(lines)
 
 
-REPORT_SCHEMA = "frontier.report/1"
+# --- the settings around the operating point
 
 
-def report_json(report: Report) -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what surrounds them."""
-    page = page_of(report)
-    return {
-        "schema": REPORT_SCHEMA,
-        "title": page.title,
-        "unfinished": report.standing,
-        "solve": decisions_json(report.decisions),
-        "show": points_json(report.points, report.frontiers),
-        "sections": [
-            {
-                "name": section.name,
-                "verdict": section.verdict,
-                "notes": list(section.notes),
-                "neighbours": section.neighbours.as_json() if section.neighbours else [],
-                "evidence": [{"caption": grid.caption, "rows": grid.as_json()} for grid in section.evidence],
-            }
-            for section in page.sections
-        ],
-        "health": list(page.health),
-        "provenance": dict(page.provenance),
-        "commands": list(page.commands),
-        "config": page.config_text,
-        "not_said": list(page.not_said),
-    }
+def neighbours_grid(decision: Decision) -> Grid | None:
+    """The settings around the operating point (or the candidate), and why each is or is not chosen; None for one."""
+    reasons = decision.explanation.settings
+    middle = decision.concurrency if decision.concurrency is not None else decision.candidate
+    places = [i for i, reason in enumerate(reasons) if reason.settings == (middle,)]
+    if not places or len(decision.judgements) < 2:
+        return None
+    rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
+    heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
+    return Grid("Why this point: the settings around it", heads, rows)
+
+
+def _neighbour(reason: Reason) -> tuple[str, ...]:
+    """One setting: its verdict, the metric that decides with its value, and why it is or is not chosen."""
+    name, estimate, limit = reason.metric, reason.estimate, reason.limit
+    verdict = "not judged" if reason.verdict is None else reason.verdict.words
+    if reason.verdict is Verdict.UNPROVEN:
+        verdict += f": {unproven_words(estimate, reason.need)}"
+    name = limit.metric if limit else name
+    bound = interval_text(name, estimate) if name and estimate and not limit else "–"
+    return (
+        setting(reason.settings[0]),
+        verdict,
+        metric(name).label if name else "–",
+        value_text(name, estimate.value) if name and estimate else "–",
+        bound_text(estimate, limit) if estimate and limit else bound or "not known",
+        limit_value_text(limit.metric, limit.promise) if limit else "–",
+        "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
+    )
+
+
+# --- what the client and the server showed during the windows
+
+Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float | None], str]]
+"""One column of evidence: its head, how it is read from a window, and how it is written."""
+
+
+def _worst(name: str) -> Callable[[WindowData], float | None]:
+    """The worst value of a client's health over the repeats."""
+
+    def read(sample: WindowData) -> float | None:
+        values = [v for health in sample.health if (v := getattr(health, name)) is not None]
+        return max(values, default=None)
+
+    return read
+
+
+def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[WindowData], float | None]:
+    """A server's metric, joined over the repeats."""
+
+    def read(sample: WindowData) -> float | None:
+        values = [metrics[name] for metrics in sample.server if name in metrics]
+        return join(values) if values else None
+
+    return read
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _in_flight(sample: WindowData) -> float | None:
+    """Mean number of requests in flight."""
+    values = [float(v) for v in sample.in_flight if math.isfinite(v)]
+    return _mean(values) if values else None
+
+
+def _cached(sample: WindowData) -> float | None:
+    """Share of prompt tokens that were found in the prefix cache."""
+    hits, queries = (_server(f"prefix_cache_{kind}_total", sum)(sample) for kind in ("hits", "queries"))
+    return hits / queries if hits is not None and queries else None
+
+
+def _per_step(sample: WindowData) -> float | None:
+    """Tokens per step and request under speculative decoding: the accepted drafts and one."""
+    accepted, drafts = (_server(f"spec_decode_num_{kind}_total", sum)(sample) for kind in ("accepted_tokens", "drafts"))
+    return 1 + accepted / drafts if accepted is not None and drafts else None
+
+
+CLIENT: tuple[Watched, ...] = (
+    ("in flight, mean", _in_flight, format_number),
+    ("event loop late, p99", _worst("loop_lag_p99"), format_seconds),
+    ("sends late, p99", _worst("send_late_p99"), format_seconds),
+    ("client CPU, share of a core", _worst("cpu_share"), format_share),
+    ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
+    ("requests retried", _worst("resent"), format_number),
+)
+SERVER: tuple[Watched, ...] = (
+    ("running, mean", _server("num_requests_running", _mean), format_number),
+    ("waiting, mean", _server("num_requests_waiting", _mean), format_number),
+    ("KV cache in use, mean", _server("kv_cache_usage_perc", _mean), format_share),
+    ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
+    ("preemptions", _server("num_preemptions_total", sum), format_number),
+    ("prompt tokens found cached", _cached, format_share),
+    ("tokens a step, speculating", _per_step, format_number),
+)
+GPUS: tuple[Watched, ...] = (
+    ("GPUs", _server("gpu_count", max), format_number),
+    ("power of all, mean", _server("gpu_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("busy, mean", _server("gpu_utilization", _mean), format_share),
+    ("memory of all, mean", _server("gpu_memory_used", _mean), lambda v: "–" if v is None else format_bytes(v)),
+    ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: "–" if v is None else f"{v / 1e6:,.0f} MHz"),
+    ("hottest", _server("gpu_temperature_max", max), lambda v: "–" if v is None else f"{v:.0f} °C"),
+)
+
+
+def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
+    """What client, server and GPUs reported per setting; without what was not measured."""
+    grids = []
+    for caption, watched in (
+        ("The load generator during the windows (the worst of the repeats)", CLIENT),
+        ("The server's own metrics during the windows", SERVER),
+        ("This machine's GPUs during the windows (nvidia-smi)", GPUS),
+    ):
+        values = {c: [read(sample) for _, read, _ in watched] for c, sample in sorted(samples.items())}
+        kept = [i for i in range(len(watched)) if any(row[i] is not None for row in values.values())]
+        if kept:
+            heads = ("concurrency", *(watched[i][0] for i in kept))
+            rows = tuple((setting(c), *(watched[i][2](row[i]) for i in kept)) for c, row in values.items())
+            grids.append(Grid(caption, heads, rows))
+    return grids

@@ -1,4 +1,4 @@
-"""Terminal tables: the points of a run, what a sweep would do, and measured hardware ceilings.
+"""Terminal tables: the points of a run, and what a sweep would do.
 
 `fitted_table` is the one table renderer: it gives up the least important columns where there is no room. Colour only
 repeats what a sign or a word says. Text from outside is cleaned and never read as markup.
@@ -36,11 +36,10 @@ from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Series, Trial, by_series
 from frontier.plan import longest_of
 from frontier.stats import cost_energy
-from frontier.units import format_bytes, format_elapsed, format_number, format_share
+from frontier.units import format_bytes, format_elapsed, format_share
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.hardware.ceilings import Ceilings
     from frontier.plan import Plan
 
 Gpus = int | Mapping[str, int | None] | None
@@ -340,52 +339,3 @@ def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> st
     equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
     disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""
     return f"{equals}{count(len(trials), 'trial')}, at most {format_elapsed(plan.longest)}{disk}; nothing sent"
-
-
-# --- hardware ceilings
-
-Ceiling = tuple[str, str, float, str, float | None]
-"""One ceiling: its description, its key, the measured figure, the unit, the data sheet's figure."""
-
-
-def ceiling_rows(ceilings: "Ceilings") -> list[Ceiling]:
-    """Every measured ceiling beside the data sheet's figure."""
-    sheet = ceilings.sheet
-    peaks = {"bf16": sheet.bf16, "fp8": sheet.fp8} if sheet else {}
-    memory, link = (sheet.bandwidth, sheet.link) if sheet else (None, None)
-    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
-    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
-    rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
-    rows += [(f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
-             for size, rate in ceilings.all_reduce.items()]  # fmt: skip
-    return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
-
-
-def ceilings_table(ceilings: "Ceilings", *, width: int = 100, colour: bool = False) -> str:
-    """Measured ceilings beside the data sheet."""
-    several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
-    head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
-    rows = ceiling_rows(ceilings)
-    columns = [
-        Column("", tuple(Cell(name) for name, *_ in rows), left=True),
-        Column("measured", tuple(Cell(_per_second(value, unit)) for *_, value, unit, _ in rows)),
-        Column("data sheet", tuple(Cell("–" if s is None else _per_second(s, unit)) for *_, unit, s in rows)),
-        Column("of it", tuple(Cell("–" if s is None else format_share(v / s)) for *_, v, _, s in rows)),
-    ]
-    return to_text(Text(head, style="bold"), fitted_table(columns, width)[0], width=width, colour=colour)
-
-
-def _per_second(value: float, unit: str) -> str:
-    """'3.35 TB/s'."""
-    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if value >= scale:
-            return f"{format_number(value / scale)} {prefix}{unit}"
-    return f"{format_number(value)} {unit}"
-
-
-def ceilings_yaml(ceilings: "Ceilings") -> str:
-    """A `hardware:` block to append to a config."""
-    import yaml
-
-    about = f"# measured by frontier ceilings on {clean(ceilings.name, 80)} with {clean(ceilings.backend, 40)}\n"
-    return about + yaml.safe_dump({"hardware": ceilings.hardware()}, sort_keys=False, default_flow_style=False)

@@ -228,18 +228,32 @@ class Scheduler:
         return len(self._waiting)
 
     @property
-    def kv_used(self) -> float:
-        """Share of KV blocks in use."""
-        return self.kv.used
+    def counters(self) -> dict[str, float]:
+        """What vLLM's counters of the same names have counted; those of speculative decoding where it is done."""
+        counts = {
+            "num_preemptions_total": self.preemptions,
+            "prompt_tokens_total": self.prompt_tokens,
+            "generation_tokens_total": self.generated_tokens,
+            "prefix_cache_queries_total": self.cache_queries,
+            "prefix_cache_hits_total": self.cache_hits,
+        }
+        if self.drafted is not None:
+            counts |= {
+                "spec_decode_num_drafts_total": self.drafted.drafts,
+                "spec_decode_num_draft_tokens_total": self.drafted.tokens,
+                "spec_decode_num_accepted_tokens_total": sum(self.drafted.accepted),
+            }
+        return {name: float(count) for name, count in counts.items()}
 
     def check(self, prompt_tokens: int, output_tokens: int) -> None:
-        """ValueError when prompt and output are empty, or longer than the deployment takes."""
+        """ValueError, in vLLM's words, when prompt or output are empty, or both longer than the deployment takes."""
         if prompt_tokens < 1 or output_tokens < 1:
             raise ValueError("a request needs at least one prompt token and one output token")
         if prompt_tokens + output_tokens > self.max_len:
             raise ValueError(
-                f"this model's maximum context length is {self.max_len} tokens; "
-                f"{prompt_tokens} prompt + {output_tokens} output tokens were asked"
+                f"This model's maximum context length is {self.max_len} tokens. However, you requested "
+                f"{prompt_tokens + output_tokens} tokens ({prompt_tokens} in the prompt, {output_tokens} in the "
+                "completion)."
             )
 
     def submit(
@@ -251,7 +265,7 @@ class Scheduler:
     ) -> None:
         """Queue a request. `hashes` name the prompt's leading full blocks for the prefix cache (chained, as vLLM's).
 
-        ValueError when the name is in use, or prompt and output are empty or longer than the deployment takes.
+        ValueError when the name is in use, or the request cannot be served (`check`).
         """
         if name in self._known:
             raise ValueError(f"request {name!r} is already in the engine")
@@ -311,11 +325,13 @@ class Scheduler:
         )  # fmt: skip
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:
-        """Give the decodes the blocks they write to in this step; who had to be preempted for it."""
+        """Give the decodes the blocks they write to in this step; the latest arrivals, which are preempted for it."""
         opening = index % self._block
-        preempted = self._make_room(opening) if self._phase[opening] > self.kv.free else ()
+        preempted = []
+        while self._phase[opening] > self.kv.free:
+            preempted.append(self._preempt())
         self.kv.take(self._phase[opening])
-        return preempted
+        return tuple(preempted)
 
     def _budgeted(self) -> int:
         """Tokens of the step's budget that the decodes take."""
@@ -323,9 +339,10 @@ class Scheduler:
 
     def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
         """What the step costs, undisturbed."""
+        decodes = len(self._decoding)
         if prefilled:
-            return self._price.mixed(len(self._decoding), self._context, prefilled, pairs, sampled)
-        return self._price.decode(len(self._decoding), self._context)
+            return self._price.mixed(decodes, self._context, decodes, prefilled, pairs, sampled)
+        return self._price.decode(decodes, self._context)
 
     def _advance(self) -> tuple[int, ...] | None:
         """The decodes get their tokens; how many each, or None when it is one each."""
@@ -414,13 +431,6 @@ class Scheduler:
             self._context -= total
             self.kv.release(request.held, self._blocks(total - 1))
         return tuple(request.id for request in ending)
-
-    def _make_room(self, opening: int) -> tuple[RequestId, ...]:
-        """Preempt from the tail until the decodes left get their blocks."""
-        out = []
-        while self._phase[opening] > self.kv.free:
-            out.append(self._preempt())
-        return tuple(out)
 
     def _preempt(self) -> RequestId:
         """The latest arrival loses its KV and waits at the queue's head."""

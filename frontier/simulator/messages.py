@@ -19,31 +19,12 @@ from frontier.simulator.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 
 _PIECE = re.compile(r"\S{1,8}")
-_PER_MESSAGE, _PER_CHAT, _PER_TEXT = 4, 5, 1
+_PER_MESSAGE, _PER_CHAT = 4, 5
 VOCABULARY = 131_072
 WORDS = (" river", " stone", " light", " under", " cloud", " field", " north", " water")
 """What it answers: one word is one token."""
 
 Pieces = Sequence[Hashable]
-
-
-def pieces_of_text(text: str) -> list[Hashable]:
-    """The tokens of a plain prompt, a beginning-of-text mark included."""
-    return ["<s>", *_PIECE.findall(text)]
-
-
-def pieces_of_chat(messages: Sequence[Mapping[str, Any]]) -> list[Hashable]:
-    """The tokens of a conversation with its template. ValueError for a message without readable content."""
-    pieces: list[Hashable] = [("chat", i) for i in range(_PER_CHAT)]
-    for message in messages:
-        content = message.get("content")
-        if isinstance(content, list):
-            content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
-        if not isinstance(content, str | None):
-            raise ValueError("messages: content must be text")
-        pieces.extend(("message", message.get("role"), i) for i in range(_PER_MESSAGE))
-        pieces.extend(_PIECE.findall(content or ""))
-    return pieces
 
 
 def block_hashes(pieces: Pieces, block: int) -> list[int]:
@@ -80,15 +61,19 @@ class Head:
         prefix = "chatcmpl" if api == "chat" else "cmpl"
         return cls(api, f"{prefix}-{key}", model, int(time.time()))
 
-    def event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
-        """One SSE event."""
-        kind = "chat.completion.chunk" if self.api == "chat" else "text_completion"
+    def body(self, kind: str, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """The JSON of an answer or of one of its chunks; `kind` is what a chat calls it."""
         body: dict[str, Any] = {
-            "id": self.name, "object": kind, "created": self.created, "model": self.model, "choices": choices,
+            "id": self.name, "object": kind if self.api == "chat" else "text_completion", "created": self.created,
+            "model": self.model, "choices": choices,
         }  # fmt: skip
         if usage is not None:
             body["usage"] = usage
-        return b"data: " + orjson.dumps(body) + b"\n\n"
+        return orjson.dumps(body)
+
+    def event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """One SSE event."""
+        return b"data: " + self.body("chat.completion.chunk", choices, usage) + b"\n\n"
 
     def choice(self, text: str, finish: str | None) -> dict[str, Any]:
         """A choice that carries `text`."""
@@ -138,17 +123,10 @@ def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, A
 
 def whole(head: Head, tokens: int, finish: str, usage: dict[str, Any]) -> bytes:
     """The answer to a request that did not ask for a stream."""
-    text = words(0, tokens)
-    choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+    choice = head.choice(words(0, tokens), finish)
     if head.api == "chat":
-        choice["message"] = {"role": "assistant", "content": text}
-    else:
-        choice["text"] = text
-    kind = "chat.completion" if head.api == "chat" else "text_completion"
-    return orjson.dumps(
-        {"id": head.name, "object": kind, "created": head.created, "model": head.model, "choices": [choice],
-         "usage": usage}
-    )  # fmt: skip
+        choice["message"] = {"role": "assistant", **choice.pop("delta")}
+    return head.body("chat.completion", [choice], usage)
 
 
 def usage_of(prompt: int, completion: int, cached: int) -> dict[str, Any]:
@@ -211,23 +189,35 @@ def check_model(body: Mapping[str, Any], spec: EngineSpec) -> None:
 
 
 def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
-    """The prompt's tokens. RefusedError when there is no prompt that can be read."""
+    """The tokens of the prompt with its beginning-of-text mark, or of the conversation with its template.
+
+    RefusedError when there is none that can be read.
+    """
     if api == "chat":
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
-            raise _bad("messages: a list of messages is needed", "messages")
-        try:
-            return pieces_of_chat(messages)
-        except ValueError as wrong:
-            raise _bad(str(wrong), "messages") from wrong
+        return _pieces_of_chat(body.get("messages"))
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        return pieces_of_text(prompt)
+        return ["<s>", *_PIECE.findall(prompt)]
     if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
         return prompt
     raise _bad("prompt: one text, or one list of token ids, is needed", "prompt")
+
+
+def _pieces_of_chat(messages: Any) -> Pieces:
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise _bad("messages: a list of messages is needed", "messages")
+    pieces: list[Hashable] = [("chat", i) for i in range(_PER_CHAT)]
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
+        if not isinstance(content, str | None):
+            raise _bad("messages: content must be text", "messages")
+        pieces.extend(("message", message.get("role"), i) for i in range(_PER_MESSAGE))
+        pieces.extend(_PIECE.findall(content or ""))
+    return pieces
 
 
 def read_request(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> GenerationRequest:
@@ -261,35 +251,21 @@ def _count(value: Any, name: str, low: int = 1) -> int:
 
 
 def metrics_text(engine: Engine, model: str) -> bytes:
-    """The state of the engine. The counters of speculative decoding are there when it speculates."""
+    """The state of the engine, by vLLM's names and in Prometheus' text format."""
     s = engine.scheduler
     label = model.replace("\\", "\\\\").replace('"', '\\"')
     labels = f'engine="0",model_name="{label}"'
-    values = [
-        ("num_requests_running", "gauge", "Requests in the batch.", s.running),
-        ("num_requests_waiting", "gauge", "Requests waiting to be admitted.", engine.waiting),
-        ("kv_cache_usage_perc", "gauge", "Share of KV blocks in use (1 = all).", s.kv_used),
-        ("num_preemptions_total", "counter", "Preemptions.", s.preemptions),
-        ("prompt_tokens_total", "counter", "Prompt tokens processed.", s.prompt_tokens),
-        ("generation_tokens_total", "counter", "Tokens generated.", s.generated_tokens),
-        ("prefix_cache_queries_total", "counter", "Prompt tokens looked up.", s.cache_queries),
-        ("prefix_cache_hits_total", "counter", "Prompt tokens found cached.", s.cache_hits),
-    ]
-    if (drafted := s.drafted) is not None:
-        values += [
-            ("spec_decode_num_drafts_total", "counter", "Requests that brought drafts into a step.", drafted.drafts),
-            ("spec_decode_num_draft_tokens_total", "counter", "Draft tokens verified.", drafted.tokens),
-            ("spec_decode_num_accepted_tokens_total", "counter", "Draft tokens accepted.", sum(drafted.accepted)),
-        ]
+    gauges = {
+        "num_requests_running": s.running,
+        "num_requests_waiting": engine.waiting,
+        "kv_cache_usage_perc": s.kv.used,
+    }
     lines: list[str] = []
-    for name, kind, text, value in values:
-        lines += [*_head(name, kind, text), f"vllm:{name}{{{labels}}} {float(value)}"]
-    if drafted is not None:
+    for kind, values in (("gauge", gauges), ("counter", s.counters)):
+        for name, value in values.items():
+            lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{{{labels}}} {float(value)}"]
+    if s.drafted is not None:
         name = "spec_decode_num_accepted_tokens_per_pos_total"
-        lines += _head(name, "counter", "Draft tokens accepted, by their position.")
-        lines += [f'vllm:{name}{{{labels},position="{i}"}} {float(n)}' for i, n in enumerate(drafted.accepted)]
+        lines.append(f"# TYPE vllm:{name} counter")
+        lines += [f'vllm:{name}{{{labels},position="{i}"}} {float(n)}' for i, n in enumerate(s.drafted.accepted)]
     return ("\n".join(lines) + "\n").encode()
-
-
-def _head(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP vllm:{name} {text}", f"# TYPE vllm:{name} {kind}"]

@@ -19,21 +19,15 @@ _STOP_LIMIT = 3.0
 class SimulatorProcess:
     """`with SimulatorProcess(spec) as simulator: ... simulator.url`, or `start()` and `stop()` by hand.
 
-    The child ends by itself when this process does, however it does. `api_key_env` names an environment variable whose
-    value clients must then send as their key.
+    The child ends by itself when this process does, however it does.
     """
 
-    def __init__(self, spec: EngineSpec, *, port: int = 0, api_key_env: str | None = None) -> None:
+    def __init__(self, spec: EngineSpec, *, port: int = 0) -> None:
         self.spec = spec
         self.url = ""
         self.pid: int | None = None
-        self._port, self._api_key_env = port, api_key_env
+        self._port = port
         self._child: subprocess.Popen[bytes] | None = None
-
-    @property
-    def root(self) -> str:
-        """The address without /v1: where /metrics, /health and /truth are."""
-        return self.url.removesuffix("/v1")
 
     @property
     def alive(self) -> bool:
@@ -46,20 +40,18 @@ class SimulatorProcess:
             sys.executable, "-m", "frontier.simulator.server", "--port", str(self._port),
             "--spec", orjson.dumps(self.spec.to_mapping()).decode(),
         ]  # fmt: skip
-        if self._api_key_env is not None:
-            command += ["--api-key-env", self._api_key_env]
         # A session of its own: Ctrl-C in the terminal is the parent's to answer; it then stops the child.
         self._child = subprocess.Popen(  # noqa: S603 (our own)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+        self.pid = self._child.pid
         try:
-            told = orjson.loads(self._first_line())
+            self.url = str(orjson.loads(self._first_line())["url"])
         except (TimeoutError, orjson.JSONDecodeError) as wrong:
             status = self._child.poll()
             self.stop()
             why = f"it ended with status {status}" if status is not None else "it did not become ready"
             raise MeasurementError(f"the simulator did not start: {why}", "is the port taken?") from wrong
-        self.url, self.pid = str(told["url"]), int(told["pid"])
 
     def _first_line(self) -> bytes:
         assert self._child is not None

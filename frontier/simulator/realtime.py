@@ -13,8 +13,9 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any
 
 from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec
@@ -79,30 +80,26 @@ RING = 20_000
 _LATENESS_SAMPLE = 100_000
 
 
-class Sink(Protocol):
-    """Takes a request's tokens as they leave."""
-
-    def tokens(self, number: int, count: int, last: bool) -> None:
-        """`count` tokens leave together, the first of them the request's number `number` (from 0)."""
-        ...
+Sink = Callable[[int, int, bool], None]
+"""Takes tokens of a request as they leave together: the number of the first (from 0), how many, whether the last is
+among them."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One request in the live engine. Times are perf_counter seconds."""
 
-    __slots__ = (
-        "actual", "cached", "done", "hashes", "key", "name", "output", "prompt", "receipt", "scheduled", "sink",
-    )  # fmt: skip
-
-    def __init__(
-        self, key: str, receipt: float, prompt: int, output: int, hashes: Sequence[Hashable], sink: Sink
-    ) -> None:
-        self.key, self.receipt, self.prompt, self.output, self.hashes = key, receipt, prompt, output, hashes
-        self.sink = sink
-        self.name = -1
-        self.cached = 0
-        self.scheduled, self.actual = array("d"), array("d")
-        self.done = asyncio.get_running_loop().create_future()
+    key: str
+    receipt: float
+    prompt: int
+    output: int
+    hashes: Sequence[Hashable]
+    sink: Sink | None = None
+    name: int = -1
+    cached: int = 0
+    scheduled: "array[float]" = field(default_factory=lambda: array("d"))
+    actual: "array[float]" = field(default_factory=lambda: array("d"))
+    done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def truth(self) -> dict[str, Any]:
         """The ground truth of this request, JSON-ready."""
@@ -139,16 +136,8 @@ class Engine:
         """Requests received but not running."""
         return self.scheduler.waiting + len(self._arriving)
 
-    def check(self, job: Job) -> None:
-        """ValueError when the request can never fit."""
-        if job.prompt + job.output > self.scheduler.max_len:
-            raise ValueError(
-                f"This model's maximum context length is {self.scheduler.max_len} tokens. However, you requested "
-                f"{job.prompt + job.output} tokens ({job.prompt} in the prompt, {job.output} in the completion)."
-            )
-
     def submit(self, job: Job) -> None:
-        """Queue a request that was checked; `job.done` is set when its last token has left."""
+        """Queue a request that the scheduler has checked; `job.done` is set when its last token has left."""
         job.name, self._next = self._next, self._next + 1
         self._jobs[job.name] = job
         self._arriving.append(job)
@@ -212,7 +201,8 @@ class Engine:
                 continue
             number = len(job.actual)
             last = number + count == job.output
-            job.sink.tokens(number, count, last)
+            if job.sink is not None:
+                job.sink(number, count, last)
             left = clock()
             for _ in range(count):
                 job.scheduled.append(end)

@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import orjson
@@ -49,27 +49,26 @@ from frontier.simulator.messages import (
 from frontier.simulator.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
-__all__ = ["make_app", "run_server"]
-
 ENGINE: web.AppKey[Engine] = web.AppKey("engine", Engine)
 _LARGEST_BODY = 64 * 2**20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Stream:
-    """Writes a request's tokens to its connection as they leave. `cut` ends the connection before that token."""
+    """Writes a job's tokens to its connection as they leave. `cut` ends the connection before that token."""
 
     __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
-    def __init__(self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, cut: int | None) -> None:
-        self.transport, self.head, self.asked, self.cut = transport, head, asked, cut
+    def __init__(
+        self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, job: Job, cut: int | None
+    ) -> None:
+        self.transport, self.head, self.asked, self.job, self.cut = transport, head, asked, job, cut
         self.frames = token_frames(head)
-        self.job: Job | None = None
         socket = transport.get_extra_info("socket")
         plain = socket is not None and sys.platform != "win32" and transport.get_extra_info("ssl_object") is None
         self.fd: int = socket.fileno() if plain else -1
 
-    def tokens(self, number: int, count: int, last: bool) -> None:
+    def __call__(self, number: int, count: int, last: bool) -> None:
         transport = self.transport
         if transport.is_closing():
             return
@@ -96,34 +95,23 @@ class _Stream:
     def end(self, number: int, count: int) -> bytes:
         """The last tokens and what follows them."""
         job = self.job
-        usage = usage_of(job.prompt, job.output, job.cached) if job is not None and self.asked.usage else None
+        usage = usage_of(job.prompt, job.output, job.cached) if self.asked.usage else None
         return closing(self.head, number, count, self.asked.finish, usage)
-
-
-class _Silent:
-    """For answers sent whole: nothing leaves before the end."""
-
-    __slots__ = ()
-
-    def tokens(self, number: int, count: int, last: bool) -> None:
-        pass
 
 
 class _Server:
     """The routes and what they share."""
 
-    def __init__(self, spec: EngineSpec, api_key: str | None) -> None:
+    def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
-        self.api_key = api_key
         self.started = int(time.time())
         self.rng = random.Random(spec.seed)
-        self.needs_hashes = spec.prefix_cache
         self.app = web.Application(client_max_size=_LARGEST_BODY, middlewares=[self.guard])
         self.app.cleanup_ctx.append(self.engine_context)
         self.app.add_routes(
             [
-                web.post("/v1/chat/completions", self.chat),
-                web.post("/v1/completions", self.completions),
+                web.post("/v1/chat/completions", partial(self.generate, "chat")),
+                web.post("/v1/completions", partial(self.generate, "completions")),
                 web.get("/v1/models", self.models),
                 web.post("/tokenize", self.tokenize),
                 web.get("/health", self.health),
@@ -144,10 +132,7 @@ class _Server:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check the key, and turn refusals into OpenAI errors."""
-        guarded = self.api_key is not None and request.path.startswith("/v1/")
-        if guarded and request.headers.get("Authorization") != f"Bearer {self.api_key}":
-            return _json(error("Unauthorized", "AuthenticationError", 401), 401)
+        """Turn refusals into OpenAI errors."""
         try:
             return await handler(request)
         except RefusedError as refused:
@@ -155,13 +140,7 @@ class _Server:
         except web.HTTPException as wrong:
             return _json(error(wrong.reason, "NotFoundError", wrong.status), wrong.status)
 
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        return await self.generate(request, "chat")
-
-    async def completions(self, request: web.Request) -> web.StreamResponse:
-        return await self.generate(request, "completions")
-
-    async def generate(self, request: web.Request, api: Api) -> web.StreamResponse:
+    async def generate(self, api: Api, request: web.Request) -> web.StreamResponse:
         """Serve one generation, streamed or whole."""
         receipt = time.perf_counter()
         asked = read_request(await request.read(), api, self.spec, self.rng)
@@ -173,18 +152,16 @@ class _Server:
             cut = self.rng.randrange(1, asked.output + 1)
         key = request.headers.get("x-request-id") or uuid.uuid4().hex
         head = Head.new(api, key, self.spec.model_name)
-        hashes = block_hashes(asked.pieces, self.spec.block_size) if self.needs_hashes else ()
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client left before its request was read")
-        sink = _Stream(transport, head, asked, cut) if asked.stream else _Silent()
-        job = Job(key, receipt, len(asked.pieces), asked.output, hashes, sink)
+        hashes = block_hashes(asked.pieces, self.spec.block_size) if self.spec.prefix_cache else ()
+        job = Job(key, receipt, len(asked.pieces), asked.output, hashes)
         try:
-            self.engine.check(job)
+            self.engine.scheduler.check(job.prompt, job.output)
         except ValueError as wrong:
             raise RefusedError(400, str(wrong), "BadRequestError") from wrong
-        if isinstance(sink, _Stream):
-            sink.job = job
+        if asked.stream:
+            if request.transport is None:
+                raise ConnectionResetError("the client left before its request was read")
+            job.sink = _Stream(request.transport, head, asked, job, cut)
             return await self.stream(request, job)
         await self.serve(job)
         return _json(whole(head, job.output, asked.finish, usage_of(job.prompt, job.output, job.cached)))
@@ -221,16 +198,9 @@ class _Server:
         body = read_json(await request.read())
         check_model(body, self.spec)
         pieces = pieces_of(body, "chat" if "messages" in body else "completions")
-        return _json(
-            orjson.dumps(
-                {
-                    "count": len(pieces),
-                    "max_model_len": self.engine.scheduler.max_len,
-                    "tokens": token_ids(pieces),
-                    "token_strs": None,
-                }
-            )
-        )
+        most = self.engine.scheduler.max_len
+        answer = {"count": len(pieces), "max_model_len": most, "tokens": token_ids(pieces), "token_strs": None}
+        return _json(orjson.dumps(answer))
 
     async def health(self, request: web.Request) -> web.Response:  # noqa: ARG002
         return web.Response()
@@ -242,35 +212,26 @@ class _Server:
         return web.Response(body=metrics_text(self.engine, self.spec.model_name), content_type="text/plain")
 
     async def truth(self, request: web.Request) -> web.Response:
-        """Per finished request, oldest first; `?last=N` for the newest N, `?id=KEY` for one."""
-        engine = self.engine
-        ring = engine.finished
-        if "id" in request.query:
-            chosen = [job for job in ring if job.key == request.query["id"]]
-        else:
-            last = int(request.query.get("last", len(ring)))
-            chosen = list(islice(ring, max(0, len(ring) - last), None))
+        """Per finished request, oldest first; `?id=KEY` for one."""
+        engine, key = self.engine, request.query.get("id")
         lateness = sorted(engine.lateness)
-        return _json(
-            orjson.dumps(
-                {
-                    "epoch": engine.epoch,
-                    "clock": "perf_counter seconds; add epoch for unix time",
-                    "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
-                    "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
-                    "requests": [job.truth() for job in chosen],
-                }
-            )
-        )
+        answer = {
+            "epoch": engine.epoch,
+            "clock": "perf_counter seconds; add epoch for unix time",
+            "steps_late_p50": lateness[len(lateness) // 2] if lateness else None,
+            "steps_late_p99": lateness[int(len(lateness) * 0.99)] if lateness else None,
+            "requests": [job.truth() for job in engine.finished if key in (None, job.key)],
+        }
+        return _json(orjson.dumps(answer))
 
 
 def _json(body: bytes, status: int = 200) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json")
 
 
-def make_app(spec: EngineSpec, api_key: str | None = None) -> web.Application:
+def make_app(spec: EngineSpec) -> web.Application:
     """The server as an aiohttp application."""
-    return _Server(spec, api_key).app
+    return _Server(spec).app
 
 
 async def run_server(
@@ -279,7 +240,6 @@ async def run_server(
     port: int = 0,
     ready: Callable[[str], None] | None = None,
     *,
-    api_key: str | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Serve until `stop` is set or the task is cancelled. `ready` gets the address, as http://127.0.0.1:8000/v1.
@@ -289,7 +249,7 @@ async def run_server(
     # A client that goes away while its answer begins is its own business, and no traceback of ours.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     runner = web.AppRunner(
-        make_app(spec, api_key), handler_cancellation=True, access_log=None, shutdown_timeout=0.5, keepalive_timeout=75
+        make_app(spec), handler_cancellation=True, access_log=None, shutdown_timeout=0.5, keepalive_timeout=75
     )
     await runner.setup()
     try:
@@ -327,7 +287,7 @@ def _be_punctual() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, -10)
 
 
-async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) -> None:
+async def _child(spec: EngineSpec, port: int) -> None:
     """Serve as a child process."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     _be_punctual()
@@ -339,25 +299,21 @@ async def _child(spec: EngineSpec, host: str, port: int, api_key: str | None) ->
             loop.call_soon_threadsafe(stop.set)
 
     def ready(url: str) -> None:
-        line = {"port": int(url.rsplit(":", 1)[1].removesuffix("/v1")), "pid": os.getpid(), "url": url}
-        sys.stdout.write(orjson.dumps(line).decode() + "\n")
+        sys.stdout.write(orjson.dumps({"pid": os.getpid(), "url": url}).decode() + "\n")
         sys.stdout.flush()
         threading.Thread(target=_watch_stdin, args=(end,), daemon=True).start()
 
-    await run_server(spec, host, port, ready, api_key=api_key, stop=stop)
+    await run_server(spec, "127.0.0.1", port, ready, stop=stop)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Entry of the child process."""
     parser = argparse.ArgumentParser(description="The frontier engine behind HTTP.")
     parser.add_argument("--spec", default="{}", help="the engine as a JSON mapping")
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--api-key-env", help="environment variable that holds the key clients must send")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     spec = EngineSpec.from_mapping(orjson.loads(options.spec))
-    api_key = os.environ[options.api_key_env] if options.api_key_env else None
-    serving = _child(spec, options.host, options.port, api_key)
+    serving = _child(spec, options.port)
     if sys.platform == "win32":
         asyncio.run(serving)
     else:

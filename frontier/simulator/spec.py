@@ -48,11 +48,9 @@ def _from_nanoseconds(value: Any) -> Any:
 Seconds = Annotated[float, duration_in(0.0, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 PositiveSeconds = Annotated[float, duration_in(1e-6, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 Share = Annotated[float, number_in(0.0, 1.0), AS_TEXT]
-_STRICT = ConfigDict(extra="forbid")
-
-
 Card = Annotated[ModelCard, PlainValidator(card)]
 Gpu = Annotated[Hardware, PlainValidator(hardware)]
+_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,6 @@ class Faults:
     __pydantic_config__ = _STRICT
     error_rate: Share = 0.0
     cut_rate: Share = 0.0
-
-
-NO_FAULTS = Faults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +137,7 @@ class EngineSpec:
     time_scale: Annotated[float, number_in(1e-9, 1e6), AS_TEXT] = 1.0
     ingest: Seconds = 0.5e-3
     natural_output: Count = 0
-    faults: Faults = NO_FAULTS
+    faults: Faults = Faults()
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> "EngineSpec":
@@ -220,16 +215,14 @@ DEFAULT_KV_TOKENS = 400_000
 class Price(Protocol):
     """Seconds of a step.
 
-    `decodes` requests decode and look back on `context` tokens in all; `prefill` prompt tokens are read, with `pairs`
-    (prompt token, earlier token) pairs; `sampled` of the prompts end here and give their first token. `verify` is the
-    step of speculative decoding, in which the decodes bring `queries` tokens in all, their drafts among them.
+    `decodes` requests decode and look back on `context` tokens in all. In a mixed step they bring `queries` tokens in
+    all, the drafts of speculative decoding among them, and `prefill` prompt tokens are read, with `pairs` (prompt
+    token, earlier token) pairs; `sampled` of the prompts end here and give their first token.
     """
 
     def decode(self, decodes: int, context: int) -> float: ...
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float: ...
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +238,10 @@ class ExplicitPrice:
     def decode(self, decodes: int, context: int) -> float:
         return self.base + self.per_decode * decodes + self.per_context_token * context
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:  # noqa: ARG002
-        step = self.base + self.per_decode * decodes + self.per_context_token * context
-        return step + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        return self.mixed(decodes, context, prefill, pairs, sampled) + self.per_decode * (queries - decodes)
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+        del sampled  # which this sum has no price of its own for
+        step = self.decode(decodes, context) + self.per_prefill_token * prefill + self.per_prefill_pair * pairs
+        return step + self.per_decode * (queries - decodes)
 
 
 class RooflinePrice:
@@ -269,7 +260,7 @@ class RooflinePrice:
         # By tokens in the step: experts touched make the traffic of weights a curve, so it is tabled.
         most = spec.max_batched_tokens + spec.max_num_seqs
         self._weights = [light.weight_traffic(n) * self._per_byte for n in range(most + 1)]
-        self._reduce = [light.all_reduce(n, latency=True) * scale for n in range(most + 1)]
+        self._reduce = [light.all_reduce(n) * scale for n in range(most + 1)]
         per_decode = self._token_flops + self._head_flops
         self._decode_flops = per_decode * self._per_flop
         self._kv_flops = light.flops_per_kv * self._per_flop
@@ -286,10 +277,7 @@ class RooflinePrice:
         memory = self._weights[decodes] + self._kv_bytes * seen
         return self._overhead + self._reduce[decodes] + (compute if compute > memory else memory)
 
-    def mixed(self, decodes: int, context: int, prefill: int, pairs: float, sampled: int) -> float:
-        return self.verify(decodes, context, decodes, prefill, pairs, sampled)
-
-    def verify(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
+    def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
         seen, tokens = self._seen(decodes, context), queries + prefill
         looks = seen * queries / decodes if decodes else 0.0
         flops = self._token_flops * prefill + self._light.flops_per_pair * pairs + self._head_flops * sampled

@@ -80,7 +80,7 @@ class SpeculativeScheduler(Scheduler):
     def _cost(self, prefilled: int, pairs: float, sampled: int) -> float:
         decodes = len(self._decoding)
         queries = self._budgeted()
-        found = self._price.verify(decodes, self._context, queries, prefilled, pairs, sampled)
+        found = self._price.mixed(decodes, self._context, queries, prefilled, pairs, sampled)
         if decodes and self._speculation.draft:
             each = self._price.decode(decodes, self._context)
             found += self._speculation.draft * max(self._brought.values()) * each

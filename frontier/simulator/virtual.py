@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -87,23 +87,18 @@ def counts_in(request: Sent, window: Window) -> bool:
     return window.start <= request.sent <= window.end
 
 
-def _spans(request: Sent, steps: int) -> list[tuple[int, int]]:
-    """Its spans, the one that was open at the end closed."""
-    return request.spans if request.done or request.open < 0 else [*request.spans, (request.open, steps)]
-
-
-def _arrived(request: Sent, steps: int, low: int, high: int) -> int:
+def _arrived(request: Sent, low: int, high: int) -> int:
     """Tokens it got in the steps from `low` to before `high`."""
     if request.steps:
         return sum(count for step, count in zip(request.steps, request.counts, strict=True) if low <= step < high)
-    return sum(max(0, min(b, high) - max(a, low)) for a, b in _spans(request, steps))
+    return sum(max(0, min(b, high) - max(a, low)) for a, b in request.spans)
 
 
 def token_times(request: Sent, ends: Floats) -> Floats:
     """When each of the steps that gave it tokens ended."""
     if request.steps:
         return ends[request.steps]
-    return np.concatenate([ends[a:b] for a, b in _spans(request, len(ends))] or [ends[:0]])
+    return np.concatenate([ends[a:b] for a, b in request.spans] or [ends[:0]])
 
 
 def arrays_of(run: Took) -> Arrays:
@@ -116,7 +111,7 @@ def arrays_of(run: Took) -> Arrays:
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
     low, high = np.searchsorted(run.ends, [run.window.start, run.window.end])
-    output = sum(_arrived(request, len(run.ends), int(low), int(high)) for request in run.requests)
+    output = sum(_arrived(request, int(low), int(high)) for request in run.requests)
     return Arrays(sent, first - sent, tpot, last - sent, tokens, run.window, output)
 
 
@@ -162,8 +157,6 @@ def closed_loop(
     requests: int,
     warmup_requests: int | None = None,
     warmup: float = 0.0,
-    min_time: float = 0.0,
-    max_time: float = math.inf,
     seconds: float = math.inf,
     stagger: bool = True,
     seed: int = 0,
@@ -174,37 +167,31 @@ def closed_loop(
     ended in all and `warmup` seconds have passed. `stagger=False` lets the streams begin and go on in step, as most
     tools do.
     """
-    times = _Times(warmup, min_time, max_time, seconds)
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, times, stagger, seed)
+    run = _simulate(
+        spec, shape, concurrency, requests, warmup_requests=warmup_requests, warmup=warmup, seconds=seconds,
+        stagger=stagger, seed=seed,
+    )  # fmt: skip
     return records_of(run), run.window
 
 
 def closed_loop_arrays(
-    spec: EngineSpec,
-    shape: Shape,
-    concurrency: int,
-    *,
-    requests: int,
-    warmup_requests: int | None = None,
-    stagger: bool = True,
-    seed: int = 0,
+    spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, stagger: bool = True, seed: int = 0
 ) -> Arrays:
     """As `closed_loop`, but only the figures of the requests sent in the window, as arrays."""
-    run = _simulate(spec, shape, concurrency, requests, warmup_requests, _Times(), stagger, seed)
-    return arrays_of(run)
+    return arrays_of(_simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
 
 
-def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000, seed: int = 0) -> float:
+def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests: int = 20_000) -> float:
     """The metric called `name` ('p99_ttft', 'mean_tpot', 'output_throughput') of a long run at this setting.
 
     ValueError for metrics that need more than one request's latencies or the token count (goodput, cost).
     """
     asked = metric(name)
     if asked.quantity == "itl":
-        run = _simulate(spec, shape, concurrency, requests, None, _Times(), True, seed)
+        run = _simulate(spec, shape, concurrency, requests)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    found = closed_loop_arrays(spec, shape, concurrency, requests=requests, seed=seed)
+    found = closed_loop_arrays(spec, shape, concurrency, requests=requests)
     if name == "output_throughput":
         return found.output_throughput
     if name == "request_throughput":
@@ -220,9 +207,10 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     """A whole trial in virtual time. The engine's noise differs from trial to trial, by the trial's own seed."""
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
-    times = _Times(trial.warmup, trial.min_time, trial.max_time, seconds)
-    warmup_requests = 0 if trial.phase is Phase.SCAN else None
-    run = _simulate(own, trial.shape, trial.concurrency, trial.requests, warmup_requests, times, True, trial.seed)
+    run = _simulate(
+        own, trial.shape, trial.concurrency, trial.requests, warmup_requests=0 if trial.phase is Phase.SCAN else None,
+        warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
+    )  # fmt: skip
     health = ClientHealth(restart_delay_mean=run.delay)
     return records_of(run), Measurement(trial, 0.0, run.window, run.ended, health, run.server, "virtual")
 
@@ -236,10 +224,10 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     step = price.decode(running, context)
     if (speculation := spec.speculation) is not None:
         drafting = speculation.draft * speculation.tokens * step
-        verifying = price.verify(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
+        verifying = price.mixed(running, context, running * (1 + speculation.tokens), 0, 0.0, 0)
         step = (drafting + verifying) / speculation.expected
     own = min(isl, spec.max_batched_tokens - running + 1)
-    reading = (price.mixed(0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
+    reading = (price.mixed(0, 0, 0, own, own * own / 2, 1) - price.decode(1, isl)) * isl / own
     return step * osl + max(0.0, reading) * running
 
 
@@ -343,26 +331,7 @@ class _Gauges:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.running = self.waiting = self.kv = self.time = 0.0
-        self.before = self.counters()
-
-    def counters(self) -> dict[str, float]:
-        s = self.scheduler
-        drafted = (
-            {}
-            if s.drafted is None
-            else {
-                "spec_decode_num_drafts_total": float(s.drafted.drafts),
-                "spec_decode_num_draft_tokens_total": float(s.drafted.tokens),
-                "spec_decode_num_accepted_tokens_total": float(sum(s.drafted.accepted)),
-            }
-        )
-        return drafted | {
-            "num_preemptions_total": float(s.preemptions),
-            "prompt_tokens_total": float(s.prompt_tokens),
-            "generation_tokens_total": float(s.generated_tokens),
-            "prefix_cache_queries_total": float(s.cache_queries),
-            "prefix_cache_hits_total": float(s.cache_hits),
-        }
+        self.before = scheduler.counters
 
     def add(self, step: Step) -> None:
         self.time += step.duration
@@ -377,16 +346,7 @@ class _Gauges:
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
         }
-        return means | {name: value - self.before[name] for name, value in self.counters().items()}
-
-
-class _Times(NamedTuple):
-    """Seconds of a trial: of the warm-up and the window at least, of the trial and the window at most."""
-
-    warmup: float = 0.0
-    min_time: float = 0.0
-    max_time: float = math.inf
-    seconds: float = math.inf
+        return means | {name: value - self.before[name] for name, value in self.scheduler.counters.items()}
 
 
 def _simulate(
@@ -394,10 +354,14 @@ def _simulate(
     shape: Shape,
     concurrency: int,
     requests: int,
-    warmup_requests: int | None,
-    times: _Times,
-    stagger: bool,
-    seed: int,
+    *,
+    warmup_requests: int | None = None,
+    warmup: float = 0.0,
+    min_time: float = 0.0,
+    max_time: float = math.inf,
+    seconds: float = math.inf,
+    stagger: bool = True,
+    seed: int = 0,
 ) -> Took:
     """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends; a
     stream that waits may send after the window although it was free in it.
@@ -420,9 +384,9 @@ def _simulate(
         now = step.start + step.duration
         if start < math.inf and end == math.inf:
             gauges.add(step)
-            edge, over = now - step.duration / 2, now >= times.max_time or now - start >= times.seconds
+            edge, over = now - step.duration / 2, now >= max_time or now - start >= seconds
             least = 1 if over else requests
-            if len(loop.sends) - before >= least and (over or now - start >= times.min_time):
+            if len(loop.sends) - before >= least and (over or now - start >= min_time):
                 sent = sum(start <= when <= edge for when, _ in loop.sends[before:])
                 if sent >= least:
                     ended, end, server = "time" if over else "requests", edge, gauges.result()
@@ -430,12 +394,15 @@ def _simulate(
             continue
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
-            warm = not unseen and loop.completed >= enough and now >= times.warmup
-            if warm or now >= times.max_time / 2:
+            warm = not unseen and loop.completed >= enough and now >= warmup
+            if warm or now >= max_time / 2:
                 # Streams that are waiting as the window opens send in it.
                 start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
                 gauges = _Gauges(loop.scheduler)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
+    for request in loop.requests:
+        if not request.done and request.open >= 0:
+            request.spans.append((request.open, len(loop.ends)))
     window = Window(start, end)
     delays = [delay for when, delay in loop.sends[before:] if start <= when <= end]
     delay = sum(delays) / len(delays) if delays else 0.0

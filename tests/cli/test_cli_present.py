@@ -176,7 +176,7 @@ def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed
     def computed(*_: object) -> None:
         raise AssertionError("it was computed first")
 
-    monkeypatch.setattr("frontier.report.report.report_of", computed)
+    monkeypatch.setattr("frontier.plot.selection.views_of", computed)
     said = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
     assert (2, True) == (said.code, "5 frontiers of 1024/256 in one panel cannot be told apart; at most 4" in said.err)
     assert "--deployment NAME" in said.err

@@ -34,7 +34,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_server_is_found_without_an_address(simulator: SimulatorProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = int(simulator.root.rpartition(":")[2])
+    port = int(simulator.url.removesuffix("/v1").rpartition(":")[2])
     monkeypatch.setattr(discover, "USUAL_PORTS", (1, port))
     said = run()
     assert f"server  http://127.0.0.1:{port}/v1 (vllm" in said.stderr

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.config import Setting, config_text, load_config
-from frontier.config.overrides import rendered
+from frontier.config.load import rendered
 from frontier.config.yaml_source import compose, fill
 from frontier.errors import ConfigError
 

@@ -113,3 +113,17 @@ def test_the_winner_among_deployments_is_said_first():
     text = answers_text([asked(points)], width=100)
     assert text.startswith("Most throughput proven for 512/100: a, 600 tok/s at c=8, more than b.")
     assert 1 == text.count("Most throughput proven")
+
+
+def test_rates_are_compared_per_gpu_and_what_is_no_rate_as_it_is():
+    points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
+    joules = {"a": 2.0, "b": 1.0}
+    decisions = [
+        dataclasses.replace(d, metrics={**d.metrics, "tokens_per_joule": sure(joules[d.deployment])})
+        for d in asked(points).decisions
+    ]
+    gpus = {"a": 8, "b": 1}
+    by_rate = operating_point.best_deployment(decisions, gpus)
+    by_joule = operating_point.best_deployment(decisions, gpus, "tokens_per_joule")
+    assert ("b", 300.0) == (by_rate.decision.deployment, by_rate.rate)
+    assert ("a", 2.0) == (by_joule.decision.deployment, by_joule.rate)

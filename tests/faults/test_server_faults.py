@@ -11,7 +11,7 @@ import trustme
 from benchmarks.faults.server import FaultyServer
 from frontier.client import loop, preflight
 from frontier.model import Outcome
-from frontier.report.markdown import report_markdown
+from frontier.report.page import report_markdown
 from frontier.report.report import report_of
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory

@@ -108,7 +108,7 @@ def test_every_bad_file_is_named_at_once_and_nothing_is_written(here: Path, caps
     ("options", "says"),
     [
         (["--format", "excel"], "unknown format 'excel'\n  known: aiperf, guidellm"),
-        (["--deployment", "a b"], "'a b' cannot be the name of a deployment"),
+        (["--deployment", "a b"], "--deployment: 'a b' cannot be a name"),
         (["--shape", "1k/1k"], "'1k/1k': k may mean"),
         (["--shape", "9" * 5000 + "/1"], "is not a shape"),
         (["--shape", "4194305/1"], "is out of range"),

@@ -75,7 +75,7 @@ def test_vllm_at_a_rate_has_the_mean_in_flight() -> None:
     assert 8 == result.concurrency
     assert 10.0 == result.rate
     assert any("open loop at 10 requests/s" in note for note in result.notes)
-    assert "mean_e2el_ms the number in flight is not known" in refusal(
+    assert "mean number in flight is known\n  mean_e2el_ms would tell" in refusal(
         json.dumps({k: v for k, v in vllm(request_rate=10.0, max_concurrency=None).items() if "e2el" not in k}).encode()
     )
 

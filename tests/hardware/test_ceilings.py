@@ -22,8 +22,7 @@ from frontier.hardware.ceilings import (
 )
 from frontier.hardware.gpus import HARDWARE
 from frontier.hardware.roofline import ModelRoofline
-from frontier.report.json_out import ceilings_json
-from frontier.report.tables import ceilings_table, ceilings_yaml
+from frontier.report.hardware import ceilings_json, ceilings_table, ceilings_yaml
 
 
 class Clock:

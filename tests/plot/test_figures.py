@@ -38,8 +38,8 @@ from frontier.plot.figures import (
     settings_shown,
     tails_figure,
     throughput_figure,
-    timeline_figure,
 )
+from frontier.plot.selection import timeline_figure
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
 from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points

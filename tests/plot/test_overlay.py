@@ -9,8 +9,7 @@ from frontier.decide.wording import apart
 from frontier.model import Estimate, Flag, Limit, NextStep, Shape, Verdict
 from frontier.plot.data import Picture, Role, View
 from frontier.plot.draw import render
-from frontier.plot.multi_run import Group, together
-from frontier.plot.selection import grouped
+from frontier.plot.multi_run import Group, grouped, together
 from tests.plot.toy import LADDER, LIMIT, SHAPE, said, stairs, toy_decision, toy_frontier, toy_points
 
 
@@ -363,9 +362,32 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     proven = next(p for p in b.mine if p.concurrency == 8).metrics
     b = dataclasses.replace(b, decision=dataclasses.replace(b.decision, metrics=proven))
     assert b.decision is not None
-    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=NextStep(80, 3.2)))
+    speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.mine}
+    higher = NextStep(80, 3.2, speeds[80])
+    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
     first = f"A carries the most that is proven {INSIDE}: 2,226 tok/s at concurrency 64"
     assert f"{first}; B may give more, which is not proven" == titled(a, may)
     assert titled(a, b).startswith("A carries the most inside")
-    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9))
+    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
     assert "may give more" not in titled(a, dataclasses.replace(b, decision=less))
+
+
+def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
+    """The step's tokens are made up, and larger than any other: on this axis they say nothing."""
+
+    def drawn(of: View, step: int | None = None) -> View:
+        assert of.decision is not None
+        points = list(of.points)
+        chosen_point = next(p for p in points if p.concurrency == of.decision.concurrency)
+        decision = dataclasses.replace(
+            of.decision, metrics=chosen_point.metrics, next_step=NextStep(step, 9.0, 1e9) if step else None
+        )
+        return dataclasses.replace(
+            of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision
+        )
+
+    first = f"A carries the most that is proven {INSIDE}: 8.70 req/s at concurrency 64"
+    a = drawn(view(2600, "a"))
+    assert titled(a, drawn(chosen(8))).startswith("A carries the most inside")
+    assert f"{first}; B may give more, which is not proven" == titled(a, drawn(chosen(8), 80))
+    assert "may give more" not in titled(a, drawn(chosen(8), 16))

@@ -267,7 +267,7 @@ def test_the_setting_above_that_is_not_proven_says_how_far_it_is() -> None:
         dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1280) if j.concurrency == above else j
         for j in decision.judgements
     )
-    found = picture(points, toy_frontier(points), dataclasses.replace(decision, judgements=judgements))
+    found = picture(points, toy_frontier(points), toy_decision(points, judgements=judgements))
 
     assert f"c = {above}: not proven,\n900 of about 1,300 requests" in said(found)
 
@@ -399,11 +399,6 @@ def test_the_foot_says_where_the_numbers_come_from() -> None:
 
     assert "model-x · server vllm 0.33 · 1 × H200 · closed loop" in text
     assert "3 repeats · n = 300–1,024 per point · 0.2% errors · run 7f3a91" in text
-
-
-def test_an_axis_that_is_no_objective_is_refused() -> None:
-    with pytest.raises(ValueError, match="p99_e2e is not an objective"):
-        picture(toy_points(), toy_frontier(toy_points()), x="p99_e2e")
 
 
 def test_a_picture_of_nothing_is_refused() -> None:

@@ -152,7 +152,7 @@ def starred(panel: Panel) -> list[float]:
 
 def picture(
     points: list[Point], frontier: Frontier, decision: Decision | None = None, *, limits: Sequence[Limit] = (),
-    footer: Provenance | None = None, light: Roofline | None = None, gpus: int | None = None, x: str | None = None,
+    footer: Provenance | None = None, light: Roofline | None = None, gpus: int | None = None,
 ) -> Picture:  # fmt: skip
     """The picture of one frontier."""
-    return small_multiples([View(points, frontier, decision, limits, light, gpus, x)], footer=footer)
+    return small_multiples([View(points, frontier, decision, limits, light, gpus)], footer=footer)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from frontier.model import Shape
+from frontier.plot.data import View
 from frontier.report.page import report_html
 from frontier.report.report import Report
 from tests.plot.test_figures import SAMPLES
@@ -23,10 +24,8 @@ def report() -> Report:
     other = Shape.of(8192, 512)
     more = toy_points((1, 8, 64), shape=other)
     first = usual()
-    return dataclasses.replace(
-        first, points=[*first.points, *more], frontiers=[*first.frontiers, toy_frontier(more)],
-        decisions=[*first.decisions, toy_decision(more, LIMITS)], samples={("default", SHAPE): SAMPLES},
-    )  # fmt: skip
+    second = View(more, toy_frontier(more), toy_decision(more, LIMITS), LIMITS, gpus=1)
+    return dataclasses.replace(first, views=[*first.views, second], samples={("default", SHAPE): SAMPLES})
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,10 @@ import pytest
 from frontier.decide.operating_point import solve_all
 from frontier.decide.wording import Provenance
 from frontier.model import Cause, Distance, Estimate, Flag, Judgement, Limit, Shape, Verdict
-from frontier.plot.data import Roofline
+from frontier.plot.data import Roofline, View
 from frontier.plot.picture import small_multiples
-from frontier.report.evidence import neighbours_grid
-from frontier.report.markdown import escape_markdown, report_markdown
-from frontier.report.page import report_html
-from frontier.report.report import NOT_SAID, Report, page_of
+from frontier.report.page import escape_markdown, report_html, report_markdown
+from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
 from tests.golden import assert_golden
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points
@@ -32,11 +30,16 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
 def usual() -> Report:
     points = toy_points()
     points[-1] = toy_point(128, flags=(Flag("errors", "4.2%", "1%", "lower the concurrency"),))
+    view = View(points, toy_frontier(points), toy_decision(points, LIMITS, notes=("a note",)), LIMITS, gpus=1)
     return Report(
-        points, [toy_frontier(points)], [toy_decision(points, LIMITS, notes=("a note",))], LIMITS,
-        Provenance(run="7f3a91", model="model-x", server="vllm 0.33"), 1,
+        [view], Provenance(run="7f3a91", model="model-x", server="vllm 0.33"),
         "endpoint: http://x/v1\nsla:\n  p99_ttft: 500ms\n", ("frontier sweep sweep.yaml",),
     )  # fmt: skip
+
+
+def viewed(report: Report, **changes: object) -> Report:
+    """The report with changes to its one view."""
+    return dataclasses.replace(report, views=[dataclasses.replace(report.views[0], **changes)])  # type: ignore[arg-type]
 
 
 page_html = cache(lambda which: report_html(which()))
@@ -82,9 +85,8 @@ def test_the_whole_text_of_the_page_and_its_markdown() -> None:
     """A first screen with sentence, figures, why not more or less, production; the rest below it; definitions."""
     points = [toy_point(c, n=1200) for c in (1, 8, 32, 56, 64, 80)]
     points.append(toy_point(96, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
-    report = dataclasses.replace(
-        usual(), points=points, frontiers=[toy_frontier(points)], decisions=solve_all(points, LIMITS), limits=LIMITS
-    )
+    (decision,) = solve_all(points, LIMITS)
+    report = viewed(usual(), points=points, frontier=toy_frontier(points), decision=decision)
     drawn = r"<(style|svg|script)\b.*?</\1>|<details>\n<summary>Detail figures.*?</details>"
     visible = re.sub(drawn, "", report_html(report), flags=re.DOTALL)
     cells = re.sub(r"</t[hd]>", " | ", re.sub(r"\n", "", re.sub(r"<br>", " ", visible)))
@@ -120,7 +122,7 @@ def test_every_row_names_the_mark_it_is_linked_to() -> None:
     html = page_html(usual)
     wanted = re.findall(r'data-mark="([^"]+)"', html)
 
-    assert len(usual().points) == len(wanted)
+    assert len(usual().views[0].points) == len(wanted)
     assert all(f'id="{of}-{mark}"' in html for mark in wanted for of in "an")  # the wide picture and the narrow one
 
 
@@ -164,7 +166,7 @@ def test_unproven_beside_an_interval_says_what_is_missing(estimate: Estimate, ve
 def test_what_a_claim_stands_on_is_said_where_the_interval_crosses_the_limit() -> None:
     one_sided = Estimate(0.4, 0.38, math.inf, 1100, lower=0.385, upper=0.48)
     points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": one_sided}) for p in toy_points((1, 8))]
-    report = Report(points, [toy_frontier(points)], [toy_decision(points)], (LIMIT,))
+    report = Report([View(points, toy_frontier(points), toy_decision(points), (LIMIT,))])
 
     for text in (read(report_html(report)).text, report_markdown(report)):
         assert "at most 480 ms (95%)" in text
@@ -226,8 +228,8 @@ def hostile() -> Report:
     shape = Shape(SHAPE.isl, SHAPE.osl, name=HOSTILE)
     points = toy_points((1, 8, 64, 96), shape=shape, flags=(Flag(HOSTILE, HOSTILE, HOSTILE, HOSTILE, fatal=False),))
     return Report(
-        points, [toy_frontier(points)], [toy_decision(points, notes=(HOSTILE,))], (LIMIT,),
-        Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE), None, f"# ```\nmodel: {HOSTILE}\n", (HOSTILE,),
+        [View(points, toy_frontier(points), toy_decision(points, notes=(HOSTILE,)), (LIMIT,))],
+        Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE), f"# ```\nmodel: {HOSTILE}\n", (HOSTILE,),
     )  # fmt: skip
 
 
@@ -260,7 +262,7 @@ def test_rows_are_bold_on_the_frontier_and_marked() -> None:
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:
     points = toy_points()
-    page = page_of(Report(points, [toy_frontier(points)]))
+    page = page_of(Report([View(points, toy_frontier(points))]))
 
     assert "Up to 3,109 tok/s at p99 TTFT 1.53 s (c=112)" == page.title
     assert page.sections[0].verdict is None
@@ -268,10 +270,8 @@ def test_without_an_sla_there_is_a_page_all_the_same() -> None:
 
 
 def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
-    key = ("default", SHAPE)
     band = ((0.05, 90.0, 110.0), (0.4, 2700.0, 2900.0))
-    report = dataclasses.replace(usual(), lights={key: Roofline(3600, "roofline")}, bands={key: band})
-    (panel,) = small_multiples(report.views()).panels
+    (panel,) = small_multiples(viewed(usual(), light=Roofline(3600, "roofline"), band=band).views).panels
 
     assert {3600.0} == {y for _, y in roofline(panel)}
     assert 3 == len(stairs(panel)[0].band)
@@ -281,8 +281,8 @@ def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
     report = usual()
     assert "roofline bound by" not in report_markdown(report)
-    points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.points]
-    page = report_markdown(dataclasses.replace(report, points=points))
+    points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.views[0].points]
+    page = report_markdown(viewed(report, points=points))
     assert "| of roofline | roofline bound by |" in page
     (row,) = (line for line in page.splitlines() if line.endswith(("KV capacity** |", "KV capacity |")))
     assert "42.0%" in row

@@ -125,11 +125,11 @@ class PlainScheduler:
         prefilled = sum(chunk for _, chunk in reads)
         if self.spec.speculation is not None:
             queries = len(decodes) + sum(drafts)
-            duration = self.price.verify(len(decodes), context, queries, prefilled, pairs, len(first))
+            duration = self.price.mixed(len(decodes), context, queries, prefilled, pairs, len(first))
             if decodes:
                 duration += self.spec.speculation.draft * max(drafts) * self.price.decode(len(decodes), context)
         elif prefilled:
-            duration = self.price.mixed(len(decodes), context, prefilled, pairs, len(first))
+            duration = self.price.mixed(len(decodes), context, len(decodes), prefilled, pairs, len(first))
         else:
             duration = self.price.decode(len(decodes), context)
         duration = self.disturbance.apply(now, duration)

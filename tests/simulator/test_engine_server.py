@@ -31,7 +31,7 @@ def simulator():
 
 
 def port(simulator):
-    return int(simulator.root.rsplit(":", 1)[1])
+    return int(simulator.url.removesuffix("/v1").rpartition(":")[2])
 
 
 def call(simulator, method, path, body=None, headers=None):
@@ -134,15 +134,6 @@ def test_a_wrong_request_gets_openais_error(simulator, path, body, status, word)
     assert word in error["message"]
 
 
-def test_a_key_is_asked_for_when_one_is_set(monkeypatch):
-    monkeypatch.setenv("SIM_KEY", "opensesame")
-    with SimulatorProcess(FAST, api_key_env="SIM_KEY") as guarded:
-        assert 401 == call(guarded, "GET", "/v1/models")[0]
-        assert 401 == call(guarded, "GET", "/v1/models", headers={"Authorization": "Bearer wrong"})[0]
-        assert 200 == call(guarded, "GET", "/v1/models", headers={"Authorization": "Bearer opensesame"})[0]
-        assert 200 == call(guarded, "GET", "/health")[0]
-
-
 def test_metrics_parse_and_count(simulator):
     def read():
         text = call(simulator, "GET", "/metrics")[2].decode()
@@ -172,7 +163,7 @@ def test_the_truth_names_each_token_of_a_request(simulator):
     assert 6 == len(truth["scheduled"]) == len(truth["actual"])
     assert all(late >= due for due, late in zip(truth["scheduled"], truth["actual"], strict=True))
     assert np.diff(truth["scheduled"]) == pytest.approx(1e-3, abs=1e-9)
-    assert 1 == len(json.loads(call(simulator, "GET", "/truth?last=1")[2])["requests"])
+    assert 1 < len(json.loads(call(simulator, "GET", "/truth")[2])["requests"])
 
 
 def test_several_tokens_leave_in_one_event_under_speculative_decoding():

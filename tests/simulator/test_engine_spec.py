@@ -99,7 +99,7 @@ def test_a_model_on_hardware_is_priced_by_its_roofline():
     light = roofline_of(spec)
     price = price_of(spec)
     assert price.decode(64, 64 * 1536) == pytest.approx(2e-3 + light.decode(64, 1536).seconds / 0.5)
-    prompt = price.mixed(0, 0, 1024, 1024**2 / 2, 1)
+    prompt = price.mixed(0, 0, 0, 1024, 1024**2 / 2, 1)
     assert prompt == pytest.approx(2e-3 + light.prefill(1024).seconds / 0.5)
     assert "Llama-3.1-8B" == spec.model_name
     assert kv_blocks(spec) == light.kv_tokens() // 16
@@ -111,7 +111,7 @@ def test_experts_and_windows_are_in_the_price_of_a_step(name):
     spec = READ({"model": name, "hardware": "h200", "tp": 8, "efficiency": 1.0, "overhead": 0, "kv_precision": "bf16"})
     light, price = roofline_of(spec), price_of(spec)
     for batch in (1, 8, 64):
-        expected = light.decode(batch, 1536).seconds + light.all_reduce(batch, latency=True)
+        expected = light.decode(batch, 1536).seconds + light.all_reduce(batch)
         assert price.decode(batch, batch * 1536) == pytest.approx(expected)
 
 
@@ -127,7 +127,7 @@ def test_time_scale_multiplies_every_price():
     for mapping in ({}, {"model": "llama-3.1-8b", "hardware": "h100"}):
         slow, fast = price_of(READ(mapping)), price_of(READ({**mapping, "time_scale": 0.1}))
         assert fast.decode(8, 9000) == pytest.approx(0.1 * slow.decode(8, 9000))
-        assert fast.mixed(8, 9000, 500, 1e5, 1) == pytest.approx(0.1 * slow.mixed(8, 9000, 500, 1e5, 1))
+        assert fast.mixed(8, 9000, 8, 500, 1e5, 1) == pytest.approx(0.1 * slow.mixed(8, 9000, 8, 500, 1e5, 1))
 
 
 def test_a_context_is_never_longer_than_the_kv_holds():

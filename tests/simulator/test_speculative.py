@@ -116,9 +116,9 @@ def test_a_step_costs_its_drafts_and_its_verification():
 def test_a_roofline_verifies_many_tokens_with_one_reading_of_the_weights():
     spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100", "overhead": 0, "efficiency": 1.0})
     price = price_of(spec)
-    assert price.verify(8, 8000, 8, 0, 0.0, 0) == pytest.approx(price.decode(8, 8000))
-    assert price.verify(8, 8000, 40, 0, 0.0, 0) == pytest.approx(price.decode(8, 8000), rel=1e-3)
-    many = price.verify(256, 256_000, 256 * 5, 0, 0.0, 0)
+    assert price.mixed(8, 8000, 8, 0, 0.0, 0) == pytest.approx(price.decode(8, 8000))
+    assert price.mixed(8, 8000, 40, 0, 0.0, 0) == pytest.approx(price.decode(8, 8000), rel=1e-3)
+    many = price.mixed(256, 256_000, 256 * 5, 0, 0.0, 0)
     assert many > 1.3 * price.decode(256, 256_000), "there the arithmetic binds"
 
 

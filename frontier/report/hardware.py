@@ -1,20 +1,23 @@
-"""Predicted frontiers as tables and JSON: values with their prediction bands, and the roofline."""
+"""Hardware tables and JSON: predicted frontiers with bands and roofline; measured ceilings beside the data sheet."""
 
 import math
 from collections.abc import Callable, Sequence
 
+import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
 from frontier.decide.wording import clean
+from frontier.hardware.ceilings import Ceilings
 from frontier.hardware.predict import Forecast, Known, Prediction
 from frontier.hardware.roofline import Limits
 from frontier.model import Estimate, Series
 from frontier.report.json_out import Tree, estimate_tree, number
 from frontier.report.tables import Cell, Column, fitted_table, to_text
-from frontier.units import format_number, format_seconds, format_share
+from frontier.units import format_bytes, format_number, format_seconds, format_share
 
-SCHEMA = "frontier.predict/1"
+PREDICT_SCHEMA = "frontier.predict/1"
+CEILINGS_SCHEMA = "frontier.ceilings/1"
 BAND = "the band holds 95 of 100 such predictions"
 BAND_HEAD = "95% band"
 
@@ -102,7 +105,7 @@ def _band(estimate: Estimate, words: Callable[[float], str]) -> str:
 def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
     """The answer of `frontier predict --json`. A prediction is never an operating point; `reach` says how far it is
     from measured ground. An open end of an interval is null."""
-    return {"schema": SCHEMA, "shapes": [_tree(forecast) for forecast in forecasts]}
+    return {"schema": PREDICT_SCHEMA, "shapes": [_tree(forecast) for forecast in forecasts]}
 
 
 def _tree(forecast: Forecast) -> Tree:
@@ -138,3 +141,66 @@ def _light(limits: Limits, prediction: Prediction) -> Tree:
         "ceiling": number(limits.throughput), **latencies, "running": limits.running, "binds": limits.binds,
         "share": share,
     }  # fmt: skip
+
+
+# --- measured ceilings
+
+Ceiling = tuple[str, str, float, str, float | None]
+"""One ceiling: its description, its key, the measured figure, the unit, the data sheet's figure."""
+
+
+def ceiling_rows(ceilings: Ceilings) -> list[Ceiling]:
+    """Every measured ceiling beside the data sheet's figure."""
+    sheet = ceilings.sheet
+    peaks = {"bf16": sheet.bf16, "fp8": sheet.fp8} if sheet else {}
+    memory, link = (sheet.bandwidth, sheet.link) if sheet else (None, None)
+    rows: list[Ceiling] = [("memory, copying", "memory_bandwidth", ceilings.bandwidth, "B/s", memory)]
+    rows += [(f"matmul, {form}", f"matmul_{form}", r, "FLOP/s", peaks.get(form)) for form, r in ceilings.matmul.items()]
+    rows.append(("attention decode, KV read", "attention", ceilings.attention, "B/s", memory))
+    rows += [(f"all-reduce of {format_bytes(size)}", f"all_reduce_{size}", rate, "B/s", link)
+             for size, rate in ceilings.all_reduce.items()]  # fmt: skip
+    return rows if ceilings.send is None else [*rows, ("point to point", "send", ceilings.send, "B/s", link)]
+
+
+def ceilings_table(ceilings: Ceilings, *, width: int = 100, colour: bool = False) -> str:
+    """Measured ceilings beside the data sheet."""
+    several = f"{ceilings.devices} x " if ceilings.devices > 1 else ""
+    head = f"{several}{clean(ceilings.name, 80)}   {format_bytes(ceilings.memory)}   {clean(ceilings.backend, 40)}"
+    rows = ceiling_rows(ceilings)
+    columns = [
+        Column("", tuple(Cell(name) for name, *_ in rows), left=True),
+        Column("measured", tuple(Cell(_per_second(value, unit)) for *_, value, unit, _ in rows)),
+        Column("data sheet", tuple(Cell("–" if s is None else _per_second(s, unit)) for *_, unit, s in rows)),
+        Column("of it", tuple(Cell("–" if s is None else format_share(v / s)) for *_, v, _, s in rows)),
+    ]
+    return to_text(Text(head, style="bold"), fitted_table(columns, width)[0], width=width, colour=colour)
+
+
+def _per_second(value: float, unit: str) -> str:
+    """'3.35 TB/s'."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{format_number(value / scale)} {prefix}{unit}"
+    return f"{format_number(value)} {unit}"
+
+
+def ceilings_yaml(ceilings: Ceilings) -> str:
+    """A `hardware:` block to append to a config."""
+    about = f"# measured by frontier ceilings on {clean(ceilings.name, 80)} with {clean(ceilings.backend, 40)}\n"
+    return about + yaml.safe_dump({"hardware": ceilings.hardware()}, sort_keys=False, default_flow_style=False)
+
+
+def ceilings_json(ceilings: Ceilings) -> Tree:
+    """The answer of `frontier ceilings --json`; rates in bytes and FLOPs per second."""
+    return {
+        "schema": CEILINGS_SCHEMA,
+        "name": ceilings.name,
+        "backend": ceilings.backend,
+        "devices": ceilings.devices,
+        "memory": number(ceilings.memory),
+        "ceilings": [
+            {"name": key, "what": what, "measured": number(value), "unit": unit, "data_sheet": sheet}
+            for what, key, value, unit, sheet in ceiling_rows(ceilings)
+        ],
+        "hardware": ceilings.hardware(),
+    }
