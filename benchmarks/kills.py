@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier.config import load_config
-from frontier.decide.wording import notes
+from frontier.decide.sentences import notes
 from frontier.model import Decision, Measurement, Trial
 from frontier.plan import Progress, make_plan
 from frontier.run import load

@@ -58,6 +58,11 @@ class Amount:
     tokens: float = 0.0
     dollars: float = 0.0
 
+    @classmethod
+    def of(cls, lines: Sequence[Mapping[str, Any]]) -> "Amount":
+        """What the sessions of a run had spent by its journal."""
+        return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
+
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(
             self.seconds + other.seconds, self.requests + other.requests,
@@ -169,6 +174,25 @@ class TrialTimes:
             requests = max(amount.requests for amount in same)
             tokens = max(amount.tokens for amount in same)
         return Amount(seconds, requests, tokens, seconds * rate)
+
+
+def raised(budget: BudgetConfig, total: Amount) -> list[tuple[str, str]]:
+    """The limits of a budget that are too small for so much, each with a value that is enough."""
+
+    def up(number: float) -> int:
+        scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
+        return math.ceil(number / scale) * scale
+
+    more = []
+    if budget.time is not None and total.seconds > budget.time:
+        more.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
+    for name in ("requests", "tokens"):
+        cap, needed = getattr(budget, name), getattr(total, name)
+        if cap is not None and needed > cap:
+            more.append((f"budget.{name}", str(up(needed))))
+    if budget.cost is not None and total.dollars > budget.cost:
+        more.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
+    return more
 
 
 def _between(known: Mapping[int, float], concurrency: int) -> float:

@@ -732,12 +732,22 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the `planned` requests
+    be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running': it goes on).
+    """
+
+    by: str
+    planned: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reason:
     """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a metric's value.
 
     `gain` is the throughput against the operating point's as a share (0.1: ten percent more), `cost` the factor by
-    which the tail of `metric` grows, `need` the number of requests in all that would decide, `planned` how many were
-    to be sent where `max_time` cut a trial short, `flags` what excluded a setting.
+    which the tail of `metric` grows, `need` the number of requests in all that would decide, `cut` what ended its proof
+    before that, `flags` what excluded a setting.
     """
 
     cause: Cause
@@ -749,7 +759,7 @@ class Reason:
     gain: float | None = None
     cost: float | None = None
     need: int | None = None
-    planned: int | None = None
+    cut: Cut | None = None
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
 

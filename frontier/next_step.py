@@ -6,19 +6,22 @@ The command goes on with the run that was measured. An import cannot: there it i
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
-from frontier.budget import TrialTimes
+from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
-from frontier.decide.wording import notes
+from frontier.decide.sentences import notes
 from frontier.metrics import Unit
 from frontier.model import Decision, Limit, NextStep, Phase, Series, Shape
 from frontier.plan import make_trial
 
+ENOUGH = 2.0
+"""A budget that is too small is raised to have room for this many times what a proof is expected to take."""
 
-def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes) -> Decision:
+
+def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
     """The decision with the command and the time of its next step, and with notes that say so. `again` is the sweep of
-    its run once more, None of an import; `times` what its trials took.
+    its run once more, None of an import; `times` what its trials took, `spent` what all of its sessions did.
     """
     step = decision.next_step
     if step is None or (step.requests is None and again is not None):
@@ -26,16 +29,16 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
     if again is None:
         step = replace(step, requests=None, command=_own_sweep(decision, step))
     else:
+        need = _need(config, decision.series, step, times)
         more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
-        step = replace(
-            step, seconds=_seconds(config, decision.series, step, times), command=f"{again} {shlex.join(more)}"
-        )
+        more += [] if need is None else _budget(config, need, spent)
+        step = replace(step, seconds=None if need is None else need.seconds, command=f"{again} {shlex.join(more)}")
     decision = replace(decision, next_step=step)
     return replace(decision, notes=notes(decision))
 
 
-def _seconds(config: Config, series: Series, step: NextStep, times: TrialTimes) -> float | None:
-    """How long its requests take, by what trials of the same series took; None where nothing is known of them."""
+def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:
+    """What its requests take, by what trials of the same series took; None where nothing is known of them."""
     deployment = next((d for d in config.deployments if d.name == series.deployment), None)
     if deployment is None or step.requests is None:
         return None
@@ -44,7 +47,15 @@ def _seconds(config: Config, series: Series, step: NextStep, times: TrialTimes) 
     # a trial that was cut short took its time for what it sent, not for what it was to send.
     sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
     times = replace(times, taken=sent)
-    return times.seconds(replace(trial, min_time=0.0, max_time=math.inf))
+    trial = replace(trial, min_time=0.0, max_time=math.inf)
+    rate = (deployment.price or 0.0) / 3600
+    return None if times.seconds(trial) is None else times.need(trial, rate)
+
+
+def _budget(config: Config, need: Amount, spent: Amount) -> list[str]:
+    """The options that raise the config's budget, where what is left of it has no room for so much."""
+    total = Amount(*(ENOUGH * part for part in astuple(need))) + spent
+    return [word for name, value in raised(config.budget, total) for word in ("--set", f"{name}={value}")]
 
 
 def _only(config: Config, series: Series) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frontier.budget import TrialTimes
+from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
@@ -94,7 +94,7 @@ class Run:
     was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
     trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
     not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
-    is what its trials took.
+    is what its trials took, `spent` what its sessions did.
     """
 
     path: Path
@@ -107,6 +107,7 @@ class Run:
     unhashed: int = field(default=0, repr=False)
     standing: Standing | None = field(default=None, repr=False)
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
+    spent: Amount = field(default_factory=Amount, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -231,10 +232,13 @@ class Run:
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         decisions = operating_point.solve_all(
-            points, limits, scanned=self._scanned(limits), histories=self.histories, **chosen
-        )
+            points, limits, scanned=self._scanned(limits), histories=self.histories,
+            end="" if self.standing is None else self.standing.end, **chosen,
+        )  # fmt: skip
         again = None if self.standing is None else self.standing.again
-        return points, tuple(with_command(decision, self.config, again, self.times) for decision in decisions)
+        return points, tuple(
+            with_command(decision, self.config, again, self.times, self.spent) for decision in decisions
+        )
 
     def _decidable(self, limits: tuple[Limit, ...]) -> list[Point]:
         """What may be claimed; and a setting run to locate, which may not, where it breaks the SLA: that counts.
@@ -397,6 +401,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
         standing=None if "imported" in run.manifest else standing(run, config, trials),
         times=TrialTimes.of(run.journal_lines(), trials),
+        spent=Amount.of(run.journal_lines()),
     )
 
 

@@ -1,5 +1,6 @@
 """Standing of a sweep: how far it has come, how its last session ended, and the command that goes on."""
 
+import itertools
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from frontier.config import Config
+from frontier.config import Config, Setting, config_text
 from frontier.decide.wording import count
+from frontier.errors import UsageError
 from frontier.model import Phase, Series, Trial
 from frontier.plan import make_plan
 from frontier.store.journal import last_session
@@ -140,17 +142,39 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _command(run: RunDirectory) -> str:
-    """The sweep into this directory again: by the user's own config where that is still the same, else by the run's,
-    which has the options in it that were given beside the file.
+    """The sweep into this directory again: by the user's own config with the settings given beside it, where that is
+    still the same, after a `cd` where it lies elsewhere; else by the run's copy, which has the settings in it.
     """
-    own = Path(str(run.manifest.get("config_file", "")))
-    kept = run.path / "config.yaml"
-    with suppress(OSError, UnicodeDecodeError, ValueError):
-        status = own.stat()
-        same = stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG
-        if same and redact(own.read_text()) == kept.read_text():
-            kept = own
-    return clean(shlex.join(["frontier", "sweep", str(kept), "-o", str(run.path)]), 4000)
+    session: Mapping[str, Any] = next(
+        (line for line in reversed(run.journal_lines()) if "config" in line and "directory" in line), {}
+    )
+    file = str(session.get("config", run.manifest.get("config_file", "")))
+    given = tuple(session.get("settings", ()))
+    options = [word for setting in given for word in ("--set", setting)]
+    kept = _without_head(run.config_text())
+    for directory in ("", *([session["directory"]] if session else [])):
+        if _own_config(Path(directory, file), given) == kept:
+            path = run.path.absolute() if directory else run.path
+            words = shlex.join(["frontier", "sweep", file, "-o", str(path), *options])
+            return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
+    return clean(shlex.join(["frontier", "sweep", str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _own_config(file: Path, settings: Sequence[str]) -> str | None:
+    """The text that a run would keep of a config of the user's; None where there is none."""
+    with suppress(OSError, UnicodeDecodeError, ValueError, UsageError):
+        status = file.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG:
+            text = file.read_text()
+            given = [Setting.of(setting) for setting in settings]
+            return _without_head(redact(config_text(text, str(file), given) if given else text))
+    return None
+
+
+def _without_head(text: str) -> str:
+    """A config's text without the comments at its beginning: those of a run say which settings were put into it."""
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:

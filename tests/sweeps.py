@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,8 +18,12 @@ from frontier.plan import Better, Progress, make_plan
 from frontier.report.notebook import NotebookRun, load
 from frontier.simulator.virtual import truth
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep import backend as backends
 from frontier.sweep.backend import VirtualBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
+
+backends.virtual_trial = lru_cache(maxsize=100)(backends.virtual_trial)
+"""The same trial of the same engine is simulated once: its noise has a seed, and many sweeps of the tests share it."""
 
 ENGINES = {
     "smooth": "{step_base: 5ms, per_decode: 60us, per_prefill_token: 20us, noise: 0.05}",
@@ -158,13 +162,16 @@ def clocked(text: str, kind: type[Clock] = Clock) -> Clock:
 
 
 def true_operating_point(text: str, among: Sequence[int]) -> int | None:
-    """The highest concurrency below the first that truly breaks the SLA, by long runs of the engine itself."""
+    """The highest concurrency below the first that truly breaks the SLA, by long runs of the engine itself: of few
+    streams shorter ones, as nothing queues there.
+    """
     config = load_config(text, "sweep.yaml")
     spec = config.deployments[0].engine_spec()
     best = None
     for concurrency in sorted(among):
         for limit in config.limits:
-            if truth(spec, config.shapes[0], concurrency, limit.metric, requests=6_000) > limit.promise:
+            requests = min(6_000, 1_500 + 250 * concurrency)
+            if truth(spec, config.shapes[0], concurrency, limit.metric, requests=requests) > limit.promise:
                 return best
         best = concurrency
     return best

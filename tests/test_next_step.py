@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from frontier.model import Decision, Limit, NextStep, Phase, Shape, Verdict
 from frontier.next_step import with_command
 from frontier.plan import make_plan, make_trial
 from tests.commands import frontier
+from tests.sweeps import ENGINES, commands_in_virtual_time
 
 CONFIG = """
 endpoint: simulator
@@ -25,7 +27,7 @@ sla: {p99_ttft: 500ms, p99_tpot: 30ms}
 AGAIN = "frontier sweep 'my configs/night.yaml' -o runs/night"
 
 
-SHAPE, NO_TIMES = Shape.of(1024, 256), TrialTimes()
+SHAPE, NO_TIMES, NOTHING = Shape.of(1024, 256), TrialTimes(), Amount()
 
 
 def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="default"):
@@ -33,8 +35,8 @@ def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="d
     return Decision(deployment, shape, tuple(limits), Verdict.MEETS, 8, None, {}, (), next_step=step)
 
 
-def commanded(decision, text=CONFIG, times=NO_TIMES):
-    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times).next_step
+def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
+    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times, spent).next_step
 
 
 def options(step, text=CONFIG):
@@ -93,16 +95,36 @@ def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
     config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
     trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
     times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
-    step = with_command(a_decision(config.limits), config, AGAIN, times).next_step
+    step = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING).next_step
     assert (1300 + AROUND * 32) / 10 == pytest.approx(step.seconds), "1,300 requests, and those around a window"
     assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "expected"),
+    [
+        ("{time: 70s}", Amount(60.0), {"budget.time": "8min"}),  # 60 s, and twice the 198 s of the proof
+        ("{time: 1h}", Amount(60.0), {}),
+        ("{requests: 3000}", Amount(60.0, 1000.0), {"budget.requests": "3800"}),
+        ("{until: '07:00'}", Amount(90_000.0), {}),  # comes again tomorrow
+    ],
+)
+def test_a_budget_without_room_for_the_proof_is_raised(budget, spent, expected):
+    text = CONFIG + f"budget: {budget}\n"
+    config = load_config(text, "x.yaml")
+    trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
+    step = commanded(a_decision(config.limits), text, TrialTimes(((trial, Amount(14.0, 100.0)),)), spent)
+    words = shlex.split(step.command)
+    given = dict(words[i + 1].split("=") for i, word in enumerate(words) if word == "--set")
+    assert expected == given
+    load_config(text, "x.yaml", [Setting.of("=".join(one)) for one in given.items()])
 
 
 def test_the_notes_have_the_sentence_with_the_command():
     config = load_config(CONFIG, "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
-    found = with_command(a_decision(config.limits), config, AGAIN, times)
+    found = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING)
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
     assert f"{sentence}: {AGAIN} --prove 32" == found.notes[0]
 
@@ -114,7 +136,8 @@ def test_what_is_too_close_to_decide_has_no_command():
 
 def test_of_an_import_it_is_a_sweep_of_its_own():
     limits = parse_sla("p99_ttft<=200ms")
-    step = with_command(a_decision(limits, requests=None), load_config(CONFIG, "x.yaml"), None, TrialTimes()).next_step
+    config = load_config(CONFIG, "x.yaml")
+    step = with_command(a_decision(limits, requests=None), config, None, NO_TIMES, NOTHING).next_step
     first, _, second = step.command.partition(" && ")
     assert "frontier init URL > sweep.yaml" == first
     words = shlex.split(second)
@@ -148,6 +171,66 @@ def test_the_answer_of_a_run_has_a_command_that_can_be_pasted(run):
         pytest.skip("frontier sweep has no --prove yet")
     again = frontier(*shlex.split(step["command"])[1:], "--dry-run", cwd=run, here=True)
     assert 0 == again.code, again.err
+
+
+SWEPT = f"""\
+endpoint: simulator
+simulator: {ENGINES["smooth"]}
+shapes: [64/16]
+concurrency: [2, 8, 32, 64]
+sla: {{p90_tpot: 7ms}}
+requests: 200
+repeats: 1
+refine: 0
+"""
+LATER = ("--sla", "p90_tpot<=9.5ms", "--json")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A run of a config with settings given beside it, one of which would need consent in a config of a stranger."""
+    here = tmp_path_factory.mktemp("swept")
+    (here / "sweep.yaml").write_text(SWEPT)
+    given = ["--set", "sla.p90_tpot=8ms", "--set", "on_finish=/bin/true"]
+    with commands_in_virtual_time():
+        frontier("sweep", "sweep.yaml", "-o", "my runs/a", *given, cwd=here, here=True)
+    return here
+
+
+def next_step_there(where, name):
+    """The command that decides under a later SLA, asked in a directory, and its setting."""
+    (shape,) = json.loads(frontier("solve", name, *LATER, cwd=where, here=True).out)["shapes"]
+    return shape["next_step"]["command"], shape["next_step"]["concurrency"]
+
+
+def test_the_command_works_where_it_is_printed_and_asks_for_no_consent(swept):
+    own = "frontier sweep sweep.yaml -o {} --set sla.p90_tpot=8ms --set on_finish=/bin/true --prove 32"
+    later = own + " --set sla.p90_tpot=9.5ms"
+    assert (later.format("'my runs/a'"), 32) == next_step_there(swept, "my runs/a")
+    run = shlex.quote(str(swept / "my runs" / "a"))
+    for place, name in (("my runs", "a"), ("my runs/a", ".")):
+        assert f"cd {swept} && {later.format(run)}" == next_step_there(swept / place, name)[0]
+
+
+def test_the_command_pasted_makes_the_answer_green(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
+    command, c = next_step_there(tmp_path, "my runs/a")
+    with commands_in_virtual_time():
+        said = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
+    assert 0 == said.code, said.err
+    assert f"Run at concurrency {c} " in said.out
+    assert "on_finish: /bin/true" in (tmp_path / "my runs" / "a" / "config.yaml").read_text()
+
+
+def test_a_config_that_was_changed_since_is_not_taken(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
+    for file in (tmp_path / "sweep.yaml", swept / "sweep.yaml"):
+        file.write_text(SWEPT + "seed: 7\n")
+    try:
+        command, _ = next_step_there(tmp_path, "my runs/a")
+    finally:
+        (swept / "sweep.yaml").write_text(SWEPT)
+    assert command.startswith("frontier sweep 'my runs/a/config.yaml' -o 'my runs/a' --prove 32")
 
 
 def test_the_json_says_what_a_claim_covers(run):

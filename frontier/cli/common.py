@@ -57,7 +57,7 @@ def wrapped(text: str, columns: int) -> str:
     lines = []
     for line in text.split("\n"):
         lead = line[: len(line) - len(line.lstrip())]
-        if len(line) <= columns or line.lstrip().startswith("frontier "):
+        if len(line) <= columns or line.lstrip().startswith("frontier ") or " && frontier " in line:
             lines.append(line)
         else:
             lines += textwrap.wrap(

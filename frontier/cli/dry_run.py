@@ -1,6 +1,5 @@
 """`frontier sweep --dry-run`: what will be done, the time it takes, what fits into the budget, and a larger budget."""
 
-import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,8 @@ from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.budget import Ahead, Amount, BudgetFit, Expected
-    from frontier.config import BudgetConfig, Config
+    from frontier.budget import Ahead, BudgetFit, Expected
+    from frontier.config import Config
     from frontier.model import Series, Trial
     from frontier.plan import Plan
     from frontier.sweep.ledger import Ledger
@@ -256,7 +255,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
 
     The same command would drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
-    from frontier.budget import Amount
+    from frontier.budget import Amount, raised
     from frontier.plan import make_plan
     from frontier.store.journal import last_session
     from frontier.store.run_dir import RunDirectory
@@ -274,7 +273,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     total = Amount(*(max(a, b) * ENOUGH for a, b in zip(astuple(left), astuple(needed), strict=True)))
     total += found.ledger.spent()
     left_out = f"{len(dropped)} trial{'' if len(dropped) == 1 else 's'}"
-    more = _raised(config.budget, total)
+    more = raised(config.budget, total)
     if not more:
         return f"the budget had no room for {left_out}; go on with\n  {again}"
     words = shlex.split(again)
@@ -285,22 +284,3 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     units = {"budget.requests": " requests", "budget.tokens": " tokens"}
     needs_text = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
     return f"the budget had no room for {left_out}; one of about {needs_text} in all would finish it:\n  {command}"
-
-
-def _raised(budget: "BudgetConfig", total: "Amount") -> list[tuple[str, str]]:
-    """The limits of a budget that are too small for so much, each with a value that is enough."""
-
-    def up(number: float) -> int:
-        scale: int = 10 ** max(0, len(str(math.ceil(number))) - 2)
-        return math.ceil(number / scale) * scale
-
-    raised = []
-    if budget.time is not None and total.seconds > budget.time:
-        raised.append(("budget.time", f"{math.ceil(total.seconds / 60)}min"))
-    for name in ("requests", "tokens"):
-        cap, needed = getattr(budget, name), getattr(total, name)
-        if cap is not None and needed > cap:
-            raised.append((f"budget.{name}", str(up(needed))))
-    if budget.cost is not None and total.dollars > budget.cost:
-        raised.append(("budget.cost", f"${math.ceil(total.dollars * 100) / 100:.2f}"))
-    return raised

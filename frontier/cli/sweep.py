@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,7 @@ from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
@@ -161,7 +162,7 @@ def _sweep(
             common.say(f"run  {run.path}")
             for line in plan_lines(request.config, look_ahead(request.config, plan, run.path, prove), prove):
                 common.say(line)
-            end = measure(request.config, plan, run, prometheus, prove=prove)
+            end = measure(request.config, plan, run, prometheus, request.facts, prove=prove)
         code, decisions = _conclude(run.path, end, request.again, as_json)
         return code
     except KeyboardInterrupt:
@@ -180,10 +181,11 @@ def _sweep(
 
 
 def measure(
-    config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None = None, **options: Any
-) -> "SweepEnd":
+    config: "Config", plan: "Plan", run: "RunDirectory", prometheus: int | None = None,
+    facts: "Mapping[str, Any]" = MappingProxyType({}), **options: Any,
+) -> "SweepEnd":  # fmt: skip
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops cleanly, the second
-    leaves at once.
+    leaves at once. The journal keeps `facts` of the session.
     """
     from frontier.client.event_loop import run as run_loop
     from frontier.plan import Progress
@@ -192,7 +194,7 @@ def measure(
     from frontier.sweep.conductor import Conductor
 
     salt = time.time_ns()  # makes the prompts of this session differ from those that the server has cached before
-    run.journal("session", salt=salt)
+    run.journal("session", salt=salt, **facts)
 
     async def go() -> "SweepEnd":
         stop = asyncio.Event()

@@ -12,6 +12,7 @@ from frontier.config import Config, Setting, config_text, left_out, load_config
 from frontier.errors import StoreError, UsageError
 from frontier.store.files import read_config
 from frontier.store.run_dir import extends, last_measured, read_manifest, runs_under
+from frontier.text import redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class SweepRequest:
     """The sweep to run: `text` is its config as the run keeps it, `options` are those to give again.
 
     `run` is the run directory to resume, None when there is none yet; with `extend` it may get more concurrencies.
+    `settings` are all that were put into the file's config, as 'key=value'.
     """
 
     config: Config
@@ -27,6 +29,7 @@ class SweepRequest:
     file: Path
     output: Path | None
     options: tuple[str, ...]
+    settings: tuple[str, ...]
     extend: bool = False
 
     @property
@@ -38,6 +41,11 @@ class SweepRequest:
         """The command that runs the same sweep into `output`."""
         where = ["-o", str(output)] if output else []
         return shlex.join(["frontier", "sweep", str(self.file), *where, *self.options])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the journal keeps of it, so that a later command can name this sweep again."""
+        return {"config": str(self.file), "directory": str(Path.cwd()), "settings": self.settings}
 
     def directory(self) -> Path:
         """The run directory: the one to resume, the one asked for, else a new one under runs/."""
@@ -75,7 +83,8 @@ def read_request(
     options = [word for name, values in named.items() for value in values if value is not None
                for word in (name, str(value))]  # fmt: skip
     text = config_text(text, str(file), given)
-    return SweepRequest(config, text, run, file, output, tuple(options), extend=add is not None)
+    put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
+    return SweepRequest(config, text, run, file, output, tuple(options), put, extend=add is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from frontier.decide.proof import History, claim_points
+from frontier.decide.proof import History, candidates, claim_points
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Claim, Limit, Phase, Trial, Verdict
+from frontier.model import Claim, Cut, Limit, Phase, Trial, Verdict
 from frontier.stats.estimate import attains
 from frontier.stats.window import Bools, Floats, WindowData
 
@@ -118,14 +118,17 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def cut_short(history: History) -> dict[int, int]:
-    """Per setting how many requests the trials of its claim were to send, where `max_time` ended one of them early."""
-    planned = {}
+def cut_short(history: History, limits: Sequence[Limit] = (), end: str = "") -> dict[int, Cut]:
+    """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep while it went on."""
+    cuts = {}
     for concurrency in {trial.concurrency for trial, _ in history}:
         proof = _proof(history, concurrency)
         if any(_was_cut(trial, sample) for trial, sample in proof):
-            planned[concurrency] = sum(trial.requests for trial, _ in proof)
-    return planned
+            cuts[concurrency] = Cut("max_time", sum(trial.requests for trial, _ in proof))
+    if end not in ("", "finished"):
+        going_on = [each for each in candidates(history, tuple(limits)) if each.verdict is Verdict.UNPROVEN]
+        cuts = {each.concurrency: Cut(end) for each in going_on} | cuts
+    return cuts
 
 
 def _was_cut(trial: Trial, sample: WindowData) -> bool:

@@ -1,15 +1,28 @@
 """The explanation of a decision as data: what binds and by how much, why each other setting was not chosen, what was
-excluded, and what would decide. `decide/wording.py` has the sentences; tables, pages and pictures only lay them out.
+excluded, and what would decide. `decide/sentences.py` has the sentences; tables, pages and pictures only lay them out.
 """
 
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from frontier.decide.verdict import RISING, deciding_bound, judge
 from frontier.metrics import claim_floor, metric
-from frontier.model import Cause, Decision, Estimate, Explanation, Judgement, Limit, NextStep, Point, Reason, Verdict
+from frontier.model import (
+    Cause,
+    Cut,
+    Decision,
+    Estimate,
+    Explanation,
+    Judgement,
+    Limit,
+    NextStep,
+    Point,
+    Reason,
+    Verdict,
+)
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
@@ -32,20 +45,18 @@ def explain(
     points: Mapping[int, Point],
     rate: str | None = None,
     *,
-    planned: Mapping[int, int] | None = None,
+    cuts: Mapping[int, Cut] = MappingProxyType({}),
     corrected: tuple[int, ...] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step. `points` are those decided on and those that were only
-    scanned, by concurrency; `rate` names the throughput. `planned` are the requests that were to be sent where
-    `max_time` cut a trial short; `corrected` are settings that a later visit contradicted, `unworthy` those whose gain
-    would not be worth their tail.
+    scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof short; `corrected` are settings
+    that a later visit contradicted, `unworthy` those whose gain would not be worth their tail.
     """
-    cut = planned or {}
     judged = {j.concurrency: j for j in decision.judgements}
     settings = tuple(
-        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cut.get(c))
+        _setting(decision, points.get(c), judged.get(c), c, _gain(decision, points, c, rate), cuts.get(c))
         for c in sorted(judged.keys() | points.keys())
     )
     by_concurrency = {reason.settings[0]: reason for reason in settings}
@@ -74,7 +85,7 @@ def explain(
 
 def _setting(
     decision: Decision, point: Point | None, judged: Judgement | None, concurrency: int, gain: float | None,
-    planned: int | None,
+    cut: Cut | None,
 ) -> Reason:  # fmt: skip
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
@@ -96,7 +107,7 @@ def _setting(
     )  # fmt: skip
     step = decision.rejected
     if judged.verdict in _OPEN:
-        reason = dataclasses.replace(reason, cause=_undecided(estimate, limit), need=judged.need, planned=planned)
+        reason = dataclasses.replace(reason, cause=_undecided(estimate, limit), need=judged.need, cut=cut)
     if concurrency == decision.concurrency:
         return dataclasses.replace(reason, cause=Cause.CHOSEN)
     if step is not None and step.concurrency == concurrency:
@@ -353,3 +364,27 @@ def tightest_figure(decision: Decision) -> Figure | None:
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
     return next(iter([*binding, *limited]), None)
+
+
+# --- what is said first
+
+
+HALF_UNDECIDED = 1.0
+"""The gain from which half of the throughput or more is not decided yet."""
+
+
+def half_undecided(decision: Decision) -> bool:
+    """Whether a setting that is not proven may give as much again as the operating point, or more."""
+    step = decision.next_step
+    return step is not None and (step.gain or 0.0) >= HALF_UNDECIDED
+
+
+def binding_limit(decision: Decision) -> Limit | None:
+    """The limit with the least headroom, else the first."""
+    figure = tightest_figure(decision)
+    return figure.limit if figure else decision.limits[0] if decision.limits else None
+
+
+def candidate_need(decision: Decision) -> int | None:
+    """How many requests would decide the candidate, when that is known."""
+    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.decide.capacity import Capacity, capacity
-from frontier.decide.wording import capacity_notes
+from frontier.decide.sentences import capacity_notes
 from frontier.metrics import metric
 from frontier.model import Estimate, Frontier, Point
 from frontier.units import format_number

@@ -15,8 +15,8 @@ from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import History
+from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
-from frontier.decide.wording import notes
 from frontier.errors import ExitCode
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
@@ -39,6 +39,7 @@ def solve(
     point_estimates: bool = False,
     scanned: Sequence[Point] = (),
     history: History = (),
+    end: str = "",
 ) -> Decision:
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
@@ -50,7 +51,7 @@ def solve(
     whose values are inside while a bound is not; the verdict then says MARGINAL although a concurrency is named.
 
     `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
-    are the finished trials, which say what the claim covers and what cut a proof short.
+    are the finished trials, which say what the claim covers and what cut a proof short; `end` is how the sweep ended.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
     setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
@@ -95,7 +96,8 @@ def solve(
         decision = replace(decision, claim=claim)
     by_c = {p.concurrency: p for p in scanned} | by_c
     explained = explain(
-        decision, by_c, rate, planned=cut_short(history), corrected=corrected, point_estimates=point_estimates,
+        decision, by_c, rate, cuts=cut_short(history, limits, end), corrected=corrected,
+        point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )  # fmt: skip
     return replace(explained, notes=notes(explained))
@@ -266,12 +268,13 @@ def solve_all(
     *,
     scanned: Sequence[Point] = (),
     histories: Mapping[Series, History] | None = None,
+    end: str = "",
     **options: bool,
 ) -> tuple[Decision, ...]:
     """`solve` for each (deployment, shape), in the order they first appear; `options` are its own."""
     looks, known = by_series(scanned), histories or {}
     return tuple(
-        solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), **options)
+        solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), end=end, **options)
         for series, group in by_series(points).items()
     )
 

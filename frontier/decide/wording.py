@@ -1,6 +1,6 @@
-"""Sentences and numbers in words: the one renderer of a decision's explanation, shared by terminal, page and picture.
+"""Values, limits, names, flags and comparisons in words: the texts that terminal, page and picture share.
 
-Every function here turns data into text; none decides anything. Layout belongs to the medium (report/, plot/).
+Every function here turns data into text; none decides anything. A decision's sentences are in `sentences.py`.
 """
 
 import hashlib
@@ -10,16 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from frontier.decide.capacity import ArrivalRate, Capacity
-from frontier.decide.explain import UNDECIDED, Figure, tightest_figure
 from frontier.decide.verdict import deciding_bound
-from frontier.metrics import RATES, Unit, display_one, fewest_to_bound, metric, per_gpu
-from frontier.model import Cause, Decision, Estimate, Flag, Frontier, Limit, NextStep, Point, Reason, Verdict
-from frontier.stats import cost_energy
+from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
+from frontier.model import Estimate, Flag, Frontier, Limit, Point
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.units import format_elapsed, format_number, roughly, trimmed
+from frontier.units import format_number, roughly
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -227,22 +224,29 @@ _FLAG_WORDS = {
     "over_concurrency": "more requests in flight than asked",
     "littles_law": "rate and latency do not fit the concurrency",
     "lockstep": "requests came in waves",
-    "non_stationary": "throughput or latency changed within the window",
+    "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",
     "faster_than_light": "faster than its hardware can be",
     "no_requests": "no request counts",
 }
 
 
+WIDENS = frozenset(
+    {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
+)
+"""Flags that widen the bounds of a point where they do not exclude it (`stats.widening`)."""
+
+
 def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who does not know its
     name.
     """
-    text = f"{_flag_kind(flag)}: {clean(flag.measured, 160)}"
-    return f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+    text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
+    text = f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+    return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
-def _flag_kind(flag: Flag) -> str:
+def flag_kind(flag: Flag) -> str:
     """'requests came in waves'."""
     name = clean(flag.name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
@@ -306,193 +310,6 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
-    """The decision with its numbers as one sentence: the title of the picture and of the page."""
-    figure, at = tightest_figure(decision), _nearest_value(decision)
-    if decision.concurrency is not None:
-        speed = decision.metrics.get(throughput)
-        rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
-        tail = ""
-        if figure and figure.limit and figure.metric != throughput:
-            word = "limit" if figure.limit.better == "lower" else "at least"
-            value = named_value(figure.metric, figure.estimate.value)
-            tail = f" with {value} ({word} {limit_value_text(figure.metric, figure.limit.promise)})"
-        return _with_better(decision, f"{rate}{tail}")
-    if decision.verdict is Verdict.INVALID:
-        return "No valid measurement to decide by"
-    promise, no = limits_text(decision.limits), f"{_corrected(decision)}{'no' if _is_corrected(decision) else 'No'}"
-    if decision.verdict is Verdict.VIOLATES:
-        return f"{no} setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
-    why = "its interval crosses the limit"
-    if decision.verdict is Verdict.UNPROVEN:
-        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
-        why = f"it has {few}" if figure else "its limit was not measured"
-    return f"{no} setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
-
-
-def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
-    """The same in few words, where several stand beside each other."""
-    figure = tightest_figure(decision)
-    tail = named_value(figure.metric, figure.estimate.value) if figure else ""
-    if decision.concurrency is not None:
-        speed = decision.metrics.get(throughput)
-        values = [named_value(throughput, speed.value, gpus)] if speed else []
-        better = f"; {may_give(decision.next_step)}" if decision.next_step is not None else ""
-        return f"run at {decision.concurrency}: " + ", ".join([*values, tail] if tail else values) + better
-    words = {Verdict.VIOLATES: "no setting meets the SLA", Verdict.INVALID: "nothing valid"}
-    word = words.get(decision.verdict, "not proven")
-    if decision.candidate is None or decision.verdict is Verdict.INVALID:
-        return word
-    if decision.verdict is Verdict.UNPROVEN:
-        few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
-        return f"{word}: {setting(decision.candidate)} has {few}"
-    return f"{word}; nearest {setting(decision.candidate)}, {tail}".rstrip(", ")
-
-
-def headline(decision: Decision, gpus: int | None = None) -> str:
-    """The decision without numbers, above a table of them: 'Run at concurrency 64'. Where a setting that is not proven
-    may give clearly more, that is said with it; first, where it is half of the throughput or more.
-    """
-    if decision.concurrency is not None:
-        speed = decision.metrics.get("output_throughput")
-        rate = f" ({value_text('output_throughput', speed.value, gpus)})" if speed and decision.next_step else ""
-        return _with_better(decision, rate)
-    if decision.verdict is Verdict.INVALID:
-        return "No valid measurement to decide by"
-    meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
-    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
-    no = f"{_corrected(decision)}no" if _is_corrected(decision) else "No"
-    return f"{no} setting {meets} {limits_text(decision.limits)}{nearest}"
-
-
-HALF_UNDECIDED = 1.0
-"""The gain from which half of the throughput or more is not decided yet."""
-
-
-def _with_better(decision: Decision, numbers: str) -> str:
-    """'Run at concurrency 16 (1,447 tok/s). c=32 may give 27% more', with these numbers of the operating point."""
-    asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    corrected, step = _corrected(decision), decision.next_step
-    if step is not None and step.gain is not None and step.gain >= HALF_UNDECIDED:
-        half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
-        word = "Accepted" if asked else "Proven"
-        numbers = numbers.replace(": ", ", ", 1) if numbers.startswith(": ") else numbers
-        return f"{half}: {may_give(step)}. {word} so far: concurrency {decision.concurrency}{numbers}"
-    run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
-    return f"{run}. {may_give(step)}" if step is not None else run
-
-
-def _is_corrected(decision: Decision) -> bool:
-    return decision.claim is not None and decision.claim.corrected
-
-
-def _corrected(decision: Decision) -> str:
-    """'Corrected: ' where a later visit contradicted what was proven."""
-    return "Corrected: " if _is_corrected(decision) else ""
-
-
-def may_give(step: NextStep) -> str:
-    """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may give 27% more'."""
-    gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
-    if not step.flags:
-        return f"{setting(step.concurrency)} {gain}"
-    why = "; ".join(dict.fromkeys(_flag_kind(flag) for flag in step.flags))
-    return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
-
-
-def next_step_words(decision: Decision) -> str:
-    """What would decide the setting that may be a better answer, before the command: 'about 3 min (1,300 requests)
-    would decide'. '' where there is no such setting.
-    """
-    step = decision.next_step
-    if step is None:
-        return ""
-    if step.command is not None and step.seconds is None:
-        return "a sweep would decide"
-    if step.requests is None:
-        return "too close to its limit to decide at a reasonable cost"
-    amount = f"{roughly(step.requests)} requests"
-    if step.seconds is None:
-        return f"about {amount} would decide"
-    minutes = max(1, round(step.seconds / 60))
-    took = f"about {minutes} min" if 1 < minutes < 60 else f"about {format_elapsed(60 * minutes)}"
-    return f"{'about a minute' if minutes == 1 else took} ({amount}) would decide"
-
-
-def next_step_lines(decision: Decision) -> tuple[str, str]:
-    """The next step below a headline: what would decide, as a sentence, and the command; '' for what there is not."""
-    step, words = decision.next_step, next_step_words(decision)
-    if step is None:
-        return "", ""
-    command = clean(step.command, 4000) if step.command else ""
-    head = may_give(step) if step.gain is None else setting(step.concurrency)
-    return f"{head}: {words}{':' if command else '.'}", command
-
-
-def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | None = None) -> str:
-    """Without an SLA nothing is to be proven: the frontier is the answer."""
-    members = sorted(frontier.members)
-    if not members:
-        return "No SLA, so nothing is to be proven; no setting is on the frontier."
-    across, up = frontier.objectives[1], frontier.objectives[0]
-    on = [p for p in points if p.concurrency in members]
-    best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
-    most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
-    listed = ", ".join(map(str, members))
-    return (
-        f"No SLA, so nothing is to be proven. The frontier is c = {listed}; the most is {most} at "
-        f"{setting(best.concurrency)}."
-    )
-
-
-def _next_step_note(decision: Decision) -> list[str]:
-    """The next step as one sentence, with its command: 'c=32 may give 27% more (1,447 tok/s): about 3 min ...: ...'."""
-    step = decision.next_step
-    if step is None:
-        return []
-    rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
-    way = f": {step.command}" if step.command else "."
-    return [f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"]
-
-
-def claim_sentence(decision: Decision) -> str:
-    """How long the operating point was measured, and how rare a stall of the whole server that would not have shown.
-    '' without a claim.
-    """
-    claim = decision.claim
-    if claim is None:
-        return ""
-    turns = f"{count(claim.turns, 'turn')} (one turn: the time of one request)"
-    one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
-    if claim.stage == "final":
-        return f"Final claim: {turns}; a stall of the whole server in one turn of {one_in} would have been seen (95%)."
-    stall = (
-        f"a stall of the whole server rarer than one turn in {one_in} may not have been seen"
-        if one_in > 1
-        else "stalls of the whole server may not have been seen"
-    )
-    enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
-    late = "; late requests come together, so that more turns are needed" if claim.turns >= enough else ""
-    return f"Early claim: {turns}; {stall}{late}."
-
-
-def _nearest_value(decision: Decision) -> str:
-    """'64 at 492 ms' for the candidate; with several limits, of which metric; '' without a candidate."""
-    if decision.candidate is None:
-        return ""
-    figure = tightest_figure(decision)
-    if figure is None:
-        return str(decision.candidate)
-    label = "" if len(decision.limits) == 1 else f"{metric(figure.metric).label} "
-    return f"{decision.candidate} at {label}{value_text(figure.metric, figure.estimate.value)}"
-
-
-def binding_limit(decision: Decision) -> Limit | None:
-    """The limit with the least headroom, else the first."""
-    figure = tightest_figure(decision)
-    return figure.limit if figure else decision.limits[0] if decision.limits else None
-
-
 def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     """Why a setting is not proven: '601 of about 1,280 requests', 'too few requests', 'no interval'."""
     if estimate is None:
@@ -500,223 +317,6 @@ def unproven_words(estimate: Estimate | None, need: int | None) -> str:
     if need and estimate.n:
         return f"{estimate.n:,} of about {roughly(need)} requests"
     return "too few requests" if estimate.has_interval else "no interval"
-
-
-def candidate_need(decision: Decision) -> int | None:
-    """How many requests would decide the candidate, when that is known."""
-    return next((j.need for j in decision.judgements if j.concurrency == decision.candidate), None)
-
-
-# --- the sentences of an explanation
-
-_SENTENCES = {
-    Cause.CHOSEN: "{c} is the operating point.",
-    Cause.BINDING: "Binding: {evidence}.",
-    Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
-    Cause.TIE: "{c} also meets; {gain} throughput for {cost} is a tie within the noise, so the lower stays.",
-    Cause.LESS_THROUGHPUT: "{c} meets with {less} throughput.",
-    Cause.ABOVE_VIOLATION: "{c} meets, but a lower setting violates.",
-    Cause.VIOLATES: "{c} violates: {evidence}.",
-    Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} was only looked at, and nothing is claimed of it{seen}.",
-    Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
-    Cause.TOO_FEW: "{c}{gives} is not proven: {evidence}, but {n} requests prove no {label}; {decide}.",
-    Cause.UNBOUNDED: "{c}{gives} is not proven: {n} requests cannot bound {label} ({value}); {decide}.",
-    Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}; --point-estimates decides on the value alone.",
-    Cause.NOT_MEASURED: "{c}{gives} is not proven: {label} was not measured.",
-    Cause.SCANNED: "{c}{gives} was only looked at: {label} {value}, limit {limit}; {decide}.",
-    Cause.ACCEPTED: "Accepted although not proven, as asked: {evidence}; {decide}.",
-    Cause.UNDEFINED: (
-        "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
-        "outputs."
-    ),
-    Cause.COMFORTABLE: "{label} is inside the comfort mark {comfort}: there is headroom for more concurrency.",
-    Cause.WITHIN_RANGE: "{label} is between comfort {comfort} and promise {limit}.",
-    Cause.ALL_MEET: "Every measured setting meets: the limit is above {c}; add higher concurrencies.",
-    Cause.NO_VIOLATION: "No measured setting violates: the limit is above {c}.",
-    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
-    Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
-    Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
-    Cause.MOST_THROUGHPUT: "The most throughput inside the SLA is at {c}: {value}, {gain}.",
-    Cause.MOST_GOODPUT: "The most goodput is at {c}: {value}.",
-    Cause.CHEAPEST: "The cheapest setting inside the SLA is {c}: {value}.",
-    Cause.ENERGY: "It takes {value}: {power}.",
-    Cause.NON_MONOTONE: (
-        "{lower} violates although {last} meets: latency does not only grow with concurrency here, so nothing above "
-        "{first} is chosen."
-    ),
-    Cause.NO_VALID_POINT: "No valid measurement{below}.",
-    Cause.NOTHING_MEETS: "Nearest: {c}, {evidence}.",
-    Cause.NOTHING_PROVEN: "No measured setting is proven.",
-    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
-    Cause.CONTRADICTION: "{first} meets, but {last} below it violates: measure both again.",
-    Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with the later visits its data do not keep the SLA.",
-}
-"""One sentence per cause. `evidence` is value, bound and limit; `decide` says what would decide."""
-
-
-def _gain_words(reason: Reason) -> str:
-    """' gives 12% more throughput but', ' gives 14% less throughput and'; '' where the gain is unknown or nothing."""
-    if reason.gain is None or abs(reason.gain) < 0.005:
-        return ""
-    return f" gives {abs(reason.gain):.0%} {'more throughput but' if reason.gain > 0 else 'less throughput and'}"
-
-
-def sentence(reason: Reason) -> str:
-    """One reason as a sentence, cleaned: flags hold words of servers and files."""
-    settings = [setting(c) for c in reason.settings] or [""]
-    limit, estimate = reason.limit, reason.estimate
-    known = estimate is not None and not math.isnan(estimate.value)
-    gain = "" if reason.gain is None else f"{reason.gain:+.1%}" if abs(reason.gain) < 0.01 else f"{reason.gain:+.0%}"
-    words = {
-        "c": ", ".join(settings), "first": settings[0], "last": settings[-1], "lower": ", ".join(settings[:-1]),
-        "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
-        "below": f" below {settings[0]}, which violates" if reason.settings else "",
-        "label": metric(reason.metric).label if reason.metric else "",
-        "seen": f": {metric(limit.metric).label} {value_text(limit.metric, estimate.value)}, limit "
-        f"{limit_value_text(limit.metric, limit.promise)}" if limit and known and estimate else "",
-        "value": value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–",
-        "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
-        "limit": limit_value_text(limit.metric, limit.promise) if limit else "",
-        "comfort": limit_value_text(limit.metric, limit.comfort) if limit and limit.comfort is not None else "",
-        "gain": gain, "gives": _gain_words(reason) if reason.cause in UNDECIDED else "",
-        "less": f"{-reason.gain:.0%} less" if reason.gain is not None and reason.gain <= -0.005 else "no more",
-        "cost": _cost_words(reason), "decide": _what_would_decide(reason), "n": f"{estimate.n:,}" if estimate else "no",
-        "flags": "; ".join(_flag_with_advice(flag) for flag in reason.flags) or "it was flagged",
-        "power": cost_energy.power_text([reason.power]) if reason.power else "",
-    }  # fmt: skip
-    return clean(_SENTENCES[reason.cause].format(**words), 400)
-
-
-def notes(decision: Decision) -> tuple[str, ...]:
-    """All that is said of a decision, as sentences: `Decision.notes`, and `notes` in the JSON. First the setting that
-    may give more, then what the claim covers.
-    """
-    claim = claim_sentence(decision)
-    first = [*_next_step_note(decision), *([claim] if claim else [])]
-    return (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
-
-
-def _remarks(decision: Decision) -> list[str]:
-    """How the operating point was measured, where that needs saying: 'c=64: restarts were delayed'."""
-    return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
-
-
-_IN_FIGURES = (Cause.BINDING, Cause.NOTHING_MEETS, Cause.NOTHING_PROVEN)
-"""Reasons that the headline and the table of figures already give."""
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.TIE)
-
-
-def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list[str]:
-    """The reasons below a decision's headline and figures, less those shown elsewhere (`without`); the first about a
-    higher setting says that it is. Last how the operating point was measured, where that needs saying.
-    """
-    chosen = decision.concurrency
-    reasons = [reason for reason in decision.explanation.reasons if reason.cause not in _IN_FIGURES]
-    higher = [r for r in reasons if chosen is not None and r.cause in _HIGHER and r.settings[0] > chosen]
-    lines = [
-        f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
-        for reason in reasons if reason not in without
-    ]  # fmt: skip
-    return [*lines, *_remarks(decision)]
-
-
-def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
-    """What an operating point means in production: where to set it, and how many requests of independent users."""
-    if decision.concurrency is None:
-        return []
-    where = f"vLLM --max-num-seqs {decision.concurrency}, or your gateway's limit"
-    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: set {where}."]
-    if arrivals is not None:
-        rate = trimmed(format_number(arrivals.rate))
-        lines.append(
-            f"Independent users (Poisson arrivals): about {rate} requests/s, estimated from closed-loop data; "
-            "frontier verify checks it."
-        )
-    return lines
-
-
-def _cost_words(reason: Reason) -> str:
-    """'2.1x the p99 TTFT': what a step to a higher setting costs."""
-    if reason.cost is None or reason.metric is None or reason.cost <= 1:
-        return "no more tail latency"
-    return f"{reason.cost:.2g}× the {metric(reason.metric).label}"
-
-
-def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its trials short."""
-    cut = ""
-    if reason.planned is not None and reason.estimate is not None:
-        cut = f"max_time ended its trials after {reason.estimate.n:,} of {reason.planned:,} requests; "
-    if reason.need is None:
-        return f"{cut}too close to the limit to decide at a reasonable cost"
-    return f"{cut}about {roughly(reason.need)} requests would decide"
-
-
-def _flag_with_advice(flag: Flag) -> str:
-    """A flag in a sentence: 'requests came in waves: 8.1, limit 2; stagger the starts'."""
-    return f"{flag_words(flag)}; {flag.advice}" if flag.advice else flag_words(flag)
-
-
-def capacity_notes(capacity: Capacity, rate: str = "output_throughput") -> list[str]:
-    """Where and why a throughput curve ends, as far as its points show it."""
-    lines: list[str] = []
-    if capacity.knee is not None:
-        lines.append(f"Knee: the most throughput per latency is at {setting(capacity.knee)}.")
-    if capacity.best is not None:
-        lines.append(f"{_fit_words(capacity, rate)} (fits within {capacity.best.error:.1%}).")
-    if capacity.limit == "queueing":
-        lines.append(
-            f"Queueing from c={capacity.onset} on: throughput is flat and only the first token waits, as behind an "
-            "admission cap (max_num_seqs)."
-        )
-    if capacity.limit == "thrashing":
-        lines.append(
-            f"Thrashing from c={capacity.onset} on: throughput falls and latency jumps, as when requests are preempted "
-            "and computed again (KV memory)."
-        )
-    elif capacity.retrograde:
-        lines.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, capacity.retrograde))}.")
-    return lines
-
-
-def _fit_words(capacity: Capacity, rate: str) -> str:
-    """The curve that fits the throughput best."""
-    assert capacity.best is not None
-    if capacity.best.model == "capped":
-        cap = capacity.best.parameters["cap"]
-        end = f" up to a cap of {metric(rate).format(cap)}" if math.isfinite(cap) else ", no cap in sight"
-        return f"Throughput grows as N / (a + b N){end}"
-    if capacity.peak is not None:
-        span = f"{capacity.peak.low:.0f} to {capacity.peak.high:.0f}"
-        return f"Throughput follows the scalability law and peaks near c={capacity.peak.value:.0f} ({span})"
-    return "Throughput follows the scalability law, without a peak that these points prove"
-
-
-# --- figures of a decision
-
-
-def figure_row(figure: Figure, gpus: int | None, *, brief: bool = False) -> tuple[str, str, str, str, str]:
-    """Name, value, bound (a CI where nothing is limited), limit and remark of a figure; `brief` for a narrow table."""
-    name, limit = figure.metric, figure.limit
-    label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
-    if limit is None:
-        return label, value, ci_text(name, figure.estimate, gpus), "", ""
-    promise = f"limit {limit_value_text(name, limit.promise)}"
-    return label, value, bound_text(figure.estimate, limit), promise, _remark(figure, brief)
-
-
-def _remark(figure: Figure, brief: bool) -> str:
-    """'tightest: 5% left', or how the figure stands to its limit where it does not keep it."""
-    if figure.verdict is Verdict.VIOLATES:
-        over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
-        return over if figure.left is None else f"{over} by {-figure.left:.0%}"
-    if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
-        return "not proven"
-    if figure.tightest and figure.left is not None and figure.verdict is not None:
-        return f"{figure.left:.0%} left" if brief else f"tightest: {figure.left:.0%} left"
-    return ""
 
 
 # --- comparisons

@@ -4,19 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from frontier.decide.explain import binding_limit
+from frontier.decide.sentences import brief_sentence, decision_sentence, may_give
 from frontier.decide.wording import (
     Provenance,
     apart,
-    binding_limit,
     bound_words,
-    brief_sentence,
-    decision_sentence,
     flag_kinds,
     left_out,
     limit_text,
     limit_value_text,
     limits_text,
-    may_give,
     named_value,
     setting,
     unproven_words,

@@ -9,26 +9,27 @@ from rich.padding import Padding
 from rich.text import Text
 
 from frontier.decide.capacity import ArrivalRate
-from frontier.decide.explain import figures
+from frontier.decide.explain import figures, half_undecided
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
-from frontier.decide.verdict import Checked, judge
-from frontier.decide.wording import (
-    HALF_UNDECIDED,
-    NO_BOUND,
-    NO_BOUND_LEGEND,
-    bound_text,
+from frontier.decide.sentences import (
     claim_sentence,
-    clean,
-    count,
     figure_row,
-    flag_words,
     headline,
-    limit_value_text,
-    limits_text,
     next_step_lines,
     production_lines,
     reason_sentences,
+)
+from frontier.decide.verdict import Checked, judge
+from frontier.decide.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    bound_text,
+    clean,
+    count,
+    flag_words,
+    limit_value_text,
+    limits_text,
     setting,
     value_text,
 )
@@ -86,8 +87,7 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     line = clean(headline(decision, gpus), _LONGEST)
     gap = min(width, 100) - len(line) - len(name)
     # What may be far from the best is not green.
-    open_half = decision.next_step is not None and (decision.next_step.gain or 0.0) >= HALF_UNDECIDED
-    style = f"bold {'yellow' if open_half else _STYLES.get(decision.verdict, 'yellow')}"
+    style = f"bold {'yellow' if half_undecided(decision) else _STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
     lines: list[RenderableType] = [*head]
     words, command = next_step_lines(decision)

@@ -10,6 +10,7 @@ process. Everything that came from a server is cleaned and never read as markup.
 import math
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -18,7 +19,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from frontier.decide.wording import clean, count, flag_words, setting, value_text
+from frontier.decide.wording import clean, count, flag_kind, flag_words, setting, value_text
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict
 from frontier.plan import Better, Progress, Stage
@@ -50,17 +51,40 @@ def setting_name(trial: Trial) -> str:
     return trial.series.label(join="  ", longest=30)
 
 
-def flag_lines(trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
-    """A line for what excludes a trial and one for what is only noted, each with whether it excludes.
+class FlagLines:
+    """The lines about flags. A kind of flag is said in full once; afterwards a trial that it excludes says it in few
+    words, and trials of which it is only noted are counted.
 
     That the requests are too few is not said of a single trial: its setting's repeats are pooled.
     """
-    lines = []
-    for excluded, word in ((True, "excluded"), (False, "noted")):
-        named = [flag_words(f) for f in flags if f.fatal == excluded and f.name != "too_few_samples"]
-        if named:
-            lines.append((f"{trial_name(trial)}  {word}: {'; '.join(named)}", excluded))
-    return lines
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, bool]] = set()
+        self._again: Counter[str] = Counter()
+
+    def of(self, trial: Trial, flags: Sequence[Flag]) -> list[tuple[str, bool]]:
+        """A line for what excludes a trial and one for what is only noted, each with whether it excludes."""
+        lines = []
+        for excluded, word in ((True, "excluded"), (False, "noted")):
+            texts = []
+            for flag in flags:
+                if flag.fatal != excluded or flag.name == "too_few_samples":
+                    continue
+                if (flag.name, excluded) not in self._said:
+                    texts.append(flag_words(flag))
+                elif excluded:
+                    texts.append(flag_kind(flag))
+                else:
+                    self._again[flag_kind(flag)] += 1
+                self._said.add((flag.name, excluded))
+            if texts:
+                lines.append((f"{trial_name(trial)}  {word}: {'; '.join(texts)}", excluded))
+        return lines
+
+    def counted(self) -> str:
+        """'noted again: this machine was busy (12 trials)'; '' where nothing was."""
+        counts = ", ".join(f"{kind} ({count(n, 'trial')})" for kind, n in self._again.items())
+        return f"noted again: {counts}" if counts else ""
 
 
 def figures_text(figures: Mapping[str, float | None], gpus: int | None = None) -> str:
@@ -170,6 +194,7 @@ class PlainProgress(Progress):
     ) -> None:
         self._stream, self._stamp = stream, stamp
         self._count = _Count(clock)
+        self._flags = FlagLines()
         self._scan = self._scanned = ""
 
     def _say(self, text: str) -> None:
@@ -213,7 +238,7 @@ class PlainProgress(Progress):
             done = trial_done(trial, stage)
             parts = [f"{self._count.head(trial)}  {done}", figures_text(figures), self._count.left()]
             self._say("   ".join(part for part in parts if part))
-        for text, _ in flag_lines(trial, flags):
+        for text, _ in self._flags.of(trial, flags):
             self._say(text)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
@@ -238,6 +263,8 @@ class PlainProgress(Progress):
     def close(self) -> None:
         """The last lines."""
         self._end_scan(self._scan)
+        if counted := self._flags.counted():
+            self._say(counted)
         self._say(f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}")
 
 
@@ -267,6 +294,7 @@ class LiveProgress(Progress):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console, self._clock = console, clock
         self._count = _Count(clock)
+        self._flags = FlagLines()
         self._phase = self._head_text = ""
         self._trial: Trial | None = None
         self._tick: TrialProgress | None = None
@@ -316,7 +344,7 @@ class LiveProgress(Progress):
         if stage is None or stage.word in ("grid", "complete"):
             done = f"  {trial_done(trial, stage)}   {figures_text(figures)}"
             self._above([(self._count.head(trial), _DIM), (done, "")])
-        for text, excluded in flag_lines(trial, flags):
+        for text, excluded in self._flags.of(trial, flags):
             self._lines_above(text, _YELLOW if excluded else _DIM)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
@@ -357,6 +385,8 @@ class LiveProgress(Progress):
         """The live lines go, what scrolled by stays."""
         self._trial = None
         self._end_phase()
+        if counted := self._flags.counted():
+            self._lines_above(counted, _DIM)
         if self._count.ran:
             done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
             self._above([(done, _DIM)])

@@ -12,25 +12,27 @@ from typing import Any
 
 from frontier.decide.capacity import arrival_rate
 from frontier.decide.explain import figures
+from frontier.decide.sentences import (
+    claim_sentence,
+    figure_row,
+    headline,
+    next_step_lines,
+    no_sla_sentence,
+    production_lines,
+    reason_sentences,
+    sentence,
+)
 from frontier.decide.wording import (
     MISSING,
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,
     bound_text,
-    claim_sentence,
     clean,
     count,
-    figure_row,
     flag_kinds,
-    headline,
     interval_text,
     limit_value_text,
-    next_step_lines,
-    no_sla_sentence,
-    production_lines,
-    reason_sentences,
-    sentence,
     setting,
     unproven_words,
     value_text,

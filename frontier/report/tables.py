@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frontier.decide.frontier_summary import FrontierSummary
+from frontier.decide.sentences import no_sla_sentence
 from frontier.decide.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -27,7 +28,6 @@ from frontier.decide.wording import (
     interval_text,
     left_out,
     limits_text,
-    no_sla_sentence,
     setting,
     unit_text,
     value_text,

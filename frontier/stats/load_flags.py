@@ -144,16 +144,17 @@ def lockstep(sample: WindowData) -> Iterator[Flag]:
 def stationary(sample: WindowData) -> Iterator[Flag]:
     """A drift from half to half of a window, a transient left in it, or a wander within or between windows."""
     changes = next((found for w, blocks in windows(sample) if (found := _drifts(sample, w, blocks))), [])
-    for name, moves in wander.of_latencies(sample).items():
-        if moves.certain and moves.deviation > WANDER and not any(name.upper() in change for change in changes):
-            changes.append(
-                f"{name.upper()} wanders by {format_share(moves.deviation)}, "
-                f"of which about {moves.stretches:.1f} independent stretches were seen"
-            )
+    limit = f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}" if changes else f"±{format_share(WANDER)}"
+    wandering = {
+        name.upper(): moves.deviation
+        for name, moves in wander.of_latencies(sample).items()
+        if moves.certain and moves.deviation > WANDER and not any(name.upper() in change for change in changes)
+    }
+    if wandering:
+        changes.append(f"{' and '.join(wandering)} varied by ±{format_share(max(wandering.values()))} over time")
     if changes:
         yield Flag(
-            "non_stationary", ", ".join(changes),
-            f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}",
+            "non_stationary", ", ".join(changes), limit,
             "let it warm up longer, and look for throttling, other load on the machine, or a filling cache; a longer "
             "or later window narrows the intervals",
             fatal=False,
@@ -215,8 +216,11 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
     product = rate_times_e2e(sample)
     room = max(OCCUPANCY, LITTLE * len(sample.starts) * e2e / seconds) if seconds > 0 else math.inf
     if abs(product / sample.concurrency - 1) > room:
+        gap = e2e * (sample.concurrency / product - 1) if product > 0 else math.inf
+        what = f"{format_seconds(gap)} from a last token to the next request" if gap > 0 else "requests overlap"
         yield Flag(
-            "littles_law", f"rate x E2E is {format_number(product)}", f"{sample.concurrency} ±{format_share(room)}",
+            "littles_law", f"{what}: rate x E2E is {format_number(product)}",
+            f"{sample.concurrency} ±{format_share(room)}",
             "requests in flight, their rate and their time do not fit together: the window is short or unsteady, the "
             "client pauses, or the server holds streams open after their last token",
             fatal=False,

@@ -35,7 +35,8 @@ class _Spent:
 
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text"), str),
-    **dict.fromkeys(("trials", "flags"), tuple[str, ...]),
+    **dict.fromkeys(("config", "directory"), str),
+    **dict.fromkeys(("trials", "flags", "settings"), tuple[str, ...]),
     **dict.fromkeys(("time", "took", "sent", "tokens"), float),
     "spent": _Spent,
 }

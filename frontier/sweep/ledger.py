@@ -74,7 +74,7 @@ class Ledger:
     def recall(self, lines: Iterable[Mapping[str, Any]], trials: Mapping[str, Trial]) -> None:
         """Go on from the journal of earlier sessions."""
         kept = list(lines)
-        self._total += Amount(**next((line["spent"] for line in reversed(kept) if "spent" in line), {}))
+        self._total += Amount.of(kept)
         self.times = TrialTimes.of(kept, trials)
 
     def begin_turn(self, deployments: Sequence[DeploymentConfig], parts: float = 1.0) -> None:

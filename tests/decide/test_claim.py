@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from frontier.decide import claim, operating_point
-from frontier.decide.proof import EARLIER_ALPHA, claim_point
-from frontier.decide.wording import claim_sentence, headline
+from frontier.decide.proof import EARLIER_ALPHA, claim_point, claim_points
+from frontier.decide.sentences import claim_sentence, headline
 from frontier.errors import ExitCode
 from frontier.metrics import fewest_to_bound
-from frontier.model import Claim, Limit, Phase, Verdict
+from frontier.model import Claim, Cut, Limit, Phase, Verdict
 from frontier.stats import estimate as summarize
 from tests.stats import made
 
@@ -237,10 +237,32 @@ def test_a_proof_that_max_time_cut_short_says_so():
     cut = dataclasses.replace(window(100), ended=("time",))
     trial = dataclasses.replace(made.trial(8, Phase.CONFIRM), requests=5000)
     whole = dataclasses.replace(made.trial(8, Phase.CONFIRM, 2), requests=800)
-    assert {8: 5800} == claim.cut_short([(trial, cut), (whole, window(100, start=900.0))])
+    assert {8: Cut("max_time", 5800)} == claim.cut_short([(trial, cut), (whole, window(100, start=900.0))])
     assert {} == claim.cut_short([(whole, window(100))])
     as_planned = dataclasses.replace(trial, seconds=float(cut.ends[0]))
     assert {} == claim.cut_short([(as_planned, cut)]), "it lasted as long as it was to"
     point = summarize.point(cut, limits=(TTFT,))
     d = operating_point.solve([point], [TTFT], history=[(trial, cut)])
     assert any("max_time ended its trials after 800 of 5,000 requests" in note for note in d.notes)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("budget", "the budget ended its proof after 800 requests"),
+        ("interrupted", "the sweep was stopped in its proof after 800 requests"),
+        ("killed", "the sweep was stopped in its proof after 800 requests"),
+        ("server_lost", "the server was lost in its proof after 800 requests"),
+        ("running", "its proof goes on, 800 requests so far"),
+        ("finished", ""),
+    ],
+)
+def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end, words):
+    history = [(made.trial(8, Phase.PROVE), window(100))]
+    assert ({8: Cut(end)} if words else {}) == claim.cut_short(history, (TTFT,), end)
+    points = claim_points(history, (TTFT,))
+    d = operating_point.solve(points, [TTFT], history=history, end=end)
+    assert d.verdict is Verdict.UNPROVEN
+    notes = " ".join(d.notes)
+    assert words in notes
+    assert words or "proof after" not in notes

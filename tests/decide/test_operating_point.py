@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.decide import operating_point
+from frontier.decide.sentences import headline
 from frontier.decide.verdict import deciding_bound, judge
-from frontier.decide.wording import headline
 from frontier.errors import ExitCode, UsageError
 from frontier.model import Cause, Estimate, Flag, Limit, Point, Shape, Verdict
 from frontier.stats import estimate as summarize

@@ -287,6 +287,31 @@ def test_a_flag_is_said_in_words_where_it_arises() -> None:
     progress.close()
 
 
+def test_a_note_is_said_once_and_then_counted() -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    for _ in range(3):
+        log.trial_started(trial(32), 1, 3)
+        log.trial_finished(trial(32), FIGURES, (BUSY, NOTED))
+    log.close()
+    lines = [line for line in out.getvalue().splitlines() if "p99 TTFT" not in line]
+    assert [
+        "t  1024/256  c=32 r3  excluded: this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms",
+        "t  1024/256  c=32 r3  noted: kept connections were closed: 4 requests, limit 0",
+        "t  1024/256  c=32 r3  excluded: this machine was busy",
+        "t  1024/256  c=32 r3  excluded: this machine was busy",
+        "t  noted again: kept connections were closed (2 trials)",
+    ] == lines[:-1]
+    progress, screen = live(Clock())
+    for _ in range(3):
+        progress.trial_started(trial(32), 1, 3)
+        progress.trial_finished(trial(32), FIGURES, (NOTED,))
+    progress.close()
+    text = "\n".join(Screen(screen.getvalue()).lines)
+    assert 1 == text.count("noted: kept connections were closed: 4 requests")
+    assert "noted again: kept connections were closed (2 trials)" in text
+
+
 def test_every_flag_that_is_raised_has_words() -> None:
     import frontier.stats.flags
     import frontier.stats.load_flags

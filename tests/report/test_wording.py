@@ -1,12 +1,26 @@
 """Words: limits, intervals, cleaning, flags."""
 
+import dataclasses
 import math
+import re
+from pathlib import Path
 
 import pytest
 
-from frontier.decide.wording import clean, flag_kinds, interval_text, limit_text, unproven_words, value_text
+from frontier.decide.wording import (
+    WIDENS,
+    clean,
+    flag_kinds,
+    flag_words,
+    interval_text,
+    limit_text,
+    unproven_words,
+    value_text,
+)
 from frontier.model import Estimate, Flag, Limit
 from tests.plot.toy import toy_point
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -40,6 +54,15 @@ def test_cleaning_removes_what_a_terminal_or_a_page_could_obey() -> None:
     assert "ab c d" == clean("a\x1bb\r\nc\td\x00\u202e\u200b\ud800")
     assert 160 == len(clean("x" * 1000))
     assert "naïve 漢字 ≤" == clean("naïve 漢字 ≤")
+
+
+def test_a_warning_says_that_it_widens_the_bounds() -> None:
+    table = re.findall(r"^\| (`.*?) \| ([^|]*) \|", (ROOT / "docs" / "flags.md").read_text(), re.MULTILINE)
+    assert WIDENS == {name for names, what in table if "widens" in what for name in re.findall(r"`(\w+)`", names)}
+    unsteady = Flag("non_stationary", "TPOT and E2E varied by ±18% over time", "±0.5%", "look for throttling")
+    words = "the speed was not steady: TPOT and E2E varied by ±18% over time, limit ±0.5%"
+    assert f"{words} (its bounds are wider for it)" == flag_words(dataclasses.replace(unsteady, fatal=False))
+    assert words == flag_words(unsteady)
 
 
 def test_many_settings_with_few_figures_are_listed_under_each() -> None:
