@@ -14,9 +14,19 @@ import numpy as np
 
 from frontier.decide import operating_point, search
 from frontier.decide.claim import PROVEN, STAKES, claim_of, proof_windows, turn_shares
-from frontier.decide.proof import PROOFS, WINDOWS, History, claim_points, joined, pilot_point, violation
-from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, settings_beyond, widest_gap
-from frontier.metrics import claim_floor, fewest_to_bound
+from frontier.decide.proof import (
+    PROOFS,
+    WINDOWS,
+    History,
+    claim_points,
+    joined,
+    nearest,
+    pilot_point,
+    violation,
+    window_size,
+)
+from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, mean_e2e, settings_beyond, widest_gap
+from frontier.metrics import fewest_to_bound
 from frontier.model import Limit, Phase, Point, Shape
 from frontier.stats.estimate import attains
 from frontier.stats.window import Floats, WindowData
@@ -33,7 +43,7 @@ MORE_TURNS = 1.2
 operating point is announced; a claim that is not final by then stays early."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
-LATER_WORTH = 0.004
+LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer. When every setting
 of the config is measured it is the search's own again: a small gain shall not change the time left by minutes."""
 
@@ -82,15 +92,6 @@ def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
     return min(ask.seconds or math.inf, ask.requests * (mean_e2e(ask.concurrency, points) or 1.0) / ask.concurrency)
 
 
-def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
-    """Seconds of a request at the nearest setting that was measured; None before any was."""
-    known = {k: p.metrics["mean_e2e"].value for k, p in points.items() if "mean_e2e" in p.metrics}
-    known = {k: e2e for k, e2e in known.items() if math.isfinite(e2e)}
-    if not known:
-        return None
-    return known[min(known, key=lambda k: (abs(math.log(k / concurrency)), k))]
-
-
 def _visit_is_due(history: History) -> bool:
     """Whether the last trial was no visit."""
     return bool(history) and history[-1][0].phase is not Phase.VISIT
@@ -129,8 +130,8 @@ def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
-    """Those of these settings whose proof can change the answer: above the operating point and below every setting that
-    violates a limit, by all other data. Without data each can.
+    """Those of these settings whose proof can change the answer, by all other data: below every setting that violates a
+    limit, and above the operating point or seen to give more. Without data each can.
     """
     others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
     if not others:
@@ -138,7 +139,8 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
     decision = operating_point.solve(
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
-    return tuple(c for c in settings if (decision.concurrency or 0) < c < (decision.first_fail or math.inf))
+    point, most = decision.concurrency or 0, decision.first_fail or math.inf
+    return tuple(c for c in settings if c < most and (c > point or gain(c, limits, history) > 0))
 
 
 # -- what is to come
@@ -153,7 +155,7 @@ def still_to_come(
     limits = tuple(tiers[0][1]) if tiers else ()
     policy = _without_skipped(policy, tiers, history)
     points = dict(pilot_points(limits, history))
-    trials = [(_setting_ask(policy, limits, c, points), 1) for c in _settings_left(policy, history) if c != point]
+    trials = [(_setting_ask(policy, limits, c, history), 1) for c in _settings_left(policy, history) if c != point]
     gaps = _gaps_allowed(policy, history)
     if len(points) < 3:  # before the scan each of them is expected to be needed
         middle = len(policy.grid) // 2
@@ -252,7 +254,7 @@ def _setting(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) 
     points = pilot_points(limits, history)
     middle = edge(limits, points) or max(policy.grid)
     c = min(left, key=lambda c: (abs(math.log(c / middle)), c))
-    return _setting_ask(policy, limits, c, points)
+    return _setting_ask(policy, limits, c, history)
 
 
 def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
@@ -260,9 +262,12 @@ def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
     return [c for c in policy.grid if c not in measured]
 
 
-def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, points: Mapping[int, Point]) -> Ask:
-    requests = policy.requests or max((claim_floor(limit.of.p, c) for limit in limits if limit.of.p), default=20 * c)
-    seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
+def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, history: History) -> Ask:
+    """As many requests as a proof of it would take: so many usually bound its percentiles."""
+    requests = policy.requests or 20 * c
+    if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
+        requests = WINDOWS * window_size(nearest(seen, c), limits, c)
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
     return Ask(c, Phase.GRID, requests, f"c={c} is a setting of the config", seconds)
 
 

@@ -10,7 +10,7 @@ The size of a window is fixed before the first: one that followed the results wo
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,9 @@ History = Sequence[tuple[Trial, WindowData]]
 
 ALPHA = 0.05
 """One-sided error of a claim."""
-SPEND = 0.35
+SPEND = 0.25
 """The share of the error that is left which each judgement of a candidate spends."""
-LOOKS = (3, 6, 12, 20)
+LOOKS = (3, 6, 12, 20, 36)
 """After how many windows of a candidate it is judged."""
 ASCENTS = 8
 """Ascents at most: the first, and one more after each candidate given up that had been judged."""
@@ -41,7 +41,7 @@ DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
 STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
-FORECAST_SLACK = 3.0
+FORECAST_SLACK = 2.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
 MOST_SPOILT = 4
 """A candidate of which the client spoilt so many windows is given up."""
@@ -68,6 +68,11 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]
     """Per concurrency the data of these phases, joined."""
     groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
+
+
+def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
+    """The data of the setting nearest to c; the lower one of two."""
+    return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]
 
 
 @functools.lru_cache(maxsize=512)
@@ -333,8 +338,9 @@ def _standing(
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    # Where the speed wanders, few windows give a bound far too wide to forecast by: each more narrows it by much.
-    wanders = windows < STEADY and any(flag.name == "non_stationary" for flag in point.flags)
+    # Where the speed wanders or requests run in step, few windows give a bound far too wide to forecast by: each more
+    # narrows it by much.
+    wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""

@@ -1,10 +1,13 @@
 """Completion: visits until the claim is final, the settings of the config, the gaps of the frontier."""
 
+import math
+
 import numpy as np
 import pytest
 
 from frontier.decide import completion, search
 from frontier.decide.claim import PROVEN, capital, claim_of, proof_windows
+from frontier.decide.proof import WINDOWS, claim_points, joined, nearest, window_size
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import Limit, Phase
 from tests.stats.made import SHAPE, Server, grid, trial
@@ -59,6 +62,18 @@ def test_every_setting_of_the_config_is_measured_those_next_to_the_edge_first(co
     assert set(LADDER) <= measured
     order = [a.concurrency for a in asks if a.phase is Phase.GRID]
     assert order.index(16) < order.index(1)
+
+
+def test_a_setting_of_the_config_is_measured_as_long_as_its_bound_takes(completed):
+    """Next to the edge: at the lowest settings a p99 would take longer than they are worth."""
+    history, asks = completed
+    sized = {a.concurrency: a for a in asks if a.phase is Phase.GRID}
+    scanned = joined([(t, s) for t, s in history if t.phase is Phase.SCAN], tuple(Phase))
+    for c in set(sized) & {16}:
+        assert WINDOWS * window_size(nearest(scanned, c), TTFT, c) <= sized[c].requests
+    bounded = [p for p in claim_points(history, TTFT) if p.concurrency in sized and p.concurrency > 4]
+    assert bounded
+    assert all(math.isfinite(p.metrics["p99_ttft"].upper) for p in bounded)
 
 
 def test_every_prefix_of_a_sweep_asks_for_what_came_next(completed):

@@ -180,6 +180,31 @@ def test_nothing_is_tried_at_or_above_a_candidate_that_was_given_up():
     assert done.proven < 24
 
 
+def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
+    """Throughput need not rise with concurrency: what would be named as better and undecided is decided."""
+
+    def tpot(c):
+        return 0.01 * (1 + c / 64) * (2.5 if c > 32 else 1.0)
+
+    server, history = Server(lambda c: 0.3 if c <= 60 else 1.0, tpot, sigma=0.05), []
+    asks, _ = go_on(server, history, SearchPolicy((1, 8, 32, 56, 128)))
+    assert 32 in settings(asks, Phase.PROVE)
+    assert 32 == operating_point.solve(search.claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
+    rising, seen = Server(lambda c: 0.3 if c <= 60 else 1.0, sigma=0.05), []
+    asks, _ = go_on(rising, seen, SearchPolicy((1, 8, 32, 56, 128)))
+    proven = settings(asks, Phase.PROVE)
+    assert sorted(proven) == proven
+
+
+def test_a_lowest_setting_that_looked_outside_and_is_proven_is_no_end_of_the_search():
+    server, history = Server(lambda c: 0.24 * (1 + c / 64)), []  # crosses the limit at c=20
+    unlucky = trial(1, Phase.SCAN, 1, 40)
+    history.append((unlucky, Server(lambda c: 0.33).run(unlucky)))
+    asks, done = go_on(server, history, SearchPolicy((1, 8, 32, 128)))
+    assert 1 == settings(asks, Phase.PROVE)[0]
+    assert done.proven > 8
+
+
 def test_what_the_user_asks_to_prove_comes_first():
     server = Server(**SMOOTH)
     history = grid(server)
