@@ -3,7 +3,7 @@
 Run: python -m benchmarks.time_left [sweeps]
 
 Sweeps of the calibration study's deployments (`benchmarks.calibration`) are replayed in virtual time: the search, the
-completion of the frontier and the visits ask for the trials, and before each the time left is estimated as a sweep
+completion of the frontier and the visits ask for the trials, and the time left is estimated before them as a sweep
 does. A reading is what the progress line shows at a tenth of the sweep: what was said last, less the time since.
 """
 
@@ -15,13 +15,14 @@ import numpy as np
 
 from benchmarks.calibration.rules import GRID, _around
 from benchmarks.calibration.servers import FAMILIES, Process
-from frontier.budget import Amount, Expected, TimeEstimator, TrialTimes, ahead
+from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
 from frontier.decide import completion, search
 from frontier.decide.proof import History
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Phase, Series, Trial
-from frontier.plan import Plan, make_plan, make_trial
+from frontier.decide.search import Ask, Done
+from frontier.forecast import Expected, TimeEstimator, ahead
+from frontier.model import Series, Trial
+from frontier.plan import Plan, make_plan, make_trial, search_policy
 
 WITHIN, BOUND = 1.5, 0.95
 """Factor of a reading that is right, and the share of readings whose bound is kept."""
@@ -45,6 +46,16 @@ class Reading:
         return self.true / WITHIN <= self.said <= self.true * WITHIN
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Before a trial: when, how many are finished, and what the search and the completion ask for."""
+
+    at: float
+    trials: int
+    ask: Ask | Done
+    later: Ask | Done
+
+
 def config_of(server: Process) -> Config:
     """The config that a user of this deployment would write, with all sizes left to the sweep."""
     sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
@@ -66,39 +77,29 @@ class Sweep:
         self.shape = self.config.shapes[0]
         self.series = Series(self.deployment.name, self.shape)
         self.estimator = TimeEstimator(self.config)
-        self.policy = SearchPolicy(tuple(self.config.concurrency))
+        self.policy = search_policy(self.config)
         self.history: History = []
         self.taken: list[tuple[Trial, Amount]] = []
         self.clock = 0.0
 
-    def run(self) -> list[tuple[float, Expected]]:
-        """When the time left was said, and what."""
-        said = []
+    def run(self) -> list[Step]:
+        """What was asked for before each trial, and when."""
+        steps: list[Step] = []
+        arguments = self.policy, self.shape, self.config.tiers
         while len(self.taken) < MOST:
-            ask = search.next_ask(self.policy, self.shape, self.config.tiers, self.history)
-            after = self._completion() if isinstance(ask, Done) else ask
-            if isinstance(after, Done):
-                return said
-            said.append((self.clock, self._expected(ask)))
-            self._measure(after)
+            ask = search.next_ask(*arguments, self.history)
+            later = completion.next_ask(*arguments, self.history) if isinstance(ask, Done) else ask
+            if isinstance(later, Done):
+                return steps
+            steps.append(Step(self.clock, len(self.history), ask, later))
+            self._measure(later)
         raise RuntimeError(f"{self.server.family} {self.server.seed}: {MOST} trials, and no end")
 
-    def _completion(self) -> Ask | Done:
-        measured = {trial.concurrency for trial, _ in self.history}
-        looks = {c: self._trial(Ask(c, Phase.GRID, 1, "")) for c in self.policy.grid}
-        skipped = [c for c, t in looks.items() if search.skip_reason(t, self.history, self.config.limits)]
-        grid = tuple(c for c in self.policy.grid if c in measured or c not in skipped)
-        return completion.next_ask(replace(self.policy, grid=grid), self.shape, self.config.tiers, self.history)
-
-    def _expected(self, ask: Ask | Done) -> Expected:
-        finished = {trial.key: trial for trial, _ in self.history}
-        todo = self.plan.left(finished)
-        left = ahead(self.config, self.deployment, self.shape, todo, finished.values(), ask if finished else None)
-        if isinstance(ask, Done):
-            visit = completion.next_visit(self.config.limits, self.history)
-            left = replace(left, rest=(*left.rest, *([self._trial(visit)] if visit else [])))
-        times = TrialTimes(tuple(self.taken))
-        return self.estimator.expected(left, times, {self.series: self.history})
+    def expected(self, step: Step) -> Expected:
+        """The time left as the sweep says it before this trial."""
+        history, times = self.history[: step.trials], TrialTimes(tuple(self.taken[: step.trials]))
+        left = ahead(self.config, self.series, self.plan.trials, history, self.policy, step.ask, step.later)
+        return self.estimator.expected(left, times, {self.series: history})
 
     def _trial(self, ask: Ask) -> Trial:
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)
@@ -118,12 +119,13 @@ class Sweep:
 def readings(server: Process, seed: int) -> list[Reading]:
     """What one sweep showed at each tenth of its time."""
     sweep = Sweep(server, seed)
-    said = sweep.run()
+    steps = sweep.run()
     found = []
-    for tenth in TENTHS if said else ():
+    for tenth in TENTHS if steps else ():
         now = sweep.clock * tenth / len(TENTHS)
-        at, expected = max((each for each in said if each[0] <= now), key=lambda each: each[0])
-        left, bound = (max(0.0, seconds - (now - at)) for seconds in (expected.seconds, expected.longest))
+        step = max((each for each in steps if each.at <= now), key=lambda each: each.at)
+        expected = sweep.expected(step)
+        left, bound = (max(0.0, seconds - (now - step.at)) for seconds in (expected.seconds, expected.longest))
         found.append(Reading(tenth, left, bound, sweep.clock - now))
     return found
 

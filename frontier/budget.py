@@ -1,16 +1,8 @@
-"""The budget of a sweep and the time it has left: what may be spent, what trials take, which therefore fit. Pure.
-
-A sweep first finds and proves the operating point of every series, then completes the frontiers. `Ahead` is what that
-is expected to consist of, as trials.
+"""The budget of a sweep: what may be spent, what trials took, and which of the next ones therefore fit. Pure.
 
 Trials are run in the order of their value (see `plan`), and what has no room left is dropped: so the least valuable is.
 Whether a trial has room is decided by what its neighbours took (`TrialTimes`), or by its `max_time`; never by a model.
-
-`TimeEstimator` says how long trials will take, for the people who wait. A setting that was measured takes as long
-again. Others of its shape follow from the engine model fitted to the shape's points; where there are fewer than three,
-from the described hardware at its assumed efficiency, scaled by what was measured so far. Where nothing is described,
-neighbours decide; before the first trial, half of the longest that a trial may take. `benchmarks/time_left.py` measures
-how good this is.
+What is to come and how long it will take is in `forecast`.
 """
 
 import dataclasses
@@ -20,32 +12,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from frontier.config import BudgetConfig, Config, DeploymentConfig
-from frontier.config.schema import TURNS
-from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
-from frontier.decide.proof import WINDOWS, History, by_concurrency
-from frontier.decide.search import Ask, Done
-from frontier.errors import UsageError
-from frontier.hardware.predict import Calibrated, Known, calibrate
-from frontier.hardware.roofline import ModelRoofline
-from frontier.metrics import claim_floor
-from frontier.model import Phase, Series, Shape, Trial
-from frontier.plan import PROOF_TRIALS, PROOFS, Plan, estimate, in_turn, longest_of, make_trial
-from frontier.stats import intervals
-from frontier.stats.window import WindowData
+from frontier.config import BudgetConfig, DeploymentConfig
+from frontier.model import Phase, Series, Trial
+from frontier.plan import in_turn, longest_of
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
 """A trial is begun when there is room for this many times what it is expected to take."""
 AROUND = 3
 """Requests per stream that a trial sends beside its window: in the warm-up, and while the window's last ones end."""
-SCAN_REQUESTS, SCAN_SECONDS, PROOF_SECONDS = 60, 15.0, 120.0
-"""What a look at a setting, and a proof, are taken to need before the search was asked."""
-USUAL_PROOFS, DEPENDENCE = 1.5, 2
-BOUND = 2.0
-"""A trial is taken to need at most this many times what is expected, where anything is known of its setting."""
 _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
 
 
@@ -212,147 +187,6 @@ def _size(trial: Trial) -> tuple[Series, int, int, float | None]:
     return trial.series, trial.concurrency, trial.requests, trial.seconds
 
 
-# -- what is to come -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """What is left of a series. The answer: each setting looked at once, then proofs, `proof` being one and `proofs`
-    how many are expected and are the most; then `rest`, which completes the frontier.
-    """
-
-    look: tuple[Trial, ...] = ()
-    proof: Trial | None = None
-    proofs: tuple[float, float] = (0.0, 0.0)
-    rest: tuple[Trial, ...] = ()
-
-    @property
-    def grid(self) -> tuple[Trial, ...]:
-        """The looks that are trials of the grid."""
-        return tuple(trial for trial in self.look if trial.phase is Phase.GRID)
-
-    def search_need(self, times: TrialTimes, *, most: bool = False, rate: float = 0.0) -> Amount:
-        """What the search takes beside the grid: the proofs, and the scan; as many as expected, or at most."""
-        needs = [times.need(trial, rate) for trial in self.look if trial.phase is not Phase.GRID]
-        if self.proof is not None:
-            proof = dataclasses.astuple(times.need(self.proof, rate))
-            needs.append(Amount(*(part * self.proofs[most] for part in proof)))
-        return sum(needs, Amount())
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """Seconds, expected and at most: of a grid that is measured first, of scans and proofs, of completing frontiers."""
-
-    looks: float = 0.0
-    looks_longest: float = 0.0
-    proofs: float = 0.0
-    proofs_longest: float = 0.0
-    rest: float = 0.0
-    rest_longest: float = 0.0
-
-    def __add__(self, other: "Expected") -> "Expected":
-        return Expected(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)))
-
-    @property
-    def answer(self) -> float:
-        """Until the operating points are known."""
-        return self.looks + self.proofs
-
-    @property
-    def answer_longest(self) -> float:
-        """The same, at most."""
-        return self.looks_longest + self.proofs_longest
-
-    @property
-    def seconds(self) -> float:
-        """All that is expected."""
-        return self.answer + self.rest
-
-    @property
-    def longest(self) -> float:
-        """All of it, at most."""
-        return self.answer_longest + self.rest_longest
-
-
-def ahead(
-    config: Config,
-    deployment: DeploymentConfig,
-    shape: Shape,
-    todo: Iterable[Trial],
-    finished: Iterable[Trial] = (),
-    ask: Ask | Done | None = None,
-) -> Ahead:
-    """What is left of a series. `todo` are the trials of the grid that are not finished, `finished` those that are, of
-    any kind; `ask` is what the search asks for next, None before it was asked.
-    """
-    measured = list(finished)
-    series = Series(deployment.name, shape)
-    own = [trial for trial in todo if trial.series == series]
-    if config.requests is None:
-        proven = {t.concurrency for t in measured if t.phase in (Phase.PROVE, Phase.VISIT)}
-        look, rest = [], [trial for trial in own if trial.repeat > 1 or trial.concurrency not in proven]
-    else:
-        look, rest = ([t for t in own if (t.repeat == 1) == first] for first in (True, False))
-    if not config.searches or isinstance(ask, Done):
-        return Ahead(look=tuple(look), rest=tuple(rest))
-
-    def trial(concurrency: int, phase: Phase, requests: int, seconds: float | None) -> Trial:
-        return make_trial(config, deployment, shape, concurrency, phase, 1, requests, seconds)
-
-    if config.requests is None and (ask is None or ask.phase in (Phase.SCAN, Phase.LOCATE)):
-        seen = {t.concurrency for t in measured}
-        look = [trial(c, Phase.SCAN, max(SCAN_REQUESTS, AROUND * c), SCAN_SECONDS)
-                for c in config.concurrency if c not in seen]  # fmt: skip
-    if ask is not None and ask.phase in (Phase.PROVE, Phase.CONFIRM):
-        # The search asks for one window of a proof at a time, and may have to prove a lower candidate after it.
-        proved = trial(ask.concurrency, Phase.PROVE, ask.requests, ask.seconds)
-        begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t in measured)
-        usual = max(1, WINDOWS - begun) + (USUAL_PROOFS - 1) * WINDOWS
-        return Ahead(tuple(look), proved, (usual, float(PROOFS * PROOF_TRIALS)), tuple(rest))
-    proved = proof(config, deployment, shape, config.concurrency[2 * len(config.concurrency) // 3])
-    most = PROOFS if config.refine is None else config.refine * PROOF_TRIALS
-    return Ahead(tuple(look), proved, (min(USUAL_PROOFS, most), most), tuple(rest))
-
-
-def last_asks(lines: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Ask | Done]:
-    """What the search asked for last, or that it had ended, by deployment and shape: from the journal of a run."""
-    asks: dict[tuple[str, str], Ask | Done] = {}
-    for line in lines:
-        key = str(line.get("deployment")), str(line.get("shape"))
-        if line["event"] == "search_done":
-            asks[key] = Done(str(line.get("reason", "")))
-        elif line["event"] == "asked" and "phase" in line:
-            asks[key] = Ask(line["concurrency"], Phase(line["phase"]), line["requests"], "", line.get("seconds"))
-    return asks
-
-
-def outlook(
-    config: Config, plan: Plan, finished: Mapping[str, Trial], lines: Iterable[Mapping[str, Any]] = ()
-) -> dict[Series, Ahead]:
-    """What is left of each series of the plan, by the finished trials of its run and its journal."""
-    asks = last_asks(lines)
-    todo = plan.left(finished)
-    return {
-        Series(d.name, shape): ahead(
-            config, d, shape, todo, [t for t in finished.values() if t.series == (d.name, shape)],
-            asks.get((d.name, shape.label)),
-        )
-        for d in config.deployments if d.name in plan.deployments
-        for shape in config.shapes if shape.label in plan.shapes
-    }  # fmt: skip
-
-
-def proof(config: Config, deployment: DeploymentConfig, shape: Shape, concurrency: int) -> Trial:
-    """A proof of the SLA as one trial, one of its requests being over the limit and two counting as one."""
-    percentiles = [p for _, limits in config.tiers for limit in limits if (p := limit.of.p) is not None]
-    sizes = [max(DEPENDENCE * intervals.needed(p, violations=1), claim_floor(p, concurrency)) for p in percentiles]
-    requests = max([TURNS * concurrency, SCAN_REQUESTS, *sizes])
-    return make_trial(
-        config, deployment, shape, concurrency, Phase.PROVE, 1, requests, None if config.max_time else PROOF_SECONDS
-    )
-
-
 # -- what fits -------------------------------------------------------------------------------------------------------
 
 
@@ -386,7 +220,7 @@ class BudgetFit:
     """Which trials of the grid fit, in their order, and which limit drops the others.
 
     `bounded`: the time of some trial is known by its longest alone. `answer`: what comes before the operating points
-    are known fits; `whole`: all that follows fits too.
+    are known fits; `whole`: all that follows fits too, visits and settings between those of the grid included.
     """
 
     fits: tuple[Trial, ...]
@@ -404,13 +238,14 @@ def fit_budget(
     *,
     now: float,
     spent: Amount,
-    search: Mapping[str, Amount] = MappingProxyType({}),
+    beyond: Mapping[str, tuple[Amount, Amount]] = MappingProxyType({}),
     grid_first: bool = True,
 ) -> BudgetFit:
     """Which trials fit into what is left, each taking what is expected, or its longest where nothing is known.
 
-    A turn may take the share of its deployments, as it may when the sweep runs. `search` is what the search for the
-    operating points takes on each deployment: it comes when every setting was measured once, or before the grid.
+    A turn may take the share of its deployments, as it may when the sweep runs. `beyond` is what comes beside the grid
+    on each deployment: the search for the operating points, when every setting was measured once or before the grid;
+    and last what completes the frontiers.
     """
     fits: list[Trial] = []
     dropped: list[tuple[Trial, str]] = []
@@ -432,23 +267,33 @@ def fit_budget(
                 dropped.append((trial, reason))
         return len(dropped) == before
 
+    def fits_beside(turn: Turn, which: int) -> bool:
+        """Whether what comes beside the grid fits: the search (0), or the completion (1)."""
+        nonlocal used
+        need = sum((beyond[d.name][which] for d in turn.deployments if d.name in beyond), Amount())
+        need = dataclasses.replace(need, dollars=need.seconds * turn.rate)
+        if (reason := share.refuses(used, need, clock())) is None:
+            used += need
+            return True
+        reasons.append(reason)
+        left = share.seconds_left(used, clock())
+        taken = need.seconds if left is None else min(need.seconds, max(0.0, left))
+        used += Amount(taken, dollars=taken * turn.rate)
+        return False
+
+    whole = True
     for i, turn in enumerate(turns):
         share = caps.share(used, clock(), parts_left([later.deployments for later in turns[i:]]))
         looks = [trial for trial in turn.trials if grid_first and trial.repeat == 1]
         answer &= all_fit(looks)
-        proofs = sum((search.get(d.name, Amount()) for d in turn.deployments), Amount())
-        proofs = dataclasses.replace(proofs, dollars=proofs.seconds * turn.rate)
-        if (reason := share.refuses(used, proofs, clock())) is None:
-            used += proofs
-        else:
-            answer, reasons = False, [*reasons, reason]
-            left = share.seconds_left(used, clock())
-            taken = proofs.seconds if left is None else min(proofs.seconds, max(0.0, left))
-            used += Amount(taken, dollars=taken * turn.rate)
+        answer &= fits_beside(turn, 0)
         all_fit(trial for trial in turn.trials if trial not in looks)
+        whole &= fits_beside(turn, 1)
     bounded = any(times.seconds(trial) is None for turn in turns for trial in turn.trials)
     by = tuple(dict.fromkeys([*(reason for _, reason in dropped), *reasons]))
-    return BudgetFit(tuple(fits), tuple(trial for trial, _ in dropped), by, bounded, answer, answer and not dropped)
+    return BudgetFit(
+        tuple(fits), tuple(trial for trial, _ in dropped), by, bounded, answer, answer and whole and not dropped
+    )
 
 
 _WORK = {
@@ -464,98 +309,3 @@ def described_trials(trials: Sequence[Trial]) -> str:
         name = f"repeat {trial.repeat}" if trial.phase is Phase.GRID else _WORK.get(trial.phase, "the proofs")
         groups[name] = groups.get(name, 0) + 1
     return ", ".join(f"{n} of {name}" for name, n in groups.items())
-
-
-# -- the time left ---------------------------------------------------------------------------------------------------
-
-
-class TimeEstimator:
-    """Estimates how long trials of one config will take. The only one; the budget drops nothing by it."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._assumed: dict[str, Assumption] = {}
-        self._rooflines = {d.name: d.roofline() for d in config.deployments}
-        self._fits: dict[tuple[Series, int], Calibrated | None] = {}
-        for deployment in config.deployments:
-            try:
-                self._assumed[deployment.name] = assumption(deployment)[0]
-            except UsageError:  # too little is described: then it is not known before the first trials
-                continue
-
-    def expected(self, ahead: Ahead, times: TrialTimes, histories: Mapping[Series, History] | None = None) -> Expected:
-        """Seconds that all of it takes."""
-
-        def both(trials: Iterable[Trial]) -> tuple[float, float]:
-            expected = longest = 0.0
-            for trial in trials:
-                known = self.seconds(trial, times, histories or {})
-                most = longest_of(trial)
-                expected += most / 2 if known is None else known
-                longest += most if known is None else max(known, min(most, BOUND * known))
-            return expected, longest
-
-        grid, scan = both(ahead.grid), both(trial for trial in ahead.look if trial.phase is not Phase.GRID)
-        one = (0.0, 0.0) if ahead.proof is None else both((ahead.proof,))
-        proofs, longest = (scan[most] + ahead.proofs[most] * one[most] for most in (0, 1))
-        return Expected(*grid, proofs, longest, *both(ahead.rest))
-
-    def left(
-        self, trials: Iterable[Trial], times: TrialTimes, histories: Mapping[Series, History] | None = None
-    ) -> float | None:
-        """Seconds these trials will take in all, after what was measured; None when that is not known of each."""
-        each = [self.seconds(trial, times, histories or {}) for trial in trials]
-        return None if None in each else math.fsum(seconds for seconds in each if seconds is not None)
-
-    def seconds(self, trial: Trial, times: TrialTimes, histories: Mapping[Series, History]) -> float | None:
-        """Seconds one trial will take; None when it cannot be estimated."""
-        if same := times.same(trial):
-            return sum(amount.seconds for amount in same) / len(same)
-        fit = self._fit(trial.series, histories.get(trial.series, ()))
-        if fit is not None:
-            known = fit.at(trial.concurrency)
-            return self._cost(trial, known.ttft.value + (trial.shape.osl.mean - 1) * known.tpot.value)
-        by_hardware = self._by_hardware(trial)
-        return times.seconds(trial) if by_hardware is None else by_hardware * self._ratio(trial, times)
-
-    def _cost(self, trial: Trial, e2e: float) -> float | None:
-        return estimate((trial,), lambda _: e2e)[0].expected
-
-    def _by_hardware(self, trial: Trial) -> float | None:
-        """By the described hardware; None where none is, or a request does not fit it."""
-        assumed = self._assumed.get(trial.deployment)
-        if assumed is None:
-            return None
-        e2e = rough_e2e(assumed, trial.shape, trial.concurrency)
-        return None if e2e is None else self._cost(trial, e2e)
-
-    def _ratio(self, trial: Trial, times: TrialTimes) -> float:
-        """What trials took over what the hardware let expect: those of the shape, else of the deployment."""
-        mine = [(other, amount.seconds) for other, amount in times.taken if other.deployment == trial.deployment]
-        alike = [(other, took) for other, took in mine if other.shape == trial.shape] or mine
-        ratios = [math.log(took / guess) for other, took in alike if took > 0 and (guess := self._by_hardware(other))]
-        return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
-
-    def _fit(self, series: Series, history: History) -> Calibrated | None:
-        """The engine model fitted to what was measured of a series so far; fitted again when there is more."""
-        key = series, len(history)
-        if key not in self._fits:
-            self._fits[key] = self._fitted(series, history)
-        return self._fits[key]
-
-    def _fitted(self, series: Series, history: History) -> Calibrated | None:
-        known = [point for c, samples in sorted(by_concurrency(history).items()) if (point := _mean(c, samples))]
-        if len(known) < LEAST:
-            return None
-        roofline, shape = self._rooflines.get(series.deployment), series.shape
-        card = roofline if isinstance(roofline, ModelRoofline) else None
-        return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
-
-
-def _mean(concurrency: int, samples: Sequence[WindowData]) -> Known | None:
-    """The mean latencies of the requests that succeeded; None where they say nothing."""
-    ttft, tpot = (np.concatenate([getattr(s, name)[s.ok] for s in samples]) for name in ("ttft", "tpot"))
-    tpot = tpot[~np.isnan(tpot)]
-    if not len(ttft) or not len(tpot) or not (ttft.mean() > 0 and tpot.mean() > 0):
-        return None
-    return Known(concurrency, float(ttft.mean()), float(tpot.mean()))

@@ -10,6 +10,7 @@ measured once before the search for the operating point, and again after it; oth
 once the operating point is proven. All of it is pure; `--dry-run` ends here.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,6 +149,11 @@ def _memory(trials: Sequence[Trial]) -> float:
 def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
     """Those that are wanted; all of them when none of them is."""
     return tuple(name for name in names if name in wanted) or tuple(names)
+
+
+def runs_grid(config: Config) -> bool:
+    """Whether the trials of the grid are run because the config says so; otherwise the completion asks for settings."""
+    return config.requests is not None or config.repeats is not None or config.refine == 0
 
 
 def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
@@ -306,14 +312,15 @@ class Better:
 class Progress:
     """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it shows.
 
-    `expect` gets the seconds that the rest of the sweep will take from now on.
+    `expect` gets the seconds that the rest of the sweep will take from now on, the most that they may be, and why that
+    is not what the last estimate let expect.
     `trial_finished` gets point values by metric name, None where there is none, and what is wrong with the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
         """The grid has `total` trials, of which `done` are finished."""
 
-    def expect(self, seconds: float) -> None:
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
         """The estimate of the time left has changed."""
 
     def trial_started(self, trial: Trial, number: int, total: int) -> None:

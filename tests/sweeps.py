@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ class Told(Progress):
     left: list[float | None] = field(default_factory=list)
     announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
 
-    def expect(self, seconds: float) -> None:
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
         self.left.append(seconds)
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:

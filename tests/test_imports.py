@@ -19,6 +19,7 @@ FLOORS: list[set[str]] = [
     {"decide"},
     {"plan"},
     {"budget"},
+    {"forecast"},
     {"next_step", "standing"},
     {"run"},
     {"plot"},
@@ -29,7 +30,7 @@ FLOORS: list[set[str]] = [
 ]
 # Modules that stand beside each other on the lowest floor may import each other.
 ROOMS = [{"model", "metrics", "units", "errors", "text", "_version"}]
-PURE = ("config", "plan.py", "budget.py", "stats", "decide")
+PURE = ("config", "plan.py", "budget.py", "forecast.py", "stats", "decide")
 
 
 def modules() -> dict[str, Path]:

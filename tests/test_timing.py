@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from frontier.budget import Amount, TimeEstimator, TrialTimes
+from frontier.budget import Amount, TrialTimes
 from frontier.config import load_config
 from frontier.decide.prediction import Assumption, grid_advice, rough_e2e
+from frontier.forecast import ASSUMED_TPOT, TimeEstimator
 from frontier.model import Shape
 from frontier.plan import make_plan
 from frontier.simulator.spec import EngineSpec
@@ -34,10 +35,14 @@ def test_a_setting_that_was_measured_takes_as_long_again() -> None:
     assert 77.0 == TimeEstimator(config).seconds(again[1], pace, {})
 
 
-def test_nothing_is_said_where_nothing_is_described_and_nothing_measured() -> None:
+def test_where_nothing_is_described_and_nothing_measured_a_pace_is_assumed() -> None:
     config = load_config(BARE, "s")
-    assert TimeEstimator(config).left(make_plan(config).trials, TrialTimes()) is None
-    assert TimeEstimator(config).left((), TrialTimes()) == 0.0
+    estimator, trial = TimeEstimator(config), make_plan(config).trials[0]
+    assert not estimator.knows(TrialTimes())
+    assert "assumed 15 ms a token" in estimator.basis(TrialTimes())
+    answer = trial.shape.osl.mean * ASSUMED_TPOT
+    window = 300  # 200 requests one after another take longer than a window may
+    assert window + 4 * answer == pytest.approx(estimator.seconds(trial, TrialTimes(), {}), rel=0.01)
 
 
 def test_described_hardware_speaks_from_the_start_and_is_corrected_by_what_is_found() -> None:
@@ -109,6 +114,6 @@ def test_a_dry_run_says_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(TEXT)
     said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
     assert 0 == said.code
-    assert "in all, at most 4 min; by the engine model, nothing being measured yet" in said.out
+    assert "in all, at most 2 min; by the engine model, nothing being measured yet" in said.out
     (tmp_path / "s.yaml").write_text(BARE)
-    assert "by the sizes of its trials alone" in frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path).out
+    assert "an assumed 15 ms a token" in frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path).out

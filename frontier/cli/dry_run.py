@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.budget import Ahead, BudgetFit, Expected
+    from frontier.budget import BudgetFit
     from frontier.config import Config
+    from frontier.forecast import Ahead, Expected, Part, TimeEstimator
     from frontier.model import Series, Trial
     from frontier.plan import Plan
+    from frontier.run import History
     from frontier.sweep.ledger import Ledger
 
 ENOUGH = 1.25
@@ -41,45 +43,48 @@ class Outlook:
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None = None, prove: tuple[int, ...] = ()) -> Outlook:
     """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings alone."""
-    from frontier.budget import Ahead, Expected, TimeEstimator, outlook, proof
-    from frontier.store.run_dir import RunDirectory
+    from frontier.forecast import Expected, TimeEstimator, outlook
+    from frontier.run import load
 
     ledger, todo = remaining(config, plan, run)
-    directory = None if run is None else RunDirectory.read(run)
-    finished = {} if directory is None else {key: m.trial for key, m in directory.finished().items()}
-    aheads = outlook(config, plan, finished, [] if directory is None else directory.journal_lines())
-    if prove:
-        aheads = {
-            series: Ahead(proof=proof(config, config.deployment(series.deployment), series.shape, prove[-1]),
-                          proofs=(float(len(prove)), 2.0 * len(prove)))
-            for series in aheads
-        }  # fmt: skip
+    histories = {} if run is None else load(run).histories
+    aheads = outlook(config, plan, histories, prove)
     estimator = TimeEstimator(config)
-    times = {series: estimator.expected(ahead, ledger.times) for series, ahead in aheads.items()}
-    known = estimator.left(todo, ledger.times) is not None
-    by = "what was measured" if ledger.times.taken else "the engine model, nothing being measured yet"
-    if not known:
-        by = "the sizes of its trials alone, nothing being measured yet"
+    times = {series: estimator.expected(ahead, ledger.times, histories) for series, ahead in aheads.items()}
+    by = estimator.basis(ledger.times)
     found = Outlook(ledger, len(plan.trials) - len(todo), aheads, times, sum(times.values(), Expected()), by)
     if not config.budget.limited:
         return found
-    return replace(found, fit=_fit(config, plan, found, todo), fit_longest=_fit(config, plan, found, todo, most=True))
+    fits = (_fit(config, plan, found, todo, estimator, histories, most=most) for most in (False, True))
+    return replace(found, fit=next(fits), fit_longest=next(fits))
 
 
-def _fit(config: "Config", plan: "Plan", found: Outlook, todo: "Sequence[Trial]", *, most: bool = False) -> "BudgetFit":
-    """What the budget has room for, the search taking what is expected or, with `most`, its longest."""
+def _fit(
+    config: "Config", plan: "Plan", found: Outlook, todo: "Sequence[Trial]", estimator: "TimeEstimator",
+    histories: "Mapping[Series, History]", *, most: bool,
+) -> "BudgetFit":  # fmt: skip
+    """What the budget has room for, proofs and visits being as many as expected or, with `most`, as many as may be."""
     from frontier.budget import Amount, fit_budget, turns_of
+    from frontier.model import Phase
 
-    search: dict[str, Amount] = {}
+    def need(parts: "Iterable[Part]") -> Amount:
+        total = Amount()
+        for part in parts:
+            if part.trial.phase is not Phase.GRID:
+                count = part.most if most else part.expected
+                one = found.ledger.times.need(part.trial)
+                seconds = estimator.seconds(part.trial, found.ledger.times, histories)
+                total += Amount(seconds * count, one.requests * count, one.tokens * count)
+        return total
+
+    beyond: dict[str, tuple[Amount, Amount]] = {}
     for series, ahead in found.aheads.items():
-        expected = found.times[series]
-        need = ahead.search_need(found.ledger.times, most=most)
-        seconds = expected.proofs_longest if most else expected.proofs
-        search[series.deployment] = search.get(series.deployment, Amount()) + replace(need, seconds=seconds)
+        answer, rest = beyond.get(series.deployment, (Amount(), Amount()))
+        beyond[series.deployment] = answer + need((*ahead.looks, *ahead.proofs)), rest + need(ahead.rest)
     deployments = (d for d in config.deployments if d.name in plan.deployments)
     return fit_budget(
         turns_of(deployments, todo), found.ledger.whole, found.ledger.times, now=time.time(),
-        spent=found.ledger.spent(), search=search, grid_first=config.requests is not None,
+        spent=found.ledger.spent(), beyond=beyond, grid_first=config.requests is not None,
     )  # fmt: skip
 
 
@@ -178,19 +183,15 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
 
 def _too_short(config: "Config", found: Outlook) -> list[str]:
     """Where a stated `max_time` cuts a proof short, as far as it is known how long a request takes."""
-    from frontier.budget import TimeEstimator, proof
+    from frontier.forecast import TimeEstimator, proof
     from frontier.units import format_elapsed, format_rough
 
     if config.max_time is None or not config.searches:
         return []
     free = config.model_copy(update={"max_time": None})
     estimator, lines = TimeEstimator(free), []
-    for series in found.aheads:
-        deployment = config.deployment(series.deployment)
-        needed = {
-            c: seconds for c in config.concurrency
-                if (seconds := estimator.seconds(proof(free, deployment, series.shape, c), found.ledger.times, {}))
-        }  # fmt: skip
+    for series in found.aheads if estimator.knows(found.ledger.times) else ():
+        needed = {c: estimator.seconds(proof(free, series, c), found.ledger.times, {}) for c in config.concurrency}
         short = {c: seconds for c, seconds in needed.items() if seconds > config.max_time}
         if short:
             listed = ", ".join(map(str, short))
@@ -244,6 +245,8 @@ def _budget_lines(found: Outlook, fit: "BudgetFit") -> list[str]:
         total, dropped = len(fit.fits) + len(fit.dropped), f"{described_trials(fit.dropped)} ({', '.join(fit.by)})"
         room = "fit if each takes its longest" if longest else "are expected to fit"
         lines = [f"{answered}{len(fit.fits)} of {total} trials of the grid {room}"]
+        if not fit.dropped and fit.answer:
+            lines = [f"{lines[0]}, but not all that completes the frontiers beside it"]
         if fit.dropped:
             lines = [f"{lines[0]}; dropped:", dropped]
     return [f"budget  {limits}", *(f"        {line}" for line in lines)]
@@ -258,23 +261,29 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     The same command would drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
     from frontier.budget import Amount, raised
+    from frontier.model import Phase
     from frontier.plan import make_plan
     from frontier.store.journal import last_session
     from frontier.store.run_dir import RunDirectory
 
     lines = RunDirectory.read(run).journal_lines()
-    events = [line for line in last_session(lines) if line["event"] == "dropped"]
+    session = last_session(lines)
+    events = [line for line in session if line["event"] == "dropped"]
     dropped = {key for line in events for key in line["trials"]}
     found = look_ahead(config, make_plan(config), run)
     rate = sum(d.price or 0.0 for d in config.deployments) / 3600
     needed = sum((Amount(**line["need"]) for line in events if "need" in line), Amount())
     left = Amount()
-    for ahead in found.aheads.values():
-        left = sum((found.ledger.times.need(trial, rate) for trial in (*ahead.grid, *ahead.rest)), left)
-        left += ahead.search_need(found.ledger.times, rate=rate)
+    for part in (part for ahead in found.aheads.values() for part in ahead.parts):
+        one = found.ledger.times.need(part.trial, rate)
+        left += Amount(*(part.expected * amount for amount in astuple(one)))
     total = Amount(*(max(a, b) * ENOUGH for a, b in zip(astuple(left), astuple(needed), strict=True)))
     total += found.ledger.spent()
     left_out = f"{len(dropped)} trial{'' if len(dropped) == 1 else 's'}"
+    cut = [line for line in session if line["event"] == "asked" and line["trial"] in dropped]
+    named = (f"c={line['concurrency']} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
+    proofs = ", ".join(dict.fromkeys(named))
+    left_out += f", which cut the proof of {proofs} short" if proofs else ""
     more = raised(config.budget, total)
     if not more:
         return f"the budget had no room for {left_out}; go on with\n  {again}"

@@ -4,22 +4,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
 from frontier.errors import ExitCode
-from frontier.model import Trial
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean
 from frontier.units import format_elapsed
-
-if TYPE_CHECKING:
-    from frontier.config import Config
-    from frontier.standing import Standing
 
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
@@ -69,7 +64,7 @@ def _follow(path: Path, state: dict[str, Any], as_json: bool) -> int:
 def read_state(path: Path) -> dict[str, Any]:
     """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the last warnings.
 
-    `seconds_left` is estimated; `proven` are the operating points known so far. `skipped` are
+    `seconds_left` is what the sweep itself last said; `proven` are the operating points known so far. `skipped` are
     the trials given up in the session that runs, or ran last.
     """
     from frontier.config import load_config
@@ -85,8 +80,8 @@ def read_state(path: Path) -> dict[str, Any]:
     is_running = now.end == "running"
     session = last_session(journal)
     running = _running(session) if is_running else None
-    seconds = _seconds_left(config, now, journal, finished) if now.state != "finished" else 0.0
-    if running is not None:
+    seconds = _seconds_left(journal) if now.state != "finished" else 0.0
+    if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
     until = time.time() if is_running or not journal else journal[-1]["time"]
     return {
@@ -100,7 +95,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "skipped": len(now.given_up),
         "left": len(now.left),
         "running": running,
-        "seconds_left": round(seconds, 1),
+        "seconds_left": None if seconds is None else round(seconds, 1),
         "proven": [
             {"deployment": line["deployment"], "shape": line["shape"], "concurrency": line["concurrency"]}
             for line in {(e["deployment"], e["shape"]): e for e in journal if e["event"] == "proven"}.values()
@@ -113,17 +108,9 @@ def read_state(path: Path) -> dict[str, Any]:
     }
 
 
-def _seconds_left(
-    config: "Config", now: "Standing", journal: list[dict[str, Any]], finished: "Mapping[str, Trial]"
-) -> float:
-    """Seconds that what is left will take: scans, proofs and the completion of the frontiers."""
-    from frontier.budget import TimeEstimator, TrialTimes, outlook  # the engine model takes a while to load
-    from frontier.plan import make_plan
-
-    estimator, times = TimeEstimator(config), TrialTimes.of(journal, finished)
-    given_up = {key: trial for trial in make_plan(config).trials if (key := trial.key) in now.given_up}
-    aheads = outlook(config, make_plan(config), {**given_up, **finished}, journal).values()
-    return sum(estimator.expected(ahead, times).seconds for ahead in aheads)
+def _seconds_left(journal: list[dict[str, Any]]) -> float | None:
+    """Seconds that were left of the sweep when its last trial began, by its own forecast; None where it had none."""
+    return next((event["left"] for event in reversed(journal) if "left" in event), None)
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
@@ -166,7 +153,7 @@ def line(state: Mapping[str, Any]) -> str:
     parts += (
         [f"proven: {', '.join('c=' + str(one['concurrency']) for one in state['proven'])}"] if state["proven"] else []
     )
-    if state["state"] == "running":
+    if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)
     if state["running"] is not None:

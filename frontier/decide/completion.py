@@ -1,31 +1,51 @@
 """Completion: what to measure once the operating point is known, in the order of its value; pure, as the search.
 
-The answer comes first (`search`); what is left of the time goes to visits of the operating point, by which its claim
-covers more of the night; to candidates that may give more; to the settings of the config that were only scanned; and to
-the gaps of the frontier between them.
+The answer comes first (`search`). Then come candidates that may give more; the settings of the config that were only
+scanned; the gaps of the frontier between them; and, spread over these, visits of the operating point, by which its
+claim covers more of the night. `still_to_come` counts all of that by the same rules, for the time left.
 """
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from frontier.decide import operating_point, search
-from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import PROOFS, History, claim_points, joined, pilot_point, violation
-from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, settings_beyond, widest_gap
-from frontier.metrics import claim_floor
+from frontier.decide.claim import PROVEN, STAKES, claim_of, proof_windows, turn_shares
+from frontier.decide.proof import (
+    PROOFS,
+    WINDOWS,
+    History,
+    claim_points,
+    joined,
+    nearest,
+    pilot_point,
+    violation,
+    window_size,
+)
+from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, mean_e2e, settings_beyond, widest_gap
+from frontier.metrics import fewest_to_bound
 from frontier.model import Limit, Phase, Point, Shape
+from frontier.stats.estimate import attains
+from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
 """Settings between those of the config that are measured for the frontier, where the config does not say."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of the operating point, or this long."""
 MOST_TURNS = 600
-"""A claim that is not final after twice the turns of a p99 stays early: something rare is there that more may not rule
-out soon."""
+"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more turns than a p99
+needs: something rare is there that more may not rule out soon."""
+MORE_TURNS = 1.2
+"""Visits go on for this many times the turns that the proof lets expect, so that how long they take is known when the
+operating point is announced; a claim that is not final by then stays early."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
-LATER_WORTH = 0.004
-"""The share of throughput for which one more window of a proof is measured once there is an answer."""
+LATER_WORTH = 0.001
+"""The share of throughput for which one more window of a proof is measured once there is an answer. When every setting
+of the config is measured it is the search's own again: a small gain shall not change the time left by minutes."""
 
 
 def next_ask(
@@ -34,14 +54,42 @@ def next_ask(
     """The next trial that completes the frontier of one series; Done when there is none. The same history gives the
     same trial. Without limits only the frontier is completed.
 
-    Visits and other trials take turns, so that the visits are spread over the time that the rest takes.
+    A better candidate is decided before any visit: one that is proven has to be visited itself. After that visits and
+    other trials take turns, so that the visits are spread over the time that the rest takes.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
-    rest = _rest(policy, shape, tiers, limits, history)
+    policy = _without_skipped(policy, tiers, history)
+    worth = LATER_WORTH if _settings_left(policy, history) else search.WINDOW_WORTH
+    better = search.next_ask(policy, shape, tiers, history, window_worth=worth) if limits else None
+    if isinstance(better, Ask):
+        seconds = WINDOWS * _seconds(better, pilot_points(limits, history))
+        return replace(better, value=max(0.0, gain(better.concurrency, limits, history)) / seconds)
+    rest = _setting(policy, limits, history) or _gap(policy, limits, history)
     visit = next_visit(limits, history) if limits else None
     if visit is not None and (rest is None or _visit_is_due(history)):
         return visit
     return rest or Done("the frontier is complete")
+
+
+def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float:
+    """The throughput to expect at a setting over that of the operating point, less 1; 1 where there is none.
+
+    On straight lines in the logarithm of concurrency between what was measured; beyond it that of the nearest.
+    """
+    point = operating_concurrency(limits, history)
+    rates = {
+        c: p.metrics["output_throughput"].value
+        for c, p in pilot_points(limits, history).items() if "output_throughput" in p.metrics
+    }  # fmt: skip
+    if point is None or not rates.get(point, 0.0) > 0:
+        return 1.0
+    known = sorted(rates)
+    return float(np.interp(math.log(concurrency), np.log(known), [rates[c] for c in known])) / rates[point] - 1
+
+
+def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
+    """About how long a window lasts, as requests take at the nearest setting."""
+    return min(ask.seconds or math.inf, ask.requests * (mean_e2e(ask.concurrency, points) or 1.0) / ask.concurrency)
 
 
 def _visit_is_due(history: History) -> bool:
@@ -51,70 +99,204 @@ def _visit_is_due(history: History) -> bool:
 
 def operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
     """The operating point by what may be claimed so far; None where there is none."""
+    return _operating_concurrency(limits, tuple(history))
+
+
+@functools.lru_cache(maxsize=64)
+def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
     names = ("output_throughput", *(limit.metric for limit in limits))
     points = claim_points(history, limits, names=names)
     return operating_point.solve(points, limits).concurrency if points else None
 
 
 def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
-    """Another visit of the operating point, until its claim is final."""
+    """Another visit of the operating point, until its claim is final. Its value is by how much less of the time a stall
+    can be that the claim has not seen, per second.
+    """
     c = operating_concurrency(limits, history)
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c), limits)
-    if claim is None or claim.stage == "final" or claim.turns >= MOST_TURNS:
+    if claim is None or claim.stage == "final" or claim.turns >= _most_turns(limits, history, c):
         return None
-    reason = f"the claim of c={c} covers {claim.turns} turns; visiting it again"
-    seconds = longer(VISIT_SECONDS, c, _points(limits, history))
-    return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, seconds)
+    points = pilot_points(limits, history)
+    visit = _visit(c, points, f"the claim of c={c} covers {claim.turns} turns; visiting it again")
+    unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
+    return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
 
-def _rest(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], limits: tuple[Limit, ...],
-    history: History,
-) -> Ask | None:  # fmt: skip
-    if limits:
-        better = search.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH)
-        if isinstance(better, Ask):
-            return better
-    return _setting(policy, limits, history) or _gap(policy, limits, history)
+def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
+    return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, longer(VISIT_SECONDS, c, points))
+
+
+def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+    """Those of these settings whose proof can change the answer, by all other data: below every setting that violates a
+    limit, and above the operating point or seen to give more. Without data each can.
+    """
+    others = [(trial, sample) for trial, sample in history if trial.concurrency not in settings]
+    if not others:
+        return tuple(settings)
+    decision = operating_point.solve(
+        claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
+    )
+    point, most = decision.concurrency or 0, decision.first_fail or math.inf
+    return tuple(c for c in settings if c < most and (c > point or gain(c, limits, history) > 0))
+
+
+# -- what is to come
+
+
+def still_to_come(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: int | None
+) -> list[tuple[Ask, int]]:
+    """The trials that complete the frontier, and how many of each, if none of them surprises; without proofs of better
+    candidates. `point` is the operating point; before there is one, the setting that it is expected to be.
+    """
+    limits = tuple(tiers[0][1]) if tiers else ()
+    policy = _without_skipped(policy, tiers, history)
+    points = dict(pilot_points(limits, history))
+    trials = [(_setting_ask(policy, limits, c, history), 1) for c in _settings_left(policy, history) if c != point]
+    gaps = _gaps_allowed(policy, history)
+    if len(points) < 3:  # before the scan each of them is expected to be needed
+        middle = len(policy.grid) // 2
+        trials.append((_gap_ask(policy, (policy.grid[max(0, middle - 1)], policy.grid[middle]), points), gaps))
+    for _ in range(gaps if len(points) >= 3 else 0):
+        gap = widest_gap(points, limits)
+        if gap is None:
+            break
+        trials.append((_gap_ask(policy, gap, points), 1))
+        points = dict(sorted([*points.items(), _midpoint(gap, points)]))
+    if limits and point is not None:
+        visit = _visit(point, points)
+        e2e = mean_e2e(point, points)
+        turns = VISIT_TURNS if e2e is None else min(VISIT_TURNS, (visit.seconds or math.inf) / e2e)
+        trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / turns)))
+    return [(ask, count) for ask, count in trials if count]
+
+
+def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, Point]:
+    """The point to expect in the middle of a gap: half way between its ends, in the logarithm."""
+    c, low, high = between(*gap), points[gap[0]], points[gap[1]]
+
+    def middle(a: float, b: float) -> float:
+        return math.sqrt(a * b) if 0 < min(a, b) and max(a, b) < math.inf else max(a, b)
+
+    metrics = {
+        name: replace(e, value=middle(e.value, high.metrics[name].value))
+        for name, e in low.metrics.items() if name in high.metrics
+    }  # fmt: skip
+    return c, replace(low, concurrency=c, metrics=metrics)
+
+
+def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
+    """How many more turns the operating point is visited for, if they are like those before."""
+    windows = proof_windows(history, c)
+    claim = claim_of(windows, limits)
+    if claim is None:
+        return round(MORE_TURNS * _turns_needed([], limits))
+    if claim.stage == "final":
+        return 0
+    needed = min(max(_turns_needed(windows, limits), claim.turns + 1), _most_turns(limits, history, c))
+    return max(0, needed - claim.turns)
+
+
+def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:
+    """The turns after which an operating point is not visited again, by the data from before its first visit."""
+    proof = proof_windows([(t, s) for t, s in history if t.phase is not Phase.VISIT], c)
+    needed = _turns_needed(proof, limits)
+    return round(MORE_TURNS * needed) if needed < MOST_TURNS else _turns_needed([], limits)
+
+
+def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:
+    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so many do."""
+    needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
+    for limit in limits:
+        if limit.of.p is not None and limit.of.quantity != "itl":
+            shares = [turn_shares(sample, ~attains(sample, (limit,))) for sample in windows]
+            needed = max(needed, _turns_to_prove(np.concatenate([np.zeros(0), *shares]), 1 - limit.of.p))
+    return needed
+
+
+def _turns_to_prove(shares: Floats, m: float) -> int:
+    """After how many turns like these, in this order and over again, the bet of `claim.capital` is won."""
+    repeated = np.resize(shares, MOST_TURNS) if len(shares) else np.zeros(MOST_TURNS)
+    with np.errstate(divide="ignore"):
+        capital = sum(
+            part * np.exp(np.minimum(700.0, np.cumsum(np.log1p(np.maximum(-1.0, stake / (1 - m) * (m - repeated))))))
+            for stake, part in STAKES
+        )
+    won = np.flatnonzero(capital >= PROVEN)
+    return int(won[0]) + 1 if len(won) else MOST_TURNS
+
+
+# -- settings and gaps
+
+
+def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> str | None:
+    """Why a setting of the config would show nothing new, under any of the SLAs; None to measure it."""
+    reasons = [search.skip_reason(concurrency, history, limits) for limits in [tier for _, tier in tiers] or [()]]
+    return reasons[-1] if None not in reasons else None
+
+
+def _without_skipped(
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
+) -> SearchPolicy:
+    measured = {trial.concurrency for trial, _ in history}
+    kept = (c for c in policy.grid if c in measured or skip_reason(c, tiers, history) is None)
+    return replace(policy, grid=tuple(kept))
 
 
 def _setting(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
     """A setting of the config that was only scanned or not seen, the one next to the SLA's edge first."""
-    measured = {trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID)}
-    left = [c for c in policy.grid if c not in measured]
+    left = _settings_left(policy, history)
     if not left:
         return None
-    edge = _edge(limits, history) or max(policy.grid)
-    c = min(left, key=lambda c: (abs(math.log(c / edge)), c))
-    requests = policy.requests or max((claim_floor(limit.of.p, c) for limit in limits if limit.of.p), default=20 * c)
-    seconds = None if policy.requests else longer(GRID_SECONDS, c, _points(limits, history))
+    points = pilot_points(limits, history)
+    middle = edge(limits, points) or max(policy.grid)
+    c = min(left, key=lambda c: (abs(math.log(c / middle)), c))
+    return _setting_ask(policy, limits, c, history)
+
+
+def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
+    measured = {trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID)}
+    return [c for c in policy.grid if c not in measured]
+
+
+def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, history: History) -> Ask:
+    """As many requests as a proof of it would take: so many usually bound its percentiles."""
+    requests = policy.requests or 20 * c
+    if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
+        requests = WINDOWS * window_size(nearest(seen, c), limits, c)
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
     return Ask(c, Phase.GRID, requests, f"c={c} is a setting of the config", seconds)
 
 
-def _edge(limits: tuple[Limit, ...], history: History) -> int | None:
-    points = _points(limits, history)
+def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
+    """The highest setting whose values are inside the SLA."""
     inside = [c for c, p in points.items() if (x := violation(p, limits)) is not None and x <= 0]
     return max(inside, default=None)
 
 
-def _points(limits: tuple[Limit, ...], history: History) -> Mapping[int, Point]:
+def pilot_points(limits: tuple[Limit, ...], history: History) -> Mapping[int, Point]:
+    """What planning needs of every setting, by concurrency, from all of its trials."""
     return {c: pilot_point(sample, limits) for c, sample in joined(history, tuple(Phase)).items()}
 
 
 def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
     """A setting where the frontier is least known, while settings beyond the config's are left."""
-    if policy.refine is None:
-        room = len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER}) < FRONTIER_SETTINGS
-    else:
-        room = len(settings_beyond(policy, history)) < policy.refine
-    gap = widest_gap(_points(limits, history), limits) if room else None
-    if gap is None:
-        return None
-    low, high = gap
-    c = between(low, high)
-    reason = f"the frontier is widest between c={low} and c={high}"
-    requests = policy.requests or 20 * c
-    seconds = None if policy.requests else longer(GRID_SECONDS, c, _points(limits, history))
-    return Ask(c, Phase.FRONTIER, requests, reason, seconds)
+    points = pilot_points(limits, history)
+    gap = widest_gap(points, limits) if _gaps_allowed(policy, history) else None
+    return None if gap is None else _gap_ask(policy, gap, points)
+
+
+def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
+    if policy.refine is not None:
+        return max(0, policy.refine - len(settings_beyond(policy, history)))
+    return max(0, FRONTIER_SETTINGS - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER}))
+
+
+def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Point]) -> Ask:
+    c = between(*gap)
+    reason = f"the frontier is widest between c={gap[0]} and c={gap[1]}"
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
+    return Ask(c, Phase.FRONTIER, policy.requests or 20 * c, reason, seconds)

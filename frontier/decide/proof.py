@@ -10,7 +10,7 @@ The size of a window is fixed before the first: one that followed the results wo
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,9 @@ History = Sequence[tuple[Trial, WindowData]]
 
 ALPHA = 0.05
 """One-sided error of a claim."""
-SPEND = 0.35
+SPEND = 0.25
 """The share of the error that is left which each judgement of a candidate spends."""
-LOOKS = (3, 6, 12, 20)
+LOOKS = (3, 6, 12, 20, 36)
 """After how many windows of a candidate it is judged."""
 ASCENTS = 8
 """Ascents at most: the first, and one more after each candidate given up that had been judged."""
@@ -41,7 +41,7 @@ DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
 STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
-FORECAST_SLACK = 3.0
+FORECAST_SLACK = 2.0
 """A candidate is given up early when deciding it looks this many times dearer than all its windows: forecasts err."""
 MOST_SPOILT = 4
 """A candidate of which the client spoilt so many windows is given up."""
@@ -70,13 +70,18 @@ def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
 
 
-@functools.lru_cache(maxsize=64)
+def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
+    """The data of the setting nearest to c; the lower one of two."""
+    return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]
+
+
+@functools.lru_cache(maxsize=512)
 def join(parts: tuple[WindowData, ...]) -> WindowData:
     """The windows as one. Remembered, as are the points below: the search replays its whole history at every step."""
     return window.join(parts)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
     """What scanning and completing the frontier need of a sample, and no more."""
     names = [limit.metric for limit in limits]
@@ -169,7 +174,7 @@ def claim_points(
     for c, sample in sorted(claim_windows(history).items()):
         alpha = judged[c].alpha if c in judged else EARLIER_ALPHA if c in earlier else None
         if alpha is None:
-            points.append(estimate.point(sample, names=names, limits=limits, price=price))
+            points.append(_point(sample, tuple(names), limits, price))
             continue
         point = claim_point(sample, limits, alpha, names=names, price=price)
         points.append(_with_proof(point, judged[c], limits) if c in judged else point)
@@ -208,15 +213,28 @@ def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -
     return dataclasses.replace(estimate, lower=bound, need=need)
 
 
+@functools.lru_cache(maxsize=512)
+def _point(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
+    """Remembered, as most settings are as they were when the next trial of another one has ended."""
+    return estimate.point(sample, names=names, limits=limits, price=price)
+
+
+@functools.lru_cache(maxsize=512)
+def _strict(
+    sample: WindowData, metric: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
+    return estimate.estimate(sample, metric, limits=limits, confidence=confidence, price=price)
+
+
 def claim_point(
     sample: WindowData, limits: tuple[Limit, ...], alpha: float, *, names: Sequence[str] = (),
     price: float | None = None,
 ) -> Point:  # fmt: skip
     """A point whose limited metrics carry one-sided bounds at this error."""
-    point = estimate.point(sample, names=names, limits=limits, price=price)
+    point = _point(sample, tuple(names), limits, price)
     metrics = dict(point.metrics)
     for limit in limits:
-        strict = estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)
+        strict = _strict(sample, limit.metric, limits, 1 - alpha, price)
         if strict is not None:
             metrics[limit.metric] = strict
     return dataclasses.replace(point, metrics=metrics)
@@ -320,8 +338,9 @@ def _standing(
     if not look:
         return Verdict.UNPROVEN, ""
     most = MAX_WINDOWS * point.n / windows
-    # Where the speed wanders, few windows give a bound far too wide to forecast by: each more narrows it by much.
-    wanders = windows < STEADY and any(flag.name == "non_stationary" for flag in point.flags)
+    # Where the speed wanders or requests run in step, few windows give a bound far too wide to forecast by: each more
+    # narrows it by much.
+    wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
         return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""

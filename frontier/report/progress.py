@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _FIGURES = ("output_throughput", "p50_ttft", "p99_ttft", "p99_tpot")
 _DRAW_EVERY = 0.4
+_JUMP, _JUMP_SECONDS = 1.3, 60.0
+"""A time left that is by this factor, and by so many seconds, another one than was shown is given with its reason."""
 
 
 def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
@@ -130,6 +132,7 @@ class _Count:
         self.begun = self.stage_begun = clock()
         self.ran = 0
         self.end: float | None = None
+        self.longest, self.told = math.inf, self.begun
         self.stage: Stage | None = None
         self.key: tuple[object, ...] = ()
         self.looks: dict[int, str | None] = {}
@@ -146,8 +149,15 @@ class _Count:
         self.key, self.stage_begun = key, self.clock()
         return True
 
-    def expect(self, seconds: float | None) -> None:
-        self.end = None if seconds is None else self.clock() + seconds
+    def expect(self, seconds: float, longest: float, why: str) -> str:
+        """Take the new estimate; a line with its reason where it is another one than was shown, else ''."""
+        now = self.clock()
+        shown = None if self.end is None else max(0.0, self.end - now)
+        self.end, self.longest, self.told = now + seconds, longest, now
+        if shown is None or abs(seconds - shown) < max(_JUMP_SECONDS, (_JUMP - 1) * min(seconds, shown)):
+            return ""
+        text = f"about {format_rough(seconds)} left instead of {format_rough(shown)}"
+        return f"{text}: {clean(why, 200)}" if why else text
 
     @property
     def elapsed(self) -> float:
@@ -161,6 +171,13 @@ class _Count:
     def left(self) -> str:
         """'12 min left', while anything is to come."""
         return "" if self.end is None else f"{format_rough(max(0.0, self.end - self.clock()))} left"
+
+    def left_at_most(self) -> str:
+        """'12 min left (at most 31 min)', where a bound is known."""
+        if self.end is None or not math.isfinite(self.longest):
+            return self.left()
+        passed = self.clock() - self.told
+        return f"{self.left()} (at most {format_rough(max(0.0, self.longest - passed))})"
 
     def head(self, trial: Trial) -> str:
         """'[2/3] fp8  1024/256  prove', the series only where there are several."""
@@ -206,11 +223,13 @@ class PlainProgress(Progress):
         if done:
             self._say(_plan_text(total, done))
 
-    def expect(self, seconds: float) -> None:
-        """Part of the lines of finished trials; before the first at once."""
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+        """Part of the lines of finished trials; before the first at once, and where it changes with the reason."""
         if self._count.end is None:
-            self._say(f"about {format_rough(seconds)} in all")
-        self._count.expect(seconds)
+            most = f", at most {format_rough(longest)}" if math.isfinite(longest) else ""
+            self._say(f"about {format_rough(seconds)} in all{most}")
+        if line := self._count.expect(seconds, longest, why):
+            self._say(line)
 
     def stage(self, stage: Stage) -> None:
         self._count.staged(stage)
@@ -309,9 +328,10 @@ class LiveProgress(Progress):
         if done:
             self._above([(_plan_text(total, done), _DIM)])
 
-    def expect(self, seconds: float) -> None:
-        """Part of the live lines from now on."""
-        self._count.expect(seconds)
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+        """Part of the live lines from now on; a line above where it changes, with the reason."""
+        if line := self._count.expect(seconds, longest, why):
+            self._lines_above(line, _DIM)
 
     def stage(self, stage: Stage) -> None:
         self._count.staged(stage)
@@ -445,7 +465,7 @@ class LiveProgress(Progress):
             first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
             if so_far := _so_far_text(tick):
                 lines.append([(so_far, "")])
-        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left()]
+        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left_at_most()]
         lines.append([("   ".join(part for part in spent if part), _DIM)])
         return lines
 

@@ -68,6 +68,11 @@ def t_quantile(q: float, freedom: float) -> float:
     return float(special.stdtrit(freedom, q))
 
 
+def chi_square_quantile(q: float, freedom: float) -> float:
+    """The q-quantile of chi-square."""
+    return float(special.chdtri(freedom, 1 - q))
+
+
 def noncentral_t_quantile(q: float, freedom: float, shift: float) -> float:
     """The q-quantile of the noncentral t."""
     return float(special.nctdtrit(freedom, shift, q))

@@ -28,6 +28,8 @@ OUTLIER, FAR = 6.0, 0.02
 """Standard deviations (by the median deviation) and logarithm beyond which a block's level is no wander but a stall."""
 CAUTION = 1.3
 """Standard errors by which the correlation of neighbors is taken as higher than observed: nine times in ten enough."""
+RARE = 0.10
+"""One time in ten the scatter of windows is taken to be less than it is."""
 SURELY = 0.95
 """The confidence above which a wander is not charged: the price of two or three stretches is a thousandfold there, and
 a search that judges at 98 % and more would never end. Its error is in the study (docs/calibration.md)."""
@@ -120,7 +122,7 @@ def mean_e2e(sample: WindowData) -> float:
 
 
 def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
-    """Blocks of equal length in all windows, about, and none shorter than a request; or one for each turn, the time in
+    """Blocks of equal length in all windows, about, and none shorter than a request; or two for each turn, the time in
     which all that are in flight are sent once.
     """
     if by_turns:
@@ -139,8 +141,10 @@ def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
 
 
 def _turns(sample: WindowData) -> _Blocks:
+    # Half a turn: convoys are sent one after another within a turn, each with a level of its own.
     sizes = np.bincount(sample.window, minlength=len(sample.starts))
-    size = sample.concurrency * -(-sample.n // (sample.concurrency * MOST_BLOCKS))
+    half = max(1, sample.concurrency // 2)
+    size = half * -(-sample.n // (half * 2 * MOST_BLOCKS))
     counts = np.maximum(1, sizes // size)
     place = np.arange(sample.n) - (sizes.cumsum() - sizes)[sample.window]
     before = counts.cumsum() - counts
@@ -189,8 +193,27 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
     for _ in range(_SETTLES):
         stretches = n * n / float((correlation**apart).sum())
         correlation = observed + (1 - observed) / stretches
-    stretches = max(1 + STRETCHES * len(np.unique(windows)), stretches)
+    stretches = max(1 + STRETCHES * len(np.unique(windows)), stretches, min(n, _by_windows(levels, windows, own)))
     middle = float(np.median(levels))
     usual = 1.4826 * float(np.median(np.abs(levels - middle)))
     stalls = float(levels.max()) - middle > max(OUTLIER * usual, FAR)
     return Wander(math.sqrt(own / (1 - 1 / stretches)), stretches, sure, stalls)
+
+
+def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
+    """How many independent stretches the scatter of whole windows shows, with caution; 0 for fewer than three windows.
+
+    The more stretches a window holds, the less its mean scatters. Blocks may be alike for other reasons than a slow
+    wander, as where waves come again and again: then this shows more stretches than the correlation of neighbors does.
+    Where a wander outlasts the windows, their means differ as much as blocks do, and this shows few.
+    """
+    counts = np.bincount(windows)
+    means = np.bincount(windows, levels)[counts > 0] / counts[counts > 0]
+    n = len(means)
+    away = means - means.mean()
+    if n < 3 or not away.any():
+        return 0.0
+    scatter = float(away @ away) / intervals.chi_square_quantile(RARE, n - 1)
+    alike = float(away[1:] @ away[:-1]) / float(away @ away) * n / (n - 1)
+    alike = min(1.0, max(0.0, alike + 1 / n + CAUTION / 2 / math.sqrt(n)))
+    return n * own / scatter * (1 - alike) / (1 + alike)

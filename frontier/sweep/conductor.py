@@ -10,18 +10,18 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
-from frontier.budget import Ahead, Expected, TimeEstimator, ahead, described_trials, parts_left
+from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion, proof, search
-from frontier.decide.claim import claim_of, proof_windows
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.decide.verdict import judge
 from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.metrics import fewest_to_bound
+from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
 from frontier.model import Decision, Phase, Series, Trial, Verdict
-from frontier.plan import Better, Plan, Progress, Stage, grid_size, in_turn, make_trial, search_policy
+from frontier.plan import Better, Plan, Progress, Stage, grid_size, in_turn, make_trial, runs_grid, search_policy
 from frontier.run import History, Run
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
@@ -31,6 +31,7 @@ from frontier.sweep.servers import LAST_LINES, ServerFailures, Servers
 from frontier.sweep.trial_runner import Step, TrialRunner
 from frontier.units import format_elapsed
 
+T = TypeVar("T")
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 _PROOFS = (Phase.PROVE, Phase.VISIT, Phase.CONFIRM)
 _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
@@ -41,8 +42,6 @@ AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
 """After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
-_BETWEEN = 4
-"""Settings between those of the config that a frontier is expected to need, for the time left."""
 WORTH_NAMING = 0.02
 """A better candidate is named with an announcement when it may give so much more, as a share."""
 
@@ -72,7 +71,11 @@ class Conductor:
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
     _estimator: TimeEstimator = field(init=False)
-    _asks: dict[tuple[str, Series], tuple[object, Ask | Done]] = field(default_factory=dict)
+    _asks: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
+    _completions: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
+    _expected: dict[Series, tuple[object, Expected]] = field(default_factory=dict)
+    _next: tuple[object, ...] = ()
+    _to_prove: dict[Series, tuple[int, ...]] = field(default_factory=dict)
     _announced: dict[Series, int] = field(default_factory=dict)
     _again: dict[str, int] = field(default_factory=dict)
     _in_vain: int = 0
@@ -93,6 +96,7 @@ class Conductor:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
         try:
             self._resume()
+            self._limit_proofs()
             step = await self._measure_all()
             self._report_dropped()
             gone = self._failures.given_up
@@ -134,6 +138,17 @@ class Conductor:
                 self._again[line["trial"]] = self._again.get(line["trial"], 0) + 1
                 self._in_vain = self._in_vain + 1 if line["trial"] in self._runner.excluded else 0
         self._servers.done = self._runner.done
+
+    def _limit_proofs(self) -> None:
+        """Prove the settings that the user named only where they can change an answer: where that is anywhere."""
+        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
+        limits = self.config.limits
+        found = {s: completion.worth_proving(self.prove, limits, self._runner.history(s)) for s in every}
+        if self.prove and any(found.values()):
+            self._to_prove = found
+            for series in (series for series, settings in found.items() if not settings):
+                named = ", ".join(f"c={c}" for c in self.prove)
+                self.progress.note(f"{series.label(keep_shape=True)}: {named} cannot change the answer; not proven")
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -189,8 +204,7 @@ class Conductor:
 
     def _by_plan(self, trial: Trial) -> bool:
         """Whether a trial of the grid is run because the config says so; otherwise the completion asks for it."""
-        stated = self.plan.sized or self.config.repeats is not None or self.config.refine == 0
-        return stated and not self.prove and trial.key not in self._runner.done
+        return runs_grid(self.config) and not self.prove and trial.key not in self._runner.done
 
     def _series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
         shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
@@ -244,10 +258,7 @@ class Conductor:
 
     def _reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
-        history = self._runner.history(trial.series)
-        tiers = [limits for _, limits in self.config.tiers] or [()]
-        reasons = [search.skip_reason(trial, history, limits) for limits in tiers]
-        return reasons[-1] if None not in reasons else None  # another tier may want what one does not
+        return completion.skip_reason(trial.concurrency, self.config.tiers, self._runner.history(trial.series))
 
     async def _answer_all(self, series: Sequence[Series]) -> Step:
         """Find and prove the operating point of each, one after another: each may take an equal part of the time; what
@@ -282,7 +293,7 @@ class Conductor:
         return "done"
 
     async def _complete(self, series: Sequence[Series]) -> Step:
-        """What completes the frontiers, the most valuable next; where that is not known they take turns."""
+        """What completes the frontiers, the most valuable next; of equal ones the one that had the least time."""
         left = list(series)
         while left:
             asks = {one: self._ask_completion(one) for one in left}
@@ -299,7 +310,7 @@ class Conductor:
             known = {one: ask for one, ask in asks.items() if isinstance(ask, Ask)}
             if not known:
                 continue
-            one = max(known, key=lambda s: (getattr(known[s], "value", 0.0), -self._completing.get(s, 0.0)))
+            one = max(known, key=lambda s: (known[s].value, -self._completing.get(s, 0.0)))
             began = self._ledger.spent().seconds
             step = await self._run_ask(one, known[one])
             self._completing[one] = self._completing.get(one, 0.0) + self._ledger.spent().seconds - began
@@ -347,7 +358,7 @@ class Conductor:
 
     def _policy(self, series: Series) -> SearchPolicy:
         """What the search may ask for: below a setting under which the server was lost, where there is one."""
-        policy = search_policy(self.config, self.prove)
+        policy = search_policy(self.config, self._to_prove.get(series, self.prove))
         lost, _ = self._failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1])
@@ -358,9 +369,11 @@ class Conductor:
             return Done("there is nothing to search for")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
+            if not (policy.prove if self.prove else policy.grid):
+                return Done("nothing is left")
             return search.next_ask(policy, series.shape, self.config.tiers, history)
 
-        return self._remembered("search", series, ask)
+        return self._remembered(self._asks, series, ask)
 
     def _ask_completion(self, series: Series) -> Ask | Done:
         """What completes the frontier of a series next."""
@@ -368,28 +381,22 @@ class Conductor:
             return Done("the plan is measured")
 
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
-            measured = {trial.concurrency for trial, _ in history}
-            grid = tuple(
-                c for c in policy.grid if c in measured or self._reason_to_skip(self._look_at(series, c)) is None
-            )
-            return completion.next_ask(replace(policy, grid=grid), series.shape, self.config.tiers, history)
+            if not policy.grid:
+                return Done("nothing is left")
+            return completion.next_ask(policy, series.shape, self.config.tiers, history)
 
-        return self._remembered("completion", series, ask)
+        return self._remembered(self._completions, series, ask)
 
-    def _look_at(self, series: Series, concurrency: int) -> Trial:
-        """The first trial of the grid at a setting."""
-        deployment = self.config.deployment(series.deployment)
-        size = grid_size(self.config, concurrency)
-        return make_trial(self.config, deployment, series.shape, concurrency, Phase.GRID, 1, *size)
-
-    def _remembered(self, kind: str, series: Series, ask: Callable[[SearchPolicy, History], Ask | Done]) -> Ask | Done:
-        """What is asked for, worked out again when there is another trial: to replay a history takes a while."""
+    def _remembered(
+        self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
+    ) -> T:
+        """What follows from a history, worked out again when there is another trial: that takes a while."""
         policy, history = self._policy(series), self._runner.history(series)
-        state = policy, tuple((trial.key, id(sample)) for trial, sample in history)
-        known = self._asks.get((kind, series))
-        if known is None or known[0] != state:
-            known = self._asks[kind, series] = state, ask(policy, history) if policy.grid else Done("nothing is left")
-        return known[1]
+        gone = len(self._runner.dropped), len(self._runner.skipped)
+        state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
+        if series not in known or known[series][0] != state:
+            known[series] = state, work(policy, history)
+        return known[series][1]
 
     # -- numbers that mean nothing -----------------------------------------------------------------------------------
 
@@ -473,72 +480,43 @@ class Conductor:
 
     def _better(self, series: Series, decision: Decision) -> Better | None:
         """The higher setting that is proven next, if one is: what it may give more, and the time that would decide."""
-        ask = self._ask(series)
-        if not isinstance(ask, Ask) or ask.phase is not Phase.PROVE:
-            ask = search.next_ask(
-                self._policy(series), series.shape, self.config.tiers, self._runner.history(series),
-                window_worth=completion.LATER_WORTH,
-            )  # fmt: skip
-        rate = decision.metrics.get("output_throughput")
-        if (
-            isinstance(ask, Done)
-            or rate is None
-            or not rate.value > 0
-            or ask.concurrency <= (decision.concurrency or 0)
-        ):
+        asks = self._ask(series), self._ask_completion(series)
+        ask = next((a for a in asks if isinstance(a, Ask) and a.phase is Phase.PROVE), None)
+        if ask is None or ask.concurrency <= (decision.concurrency or 0):
             return None
-        rates = {
-            c: p.metrics["output_throughput"].value
-            for c, s in proof.joined(self._runner.history(series), tuple(Phase)).items()
-            if "output_throughput" in (p := proof.pilot_point(s, self.config.limits)).metrics
-        }
-        gain = _between(rates, ask.concurrency) / rate.value - 1
-        seconds = self._estimator.expected(self._ahead(series, ask), self._ledger.times, self.histories).proofs
+        history = self._runner.history(series)
+        gain = completion.gain(ask.concurrency, self.config.limits, history)
+        proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
+        seconds = self._estimator.expected(proof, self._ledger.times, self.histories).seconds
         return Better(ask.concurrency, gain, seconds) if gain > WORTH_NAMING else None
 
-    def _ahead(self, series: Series, ask: Ask | Done | None) -> Ahead:
-        """What is left of a series."""
-        finished = [trial for trial, _ in self._runner.history(series)]
-        gone = {*self._runner.done, *self._runner.dropped, *self._runner.skipped}
-        todo = [] if self.prove else [trial for trial in self.plan.trials if trial.key not in gone]
-        return ahead(self.config, self.config.deployment(series.deployment), series.shape, todo, finished, ask)
-
     def _report_time_left(self) -> None:
-        """Tell the progress how long the rest of the sweep will take: looks, proofs, and the frontier's completion."""
-        total = Expected()
-        for series in self._series([d for d in self.config.deployments if d.name in self.plan.deployments]):
-            if series.deployment in self._failures.given_up:
-                continue
-            history = self._runner.history(series)
-            ask = self._ask(series) if history or self.prove else None
-            left = self._ahead(series, ask)
-            if isinstance(ask, Done):
-                left = replace(left, rest=(*left.rest, *self._beyond(series)))
-            total += self._estimator.expected(left, self._ledger.times, self.histories)
-        self.progress.expect(total.seconds)
+        """Tell the progress and the journal how long the rest of the sweep will take, and what it does next."""
+        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
+        left = [series for series in every if series.deployment not in self._failures.given_up]
+        total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
+        self._runner.forecast = {"left": round(total.seconds, 1), "left_at_most": round(total.longest, 1)}
+        asks = [ask for one in left for ask in (self._ask(one), self._ask_completion(one)) if isinstance(ask, Ask)]
+        ask = asks[0] if asks else None
+        before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
+        why = ask.reason if ask and self._next != before else "trials take another time than was expected"
+        self.progress.expect(total.seconds, total.longest, why)
 
-    def _beyond(self, series: Series) -> list[Trial]:
-        """What the completion asks for beside the grid: visits until the claim is final, and settings in between."""
-        history, limits = self._runner.history(series), self.config.limits
-        ask = self._ask_completion(series)
-        if isinstance(ask, Done):
-            return []
-        most = _BETWEEN if self.config.refine is None else self.config.refine
-        between = most - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER})
-        trials = [self._trial_for(series, ask)] * max(1, between) if ask.phase is Phase.FRONTIER else []
-        visit = ask if ask.phase is Phase.VISIT else completion.next_visit(limits, history) if limits else None
-        if visit is not None:
-            claim = claim_of(proof_windows(history, visit.concurrency), limits)
-            enough = max((fewest_to_bound(p) for limit in limits if (p := limit.of.p) is not None), default=0)
-            lacking = max(1, enough - (claim.turns if claim else 0))
-            trials += [self._trial_for(series, visit)] * math.ceil(lacking / completion.VISIT_TURNS)
-        return trials or ([self._trial_for(series, ask)] if ask.phase is not Phase.GRID else [])
+    def _expect(self, series: Series, policy: SearchPolicy, history: History) -> Expected:
+        """The seconds that are left of a series."""
+        gone = {*self._runner.done, *self._runner.dropped, *self._runner.skipped}
+        todo = [trial for trial in self.plan.trials if trial.key not in gone]
+        ask = self._ask(series) if history or self.prove else None
+        later = self._ask_completion(series) if isinstance(ask, Done) else None
+        left = ahead(self.config, series, todo, history, policy, ask, later)
+        return self._estimator.expected(left, self._ledger.times, self.histories)
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""
         measured = {trial.concurrency for trial, _ in self._runner.history(series)}
         for c in self.config.concurrency:
-            trial = self._look_at(series, c)
+            size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
+            trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
             if c not in measured and trial.key not in self._runner.skipped and (why := self._reason_to_skip(trial)):
                 self._skip(trial, why)
 
@@ -563,20 +541,10 @@ class Conductor:
         """Report early, while the user may still be there, what will not be measured."""
         if not self.config.budget.limited:
             return
-        fit, left = self._ledger.fit(todo), self._estimator.left(todo, self._ledger.times, self.histories)
-        if fit.dropped and left is not None:
+        fit = self._ledger.fit(todo)
+        left = sum(self._estimator.seconds(trial, self._ledger.times, self.histories) for trial in todo)
+        if fit.dropped:
             text = f"{format_elapsed(left)} of trials are left; no room in the budget ({', '.join(fit.by)}) for "
             text += described_trials(fit.dropped)
             self.run.journal("warning", text=text)
             self.progress.note(text)
-
-
-def _between(rates: dict[int, float], concurrency: int) -> float:
-    """The throughput to expect, on straight lines in the logarithm of concurrency; at the ends that of the last."""
-    below = max((c for c in rates if c <= concurrency), default=None)
-    above = min((c for c in rates if c >= concurrency), default=None)
-    if below is None or above is None or below == above:
-        nearest = below if above is None else above
-        return rates[nearest] if nearest is not None else 0.0
-    share = math.log(concurrency / below) / math.log(above / below)
-    return rates[below] + share * (rates[above] - rates[below])

@@ -53,6 +53,7 @@ class FailureCounter:
 class TrialRunner:
     """Runs trials into `histories`. `done` are the keys that count, `dropped` those without room and the limit,
     `skipped` those not worth it or not possible. `excluded` are the finished ones whose numbers mean nothing, and why.
+    `forecast` has the seconds that are left of the sweep; they go into the journal when a trial begins.
     """
 
     config: Config
@@ -69,6 +70,7 @@ class TrialRunner:
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     excluded: dict[str, str] = field(default_factory=dict)
+    forecast: dict[str, float] = field(default_factory=dict)
     _workers: int = 1
     _failed: FailureCounter = field(default_factory=FailureCounter)
 
@@ -126,7 +128,7 @@ class TrialRunner:
     async def _attempt(self, trial: Trial) -> Measurement:
         number = len(self.done) + 1
         self.progress.trial_started(trial, number, max(self.planned, number))
-        self.run.journal("trial_begun", trial=trial.key)
+        self.run.journal("trial_begun", trial=trial.key, **self.forecast)
         self.ledger.begin_attempt()
         failed = self._failed = FailureCounter()
         with self.run.writer(trial) as writer:

@@ -77,7 +77,7 @@ def test_a_good_server_is_a_list_of_good_lines(server: Hostile) -> None:
     assert [
         "reachable", "engine", "model", "round trip", "streams", "authorisation", "usage", "output length",
         "tokens per chunk", "unbuffered", "speed", "exact input length", "connections", "prefix cache", "cache salt",
-        "cache reset", "metrics", "clock", "open files",
+        "cache reset", "metrics", "clock", "client", "open files",
     ] == list(found)  # fmt: skip
     assert {"ok"} == {check.state for name, check in found.items() if name != "clock"}
     assert "on: 496 of 512 tokens" in found["prefix cache"].detail
@@ -164,7 +164,7 @@ def test_a_key_is_taken_or_not_asked_for(server: Hostile) -> None:
     quick("pr_key", key="sk-right")
     assert "the key is taken" == checks(target(server, "pr_key", api_key="sk-right"))["authorisation"].detail
     wrong = checks(target(server, "pr_key", api_key="sk-wrong"))
-    assert ["reachable", "usable", "clock", "open files"] == list(wrong)
+    assert ["reachable", "usable", "clock", "client", "open files"] == list(wrong)
     assert "refuses the key it was given" in wrong["usable"].detail
 
 

@@ -1,9 +1,13 @@
 """Completion: visits until the claim is final, the settings of the config, the gaps of the frontier."""
 
+import math
+
+import numpy as np
 import pytest
 
 from frontier.decide import completion, search
-from frontier.decide.claim import claim_of, proof_windows
+from frontier.decide.claim import PROVEN, capital, claim_of, proof_windows
+from frontier.decide.proof import WINDOWS, claim_points, joined, nearest, window_size
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import Limit, Phase
 from tests.stats.made import SHAPE, Server, grid, trial
@@ -48,7 +52,7 @@ def test_the_operating_point_is_visited_until_its_claim_is_final(completed):
 
 def test_visits_are_spread_between_the_other_trials(completed):
     _, asks = completed
-    others = [i for i, a in enumerate(asks) if a.phase is not Phase.VISIT]
+    others = [i for i, a in enumerate(asks) if a.phase not in (Phase.VISIT, Phase.PROVE)]
     assert all(asks[i + 1].phase is Phase.VISIT for i in others[:-1] if i + 1 < len(asks))
 
 
@@ -58,6 +62,18 @@ def test_every_setting_of_the_config_is_measured_those_next_to_the_edge_first(co
     assert set(LADDER) <= measured
     order = [a.concurrency for a in asks if a.phase is Phase.GRID]
     assert order.index(16) < order.index(1)
+
+
+def test_a_setting_of_the_config_is_measured_as_long_as_its_bound_takes(completed):
+    """Next to the edge: at the lowest settings a p99 would take longer than they are worth."""
+    history, asks = completed
+    sized = {a.concurrency: a for a in asks if a.phase is Phase.GRID}
+    scanned = joined([(t, s) for t, s in history if t.phase is Phase.SCAN], tuple(Phase))
+    for c in set(sized) & {16}:
+        assert WINDOWS * window_size(nearest(scanned, c), TTFT, c) <= sized[c].requests
+    bounded = [p for p in claim_points(history, TTFT) if p.concurrency in sized and p.concurrency > 4]
+    assert bounded
+    assert all(math.isfinite(p.metrics["p99_ttft"].upper) for p in bounded)
 
 
 def test_every_prefix_of_a_sweep_asks_for_what_came_next(completed):
@@ -78,3 +94,76 @@ def test_a_config_that_allows_no_more_settings_gets_none():
     history = grid(Server(lambda c: 0.001 * c), LADDER)
     ask = completion.next_ask(policy, SHAPE, [("", ())], history)
     assert isinstance(ask, Done)
+
+
+def ahead_of(history, limits=TTFT, policy=POLICY):
+    point = completion.operating_concurrency(limits, history) if limits else None
+    return completion.still_to_come(policy, [("", limits)], history, point)
+
+
+def test_what_is_to_come_is_what_comes(completed):
+    history, asks = completed
+    begun = len(history) - len(asks)
+    decided = max((i for i, a in enumerate(asks) if a.phase is Phase.PROVE), default=-1) + 1
+    assert len(asks) - decided > 10
+    for k in range(decided, len(asks), 4):
+        rest = asks[k:]
+        said = ahead_of(history[: begun + k])
+        for phase, within in ((Phase.GRID, 0), (Phase.VISIT, 2), (Phase.FRONTIER, 1)):
+            true = sum(a.phase is phase for a in rest)
+            counted = sum(n for a, n in said if a.phase is phase)
+            assert abs(counted - true) <= within, (k, phase)
+        settings = {(a.concurrency, a.requests) for a in rest if a.phase is Phase.GRID}
+        assert settings == {(a.concurrency, a.requests) for a, _ in said if a.phase is Phase.GRID}
+
+
+def test_nothing_is_to_come_after_the_last_trial(completed):
+    assert [] == ahead_of(completed[0])
+
+
+def test_a_better_candidate_is_decided_before_the_next_visit(completed):
+    _, asks = completed
+    for c in {a.concurrency for a in asks if a.phase is Phase.PROVE}:
+        windows = [i for i, a in enumerate(asks) if (a.phase, a.concurrency) == (Phase.PROVE, c)]
+        assert windows == list(range(windows[0], windows[-1] + 1))
+
+
+def test_the_value_of_a_trial_is_what_it_may_bring_per_second(completed):
+    history, asks = completed
+    assert all(a.value == 0 for a in asks if a.phase in (Phase.GRID, Phase.FRONTIER))
+    visits = [a for a in asks if a.phase is Phase.VISIT]
+    assert all(a.value > 0 for a in visits)
+    assert visits[0].value > visits[-1].value, "each visit teaches less than the one before"
+    point = completion.operating_concurrency(TTFT, history)
+    assert 0 == pytest.approx(completion.gain(point, TTFT, history))
+    assert completion.gain(64, TTFT, history) > completion.gain(16, TTFT, history)
+
+
+@pytest.mark.parametrize(("late", "turns"), [(0.0, 333), (0.002, 417), (0.02, 600)])
+def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, turns):
+    shares = np.full(50, late)
+    needed = completion._turns_to_prove(shares, 0.01)
+    assert needed == pytest.approx(turns, abs=2)
+    if needed < completion.MOST_TURNS:  # the rule of the claim itself says the same
+        assert capital(np.full(needed, late), 0.01) >= PROVEN > capital(np.full(needed - 1, late), 0.01)
+
+
+def test_visits_end_after_the_turns_that_the_proof_let_expect():
+    # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won soon.
+    history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
+    point = completion.operating_concurrency(TTFT, history)
+    assert point is not None
+    proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
+    most = completion._most_turns(TTFT, history, point)
+    assert most == completion._most_turns(TTFT, proof, point), "the visits do not move their own end"
+    claim, proven = (claim_of(proof_windows(h, point), TTFT) for h in (history, proof))
+    assert "early" == claim.stage, "otherwise this tests nothing"
+    assert most <= claim.turns <= max(most, proven.turns) + completion.VISIT_TURNS
+
+
+def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(completed):
+    history, _ = completed
+    point = completion.operating_concurrency(TTFT, history)
+    assert (1, 200) == completion.worth_proving((1, 200), TTFT, []), "nothing is known"
+    assert () == completion.worth_proving((1, 200), TTFT, history)
+    assert (point + 1,) == completion.worth_proving((1, point + 1, 200), TTFT, history)

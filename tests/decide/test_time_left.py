@@ -23,10 +23,11 @@ def test_the_table_counts_readings_and_bounds():
 def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
     server = Process.drawn("fixed_lengths", 0)
     sweep, again = time_left.Sweep(server, 1), time_left.Sweep(server, 1)
-    said = sweep.run()
-    assert said == again.run()
-    assert next(at for at, _ in said) == 0
-    assert len(said) == len(sweep.taken) < time_left.MOST
+    steps = sweep.run()
+    assert steps == again.run()
+    assert steps[0].at == 0
+    assert len(steps) == len(sweep.taken) < time_left.MOST
+    assert sweep.expected(steps[5]) == again.expected(steps[5])
     assert sum(amount.seconds for _, amount in sweep.taken) == sweep.clock
     readings = time_left.readings(server, 1)
     assert [r.tenth for r in readings] == list(time_left.TENTHS)

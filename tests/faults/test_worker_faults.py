@@ -128,7 +128,7 @@ def test_client_processes_die_with_their_sweep_and_hide_the_key(
 ) -> None:
     monkeypatch.setenv("WORKERS_KEY", KEY)
     spec = EngineSpec.from_mapping({"step_base": "4ms", "per_decode": "20us", "per_prefill_token": "5us"})
-    with SimulatorProcess(spec, api_key_env="WORKERS_KEY") as simulator:
+    with SimulatorProcess(spec) as simulator:
         server = f"endpoint: {simulator.url}\napi_key_env: WORKERS_KEY\n"
         (tmp_path / "sweep.yaml").write_text(server + SWEEP.split("\n", 2)[2])
         die_with_their_sweep(tmp_path)

@@ -120,6 +120,40 @@ def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     assert out.getvalue().splitlines()[1].endswith("p99 TTFT 2.33 s   1 min left")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "why", "line"),
+    [
+        (1140.0, "", None),  # as was shown
+        (900.0, "another", None),  # by less than the factor
+        (300.0, "c=88 is proven", "about 5 min left instead of 19 min: c=88 is proven"),
+        (2400.0, "proving c=100", "about 40 min left instead of 19 min: proving c=100"),
+    ],
+)
+def test_a_time_left_that_jumps_is_given_with_the_reason(seconds: float, why: str, line: str | None) -> None:
+    out, clock = io.StringIO(), Clock()
+    log = PlainProgress(out, clock, lambda: "t")
+    screen, drawn = live(clock)
+    for progress in (log, screen):
+        progress.expect(1200.0)
+    clock.now += 60
+    for progress in (log, screen):
+        progress.expect(seconds, 2 * seconds, why)
+    assert out.getvalue().splitlines()[1:] == ([f"t  {line}"] if line else [])
+    assert (line or "instead") in drawn.getvalue() or line is None
+    log.close()
+    screen.close()
+
+
+def test_the_live_view_shows_the_bound_beside_the_time_left() -> None:
+    clock = Clock()
+    progress, _ = live(clock)
+    progress.trial_started(trial(), 1, 10)
+    progress.expect(480.0, 1200.0)
+    clock.now += 60
+    assert "7 min left (at most 19 min)" in "\n".join(progress.lines())
+    progress.close()
+
+
 TPOT = Limit("p99_tpot", 0.030)
 
 
@@ -132,7 +166,7 @@ def judged(
 
 def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     """A sweep as the conductor reports it: a scan, a proof, the announcement, a setting of the frontier."""
-    progress.expect(600.0)
+    progress.expect(1140.0, 2400.0)
     for c, value in ((1, 0.008), (8, 0.012), (64, 0.028), (128, 0.041)):
         one = judged(c, Phase.SCAN, value, math.inf, Verdict.VIOLATES if value > 0.03 else Verdict.UNPROVEN)
         progress.stage(Stage("scan", 2, series_count, 0, 4))
@@ -172,7 +206,8 @@ def test_a_log_has_a_line_for_the_scan_each_look_of_a_proof_the_answer_and_each_
     lines = [line.removeprefix("t  ") for line in out.getvalue().splitlines()]
     begun = "prove     c=88  p99 TPOT 27.1 ms, limit 30 ms: not proven yet   2 min 5 s"
     complete = f"{COMPLETE}   12 min left"
-    assert ["about 10 min in all", SCAN, begun, PROOF, *ANSWER, complete, "7 trials run in 6 min 50 s"] == lines
+    first, last = "about 19 min in all, at most 40 min", "7 trials run in 6 min 50 s"
+    assert [first, SCAN, begun, PROOF, *ANSWER, complete, last] == lines
 
 
 def test_a_terminal_has_the_same_lines_and_a_proof_has_one() -> None:

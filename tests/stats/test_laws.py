@@ -22,6 +22,7 @@ def test_a_binomial_quantile_is_the_smallest_count_that_reaches_it(q: float, n: 
 def test_continuous_quantiles_are_scipys(q: float, a: float, b: float, n: int) -> None:
     assert intervals.beta_quantile(q, a, b) == pytest.approx(stats.beta.ppf(q, a, b), rel=1e-8)
     assert intervals.t_quantile(q, n) == pytest.approx(stats.t.ppf(q, n), rel=1e-8, abs=1e-12)
+    assert intervals.chi_square_quantile(q, n) == pytest.approx(stats.chi2.ppf(q, n), rel=1e-8, abs=1e-12)
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,7 +10,7 @@ from scipy import stats as dist
 
 from frontier.model import ClientHealth, Estimate
 from frontier.stats.estimate import estimate
-from frontier.stats.wander import Wander, wander
+from frontier.stats.wander import STRETCHES, Wander, _by_windows, wander
 from frontier.stats.widening import NONE, widening
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.stats.test_estimate import a_sample
@@ -109,6 +109,31 @@ def test_windows_far_apart_are_more_stretches_than_windows_in_a_row() -> None:
     assert far is not None
     assert row.stretches < far.stretches
     assert far.stretches >= 4
+
+
+@pytest.mark.parametrize("lasts", [1, 6, 20, 60])
+def test_the_scatter_of_windows_shows_no_more_stretches_than_there_are(lasts: int) -> None:
+    """Of a wander that is faster than a window, as long, and longer, over twelve windows in a row of 20 blocks each."""
+    rng, n, windows = np.random.default_rng(5), 240, np.repeat(np.arange(12), 20)
+    rho = math.exp(-1 / lasts)
+    apart = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    true = n * n / float((rho**apart).sum())
+    drawn = [ar1(rng, n, rho) for _ in range(200)]
+    found = [_by_windows(levels, windows, float(levels.var())) for levels in drawn]
+    assert np.mean(np.array(found) > 1.1 * max(true, 1 + 12 * STRETCHES)) < 0.2
+    assert np.median(found) > 0.15 * true
+
+
+def test_waves_that_come_again_in_every_window_are_many_stretches() -> None:
+    """Blocks next to each other are alike, and yet no window differs from the next."""
+    rng, windows = np.random.default_rng(6), np.repeat(np.arange(6), 40)
+    levels = 0.1 * np.sin(np.arange(240) / 40 * 4 * math.pi) + 0.005 * rng.standard_normal(240)
+    found = wander(levels, np.arange(240.0), windows, 0.0)
+    one = wander(levels, np.arange(240.0), windows * 0, 0.0)
+    assert found is not None
+    assert one is not None
+    assert found.stretches > 4 * one.stretches
+    assert found.beyond(0.95, 0.95) < 0.1 * 2.2
 
 
 def swinging(n: int = 1500) -> WindowData:

@@ -222,20 +222,33 @@ def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(
     )
 
 
+def test_a_proof_that_the_budget_cut_short_is_named(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100, refine=3).replace("repeats: 3", "repeats: 1")
+    text += "budget: {requests: 2600}\n"
+    swept(tmp_path / "run", text)
+    lines = RunDirectory.read(tmp_path / "run").journal_lines()
+    dropped = {key for line in lines if line["event"] == "dropped" for key in line["trials"]}
+    cut = {line["concurrency"] for line in lines if line.get("phase") == "prove" and line["trial"] in dropped}
+    assert cut, "otherwise this tests nothing"
+    said = larger_budget(load_config(text, "sweep.yaml"), tmp_path / "run", "frontier sweep a.yaml")
+    assert f"which cut the proof of c={min(cut)} (256/32)" in said
+
+
 FITS, EXPECTED = "all of it fits, even if each trial takes its longest", "all of it is expected to fit"
 
 
 @pytest.mark.parametrize(
     ("settings", "said", "fits"),
     [
-        ("time=11min", f"{EXPECTED}; what has no room because the proofs take longer (at most 29 min) is dropped",
+        ("time=40min", f"{EXPECTED}; what has no room because the proofs take longer (at most 40 min) is dropped",
          (True, True, False)),
-        ("time=40min", FITS, (True, True, True)),
-        ("requests=100000", EXPECTED, (True, True, True)),
-        ("requests=10000", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
+        ("time=3h", FITS, (True, True, True)),
+        ("requests=300000", EXPECTED, (True, True, True)),
+        ("requests=50000", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
         ("time=11min refine=0", FITS, (True, True, True)),
-        ("time=40min repeats=3", f"{EXPECTED}; what has no room because the proofs", (True, True, False)),
-        ("time=14min repeats=2", "the operating point is expected to be proven within it; ", (True, False, False)),
+        ("time=20min", "trials of the grid fit if each takes its longest, but not all that completes the frontiers",
+         (True, False, False)),
+        ("time=20min repeats=2", "the operating point is expected to be proven within it; ", (True, False, False)),
         ("time=5min", "the operating point may not be proven within it: 7 of 14 trials", (False, False, False)),
     ],
 )  # fmt: skip
@@ -259,10 +272,10 @@ def test_what_a_dry_run_says_to_fit_holds_with_the_search(
     ("more", "said"),
     [
         ("sla: {p99_ttft: 1s}\n",
-         ("Plan: find and prove the operating point (about 5 min), then complete the frontier (about 8 min more). "
-          "About 13 min in all, at most 32 min; by the sizes of its trials alone")),
-        ("", "Plan: complete the frontier (about 8 min); without an SLA there is nothing to prove."),
-        ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 8 min); refine: 0 proves"),
+         ("Plan: find and prove the operating point (about 17 min), then complete the frontier (about 53 min more). "
+          "About 1 h 10 min in all, at most 5 h 30 min; by an assumed 15 ms a token")),
+        ("", "Plan: complete the frontier (about 15 min); without an SLA there is nothing to prove."),
+        ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 10 min); refine: 0 proves"),
         ("sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
          "max_time 20 s is too short to prove c=1, 2"),
     ],

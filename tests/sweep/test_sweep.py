@@ -2,6 +2,7 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -332,6 +333,9 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
     run = load(path)
     assert dict(answered) == {d.shape.label: d.concurrency for d in run.solve()}
     assert all({1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == s} for s in run.config.shapes)
+    begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
+    assert [pytest.approx(left, abs=0.1) for left in told.left[: len(begun)]] == [line["left"] for line in begun]
+    assert all(line["left"] < line["left_at_most"] for line in begun)
     assert min(x for x in told.left[:-1] if x is not None) > 0, "never nothing left while something is to come"
     assert took / 3 < (told.left[0] or 0.0) < 3 * took, "expected before the first trial"
     assert not conduct_by_the_clock(path, SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
@@ -361,6 +365,21 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert {(8, Phase.PROVE)} == {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
     refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
+
+
+def test_a_setting_is_proven_in_the_shapes_whose_answer_it_can_change(
+    sized: tuple[Path, Told, float], tmp_path: Path
+) -> None:
+    shutil.copytree(sized[0], tmp_path / "run")
+    run = load(sized[0])
+    points = {d.shape.label: d.concurrency or 0 for d in run.solve()}
+    low, high = sorted(points, key=lambda label: points[label])
+    tried = {t.concurrency for history in run.histories.values() for t, _ in history}
+    named = min(c for c in range(points[low] + 1, points[high]) if c not in tried)
+    told, end = conduct_by_the_clock(tmp_path / "run", SIZED, clocked(SIZED), prove=(named,))
+    assert end == "finished"
+    assert {(low, named)} == {(trial.shape.label, trial.concurrency) for trial in told.finished}
+    assert any(f"{high}: c={named} cannot change the answer" in note for note in told.notes)
 
 
 @pytest.fixture

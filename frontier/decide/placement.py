@@ -1,0 +1,345 @@
+"""Placement: what a scan lets expect of each concurrency, and which one to prove next. For planning, never for claims.
+
+Medians need few requests where a p99 needs many, so a curve over concurrency is one of medians, and the distance from
+there to the tail is pooled over settings (`Curve`). From it follow, for each concurrency, the chance that the bounds of
+a proof will be inside the limits after so many windows, and how many windows the proof is expected to take. The next
+candidate is the one that is worth most: its chance times its throughput, less the worth of its windows.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from frontier.decide import operating_point
+from frontier.decide.explain import CLEARLY_MORE
+from frontier.decide.proof import (
+    LOOKS,
+    PROOFS,
+    SPEND,
+    WINDOWS,
+    Candidate,
+    History,
+    allowance,
+    ascents_over,
+    candidates,
+    dependence,
+    error_left,
+    joined,
+    nearest,
+    pilot_point,
+    quantity,
+    violation,
+    window_size,
+)
+from frontier.decide.verdict import RISING
+from frontier.model import Limit, Phase, Point, Verdict
+from frontier.stats.window import Floats, WindowData
+
+EXACT = 0.05
+"""The distance (in ln) asked where the limit is on a mean, a rate or a share."""
+RUN_TO_RUN = 0.03
+"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a run."""
+LOWER = 0.9
+"""The next candidate after one given up is at most this share of it, unless something is proven."""
+FAR_LOWER = 0.7
+"""And where nothing promises to be provable, this share."""
+MOST_THINNER = 16.0
+"""Most times fewer independent requests than expected that a bound is taken to be worth."""
+FALLBACK, GIVEN_UP_AFTER = 0.75, 4
+"""What a proof that fails leaves, as a share of what the safest brings, and how many windows it usually takes."""
+FAR = 3.0
+"""A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
+STEEP = 3.0
+"""Latency that rises faster than this power of concurrency is a cliff."""
+
+
+# --- what is known
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The history, sorted: how often each setting was looked at, the `points` of the valid ones, their curves, and the
+    candidates so far.
+
+    `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own data prove.
+    """
+
+    limits: tuple[Limit, ...]
+    looks: Mapping[int, int]
+    points: Mapping[int, Point]
+    curves: tuple["Curve", ...]
+    candidates: tuple[Candidate, ...]
+    scanned: Mapping[int, WindowData]
+    by_grid: int | None
+    judged_by_grid: frozenset[int]
+    thinner: Mapping[Limit, float]
+
+    @classmethod
+    def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
+        samples = joined(history, tuple(Phase))
+        points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
+        points = {c: p for c, p in points.items() if violation(p, limits) is not None}
+        curves = tuple(Curve.of(limit, {c: samples[c] for c in points}, points) for limit in limits)
+        begun = tuple(candidates(history, limits))
+        scanned = joined(history, tuple(phase for phase in Phase if phase not in (*PROOFS, Phase.VISIT))) or samples
+        looks = Counter(trial.concurrency for trial, _ in history)
+        by_grid = _proven_by_grid(limits, history)
+        in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
+        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {})
+        return dataclasses.replace(state, thinner=state._thinner())
+
+    def _thinner(self) -> Mapping[Limit, float]:
+        """How many times fewer independent requests the candidates' bounds were worth than the scan let expect.
+
+        From how far a bound lay beyond its value, as a bound's distance falls with the root of their number, or from
+        how many requests were missing for one. By what is proven, where anything is: that is next to what comes.
+        """
+        thinner = {}
+        for curve in self.curves:
+            factors = [1.0]
+            proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
+            for k in proven or self.candidates:
+                e = k.point.metrics.get(curve.limit.metric)
+                if k.windows < WINDOWS or e is None:
+                    continue
+                expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
+                seen = k.reach(curve.limit)
+                if e.need is not None:
+                    factors.append(e.need / e.n)
+                elif expected and seen is not None:
+                    factors.append((seen / expected) ** 2)
+            thinner[curve.limit] = min(MOST_THINNER, max(factors))
+        return thinner
+
+    def _reach(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
+        """How far (in ln) the bound is expected to lie beyond the value; None where there is none."""
+        p = curve.limit.of.p
+        if not curve.sigma or p is None:
+            return EXACT
+        requests = dependence(nearest(self.scanned, c), curve.limit) * self.thinner.get(curve.limit, 1.0)
+        effective = int(windows * size / requests)
+        allowed = allowance(p, effective, alpha) / (1 - p)
+        return curve.at(c, allowed) - curve.at(c, 1.0) if allowed > 0 else None
+
+    def value(self, c: int) -> float:
+        """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
+        return max(min(FAR, curve.at(c, 1.0)) for curve in self.curves)
+
+    def surely_outside(self, c: int) -> bool:
+        """Whether the value is beyond a limit by more than its noise."""
+        return any(curve.at(c, 1.0) > curve.doubt(c) for curve in self.curves)
+
+    def prospects(self, c: int) -> Mapping[int, float]:
+        """The chance that a proof at c has succeeded after so many windows."""
+        error = SPEND * error_left(self.candidates)
+        size = self.window_size(c)
+        chances: dict[int, float] = {}
+        for look, windows in enumerate(LOOKS):
+            alpha = error * (1 - SPEND) ** look
+            chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
+        return chances
+
+    def _chance(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float:
+        reach = self._reach(curve, c, windows, size, alpha)
+        if reach is None:
+            return 0.0
+        return float(special.ndtr(-(curve.at(c, 1.0) + reach) / curve.doubt(c)))
+
+    def window_size(self, c: int) -> int:
+        """Requests of each window of a proof at c."""
+        return window_size(nearest(self.scanned, c), self.limits, c)
+
+    def rate(self, c: int) -> float:
+        """Expected output throughput at c."""
+        known = {
+            k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
+        }
+        return _between({k: math.log(v) for k, v in known.items() if v > 0}, c) if known else 0.0
+
+    def bracket(self) -> tuple[int, int | None] | None:
+        """The highest setting proven or seen inside the SLA and the lowest above it that is not; None when none is."""
+        proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
+        inside = [c for c in self.points if c in proven or self.value(c) <= 0]
+        high = min((c for c in self.points if c not in inside), default=None)
+        below = [c for c in inside if high is None or c < high]
+        return (max(below), high) if below else None
+
+    def edge(self) -> int | None:
+        """The likely limit: the highest setting seen inside the SLA."""
+        bracket = self.bracket()
+        return None if bracket is None else bracket[0]
+
+
+def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
+    grid = [pilot_point(sample, limits) for sample in joined(history, (Phase.GRID,)).values()]
+    return operating_point.solve(grid, limits).last_pass if grid else None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One limit over concurrency, for planning and not for verdicts.
+
+    `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted by requests), since
+    a median needs few requests where a p99 needs many. `sigma` turns normal quantiles into the distance from median to
+    tail, by the tail of the settings nearest by, of which there are `pooled` values. A limit that is no percentile has
+    its value as the level, and no tail.
+    """
+
+    limit: Limit
+    level: Mapping[int, float]
+    requests: Mapping[int, int]
+    sigma: Mapping[int, float]
+    pooled: Mapping[int, int]
+
+    @classmethod
+    def of(cls, limit: Limit, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
+        m = limit.of
+        if m.p is None or m.quantity in (None, "itl") or m.inverted:
+            level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+            level = level if m.name in RISING else _rising(level, points)
+            return cls(limit, level, {c: points[c].n for c in level}, {}, {})
+        logs = {c: _logs(quantity(sample, m.quantity or ""), limit.promise) for c, sample in samples.items()}
+        logs = {c: x for c, x in logs.items() if len(x)}
+        level = _rising({c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}, points)
+        tails = {c: _tail(logs, c) for c in level}
+        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
+        return cls(limit, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
+
+    def _z(self, tail: float) -> float:
+        """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
+        p = self.limit.of.p
+        return float(special.ndtri(1 - tail * (1 - p))) if self.sigma and p is not None else 0.0
+
+    def at(self, c: int, tail: float) -> float:
+        """Expected ln of that quantile over the limit; of a limit without a tail that of its value."""
+        if not self.level:
+            return FAR
+        z = self._z(tail)
+        return _between({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
+
+    def doubt(self, c: int) -> float:
+        """Standard error of the expected value: of its median, of its tail, and of what differs from run to run."""
+        if not self.sigma:
+            return EXACT
+        near = min(self.level, key=lambda k: abs(math.log(k / c)))
+        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
+        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+
+
+def _logs(values: Floats, promise: float) -> Floats:
+    with np.errstate(divide="ignore"):
+        logs: Floats = np.log(values / promise)
+    return logs
+
+
+def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
+    """The standard deviation of the normal law that has the tail of the settings nearest to c (in ln, from the median),
+    and from how many values.
+
+    Of three settings together, as one has few requests; the largest of what several quantiles say.
+    """
+    near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
+    parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
+    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+    telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
+    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / float(special.ndtri(p)) for p in telling]
+    return min(FAR, max([0.01, *widths])), len(pooled)
+
+
+def _rising(level: Mapping[int, float], points: Mapping[int, Point]) -> dict[int, float]:
+    """The level made non-decreasing in concurrency: one unlucky value would send the search an octave down."""
+    if not level:
+        return {}
+    from scipy.optimize import isotonic_regression  # slow to import, and not needed to look at a run
+
+    ordered = dict(sorted(level.items()))
+    fitted = isotonic_regression(list(ordered.values()), weights=[max(1, points[c].n) for c in ordered]).x
+    return {c: float(value) for c, value in zip(ordered, fitted, strict=True)}
+
+
+def _between(level: Mapping[int, float], c: int) -> float:
+    """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between settings.
+
+    A cliff is taken to be half way between its ends.
+    """
+    measured = sorted(level)
+    above = next((a for a in measured if a >= c), None)
+    below = next((b for b in reversed(measured) if b <= c), None)
+    if above is None or below is None or above == below:
+        nearest = above if above is not None else below
+        return FAR if nearest is None else level[nearest]
+    if (level[above] - level[below]) / math.log(above / below) > STEEP:
+        return level[above] if c > math.sqrt(below * above) else level[below]
+    share = (c - below) / (above - below)
+    return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))
+
+
+# --- the next candidate
+
+
+def candidate(state: State, top: int, proven: Sequence[int], window_worth: float) -> int | None:
+    """The next concurrency to prove: below what was given up, as high as is cheap to prove, `top` at most; None when
+    none is worth its windows. Once some are `proven` it is above them, or below where clearly more
+    throughput was seen.
+    """
+    bracket = state.bracket()
+    if bracket is None:
+        # A scan cannot say "no": that, too, is claimed from fresh data.
+        lowest = min(state.points, default=None)
+        return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
+    high, highest = bracket[1], max(proven, default=0)
+    most = top if high is None else high - 1
+    failed = min(
+        (k.concurrency for k in state.candidates if k.verdict is Verdict.VIOLATES and k.concurrency > highest),
+        default=None,
+    )
+    if failed is not None:
+        lower = LOWER if ascents_over(state.candidates) < 2 else FAR_LOWER
+        most = min(most, failed - 1 if proven else math.floor(lower * failed))
+    options = (*_below(state, proven), *range(highest + 1, most + 1))
+    forecasts: dict[int, Forecast] = {c: _forecast(state, c) for c in options}
+    if not forecasts:
+        return None
+    if proven:
+        base = max(math.exp(state.rate(c)) for c in proven)
+        worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
+        best = max(worth, key=lambda c: (worth[c], -c))
+        return best if worth[best] > 0 else None
+    safe = max(f.chance * f.rate for f in forecasts.values())
+    if safe <= 0:
+        return max(1, math.floor(FAR_LOWER * most))
+    worth = {
+        c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
+        for c, f in forecasts.items()
+    }
+    return max(worth, key=lambda c: (worth[c], -c))
+
+
+def _below(state: State, proven: Sequence[int]) -> list[int]:
+    """Settings below the highest that is proven that were seen to give clearly more throughput, and were not tried."""
+    tried = {*proven, *(k.concurrency for k in state.candidates)}
+    most = max((math.exp(state.rate(c)) for c in proven), default=0.0)
+    lower = (c for c in state.points if c < max(proven, default=0) and c not in tried)
+    return [c for c in lower if math.exp(state.rate(c)) > (1 + CLEARLY_MORE) * most]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is over."""
+
+    rate: float
+    chance: float
+    windows: float
+
+
+def _forecast(state: State, c: int) -> Forecast:
+    expected, before = 0.0, 0.0
+    for windows, chance in state.prospects(c).items():
+        expected += windows * max(0.0, chance - before)
+        before = max(before, chance)
+    return Forecast(math.exp(state.rate(c)), before, expected + (1 - before) * GIVEN_UP_AFTER)

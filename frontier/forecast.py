@@ -1,0 +1,380 @@
+"""The forecast of a sweep: what is left of it, as trials, and the seconds that takes, expected and at most. Pure.
+
+It is the only one: the time left that a sweep shows, `--dry-run`, and what fits into a budget all come from here, and
+`benchmarks/time_left.py` measures how good it is.
+
+*What is left.* A series is scanned, then proven, then its frontier is completed. What completes it follows from the
+rules of `decide.completion` and is counted by them. How many windows the proofs will take is random: FIRST and LATER
+have what sweeps of simulated deployments took.
+
+*How long it takes.* A setting that was measured takes as long again. Others of its shape follow from the engine model
+fitted to the shape's points; where there are fewer than three, from the described hardware at its assumed efficiency,
+scaled by what was measured so far. Where nothing is described, neighbours decide; before the first trial, a request is
+taken to last as long as at ASSUMED_TPOT. A budget drops nothing by this (see `budget`).
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frontier.budget import TrialTimes
+from frontier.config import Config
+from frontier.decide import completion, search
+from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
+from frontier.decide.proof import ALPHA, LOOKS, MAX_WINDOWS, PER_STREAM, SPEND, WINDOWS, History, by_concurrency
+from frontier.decide.search import Ask, Done, SearchPolicy
+from frontier.errors import UsageError
+from frontier.hardware.predict import Calibrated, Known, calibrate
+from frontier.hardware.roofline import ModelRoofline
+from frontier.metrics import claim_floor
+from frontier.model import Phase, Series, Trial
+from frontier.plan import Plan, estimate, longest_of, make_trial, runs_grid, search_policy
+from frontier.stats import intervals
+from frontier.stats.window import WindowData
+
+ASSUMED_TTFT, ASSUMED_TPOT = 0.2, 0.015
+"""Seconds to the first token, and per token after it, while nothing is described and nothing was measured."""
+GROWTH = 0.35
+"""The power of concurrency with which a request's time is taken to grow where less than a curve is known."""
+DEPENDENCE = 2
+"""Requests that are taken to stand for one independent request before a scan has shown it."""
+FIRST, LATER = ((3.0, 30.0), (9.0, 50.0)), ((2.0, 13.0), (2.0, 13.0))
+"""Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
+until the answer, and after it. The second pair is for when a candidate was given up before."""
+ANOTHER = 8.0
+"""Windows of proofs of candidates that only show while the frontier is completed, at most."""
+MORE_VISITS = 1.7
+"""Visits at most, as a multiple of what is expected: late requests among them make a claim take longer."""
+MANY = 20
+"""Trials, the latest, by which it is known what trials take beside their requests."""
+SURE, UNSURE, ASSUMED = 1.2, 1.5, 3.0
+"""What a trial takes at most, as a multiple of what is expected: by what was measured of its setting or its shape, by
+its neighbours or the described hardware, and by nothing."""
+
+
+# -- what is left ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Trials of one kind that are to come: one of them, how many are expected, and the most."""
+
+    trial: Trial
+    expected: float = 1.0
+    most: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is left of a series. Until its answer: `looks`, which are a scan or the first trials of a stated grid, and
+    `proofs`. Then `rest`, which completes the frontier.
+    """
+
+    looks: tuple[Part, ...] = ()
+    proofs: tuple[Part, ...] = ()
+    rest: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All of it."""
+        return (*self.looks, *self.proofs, *self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Seconds until the operating points are known, and then until the frontiers are complete; and by how much either
+    may take longer, in 95 % of sweeps.
+    """
+
+    answer: float = 0.0
+    answer_more: float = 0.0
+    rest: float = 0.0
+    rest_more: float = 0.0
+
+    def __add__(self, other: "Expected") -> "Expected":
+        """Both. That both take their longest is unlikely: what they may take more adds up as independent errors do."""
+        return Expected(
+            self.answer + other.answer, math.hypot(self.answer_more, other.answer_more),
+            self.rest + other.rest, math.hypot(self.rest_more, other.rest_more),
+        )  # fmt: skip
+
+    @property
+    def answer_longest(self) -> float:
+        """Until the operating points are known, at most."""
+        return self.answer + self.answer_more
+
+    @property
+    def seconds(self) -> float:
+        """All that is expected."""
+        return self.answer + self.rest
+
+    @property
+    def longest(self) -> float:
+        """All of it, at most."""
+        return self.seconds + math.hypot(self.answer_more, self.rest_more)
+
+
+def ahead(
+    config: Config, series: Series, planned: Iterable[Trial], history: History, policy: SearchPolicy,
+    ask: Ask | Done | None, later: Ask | Done | None = None,
+) -> Ahead:  # fmt: skip
+    """What is left of a series. `planned` are the trials of the plan that are not finished, `policy` what the search
+    may do. `ask` is what the search asks for next, None before it was asked; `later` what the completion asks for.
+    """
+    if policy.prove:
+        return Ahead(proofs=_asked(config, series, policy, history, ask))
+    own = [t for t in planned if t.series == series] if runs_grid(config) else []
+    looks = [Part(t) for t in own if config.requests is not None and t.repeat == 1]
+    rest = [Part(t) for t in own if config.requests is None or t.repeat > 1]
+    if config.refine == 0:
+        return Ahead(looks=tuple(looks), rest=tuple(rest))
+    proofs: tuple[Part, ...] = ()
+    point = completion.operating_concurrency(config.limits, history) if config.limits and history else None
+    if config.searches and not isinstance(ask, Done):
+        if config.requests is None and (ask is None or ask.phase is Phase.SCAN):
+            looks.append(_scan(config, series, policy, history))
+        proofs = (_windows(config, series, policy, history, ask, FIRST),)
+        if history and completion.edge(config.limits, completion.pilot_points(config.limits, history)) is None:
+            # No setting seems to be inside the SLA. That is proven of the lowest one, and there is nothing to visit.
+            if not any(t.phase is Phase.PROVE for t, _ in history):
+                proofs = (dataclasses.replace(proofs[0], expected=1.0),)
+        else:
+            rest.append(dataclasses.replace(proofs[0], expected=float(WINDOWS), most=WINDOWS + LATER[0][1]))
+            point = point or proofs[0].trial.concurrency
+    elif isinstance(later, Ask) and later.phase is Phase.PROVE:
+        rest.append(_windows(config, series, policy, history, later, LATER))
+    elif config.searches and isinstance(later, Ask):  # what is measured now may show another candidate
+        another = _windows(config, series, policy, history, None, LATER)
+        rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER))
+    planned_settings = {t.concurrency for t in own}
+    for each, count in completion.still_to_come(policy, config.tiers, history, point):
+        if each.phase is not Phase.GRID or each.concurrency not in planned_settings:
+            most = count * (MORE_VISITS if each.phase is Phase.VISIT else 1)
+            rest.append(Part(_trial(config, series, each), count, most))
+    return Ahead(tuple(looks), proofs, tuple(rest))
+
+
+def outlook(
+    config: Config, plan: Plan, histories: Mapping[Series, History], prove: Collection[int] = ()
+) -> dict[Series, Ahead]:
+    """What is left of each series of the plan after what was measured of it."""
+    policy = search_policy(config, tuple(prove))
+    aheads = {}
+    for series in (
+        Series(d.name, shape)
+        for d in config.deployments if d.name in plan.deployments
+        for shape in config.shapes if shape.label in plan.shapes
+    ):  # fmt: skip
+        history = histories.get(series, ())
+        todo = plan.left({trial.key: trial for trial, _ in history})
+        ask = search.next_ask(policy, series.shape, config.tiers, history) if history or prove else None
+        later = None
+        if isinstance(ask, Done) and config.refine != 0 and not prove:
+            later = completion.next_ask(policy, series.shape, config.tiers, history)
+        aheads[series] = ahead(config, series, todo, history, policy, ask, later)
+    return aheads
+
+
+def _trial(config: Config, series: Series, ask: Ask) -> Trial:
+    deployment = config.deployment(series.deployment)
+    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, ask.requests, ask.seconds)
+
+
+def _scan(config: Config, series: Series, policy: SearchPolicy, history: History) -> Part:
+    """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
+    seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
+    c = policy.grid[size // 2]
+    ask = Ask(c, Phase.SCAN, max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c), "", search.SCAN_SECONDS)
+    return Part(_trial(config, series, ask), max(1.0, size / 2 + 2 - seen), max(1.0, size + 2 - seen))
+
+
+def _windows(
+    config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | None,
+    more: Sequence[tuple[float, float]],
+) -> Part:  # fmt: skip
+    """The windows of proofs that are to come: until the next judgement of the candidate, and what comes after it."""
+    if ask is not None and ask.phase is Phase.PROVE:
+        trial = _trial(config, series, ask)
+    else:
+        c = completion.edge(config.limits, completion.pilot_points(config.limits, history))
+        c = c or policy.grid[len(policy.grid) // 2]
+        trial = _trial(config, series, Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, ""))
+    tried = [t.concurrency for t, _ in history if t.phase is Phase.PROVE]
+    begun = tried.count(trial.concurrency)
+    judged = next((look for look in LOOKS if look > begun), begun + 1) - begun
+    expected, most = more[bool(set(tried) - {trial.concurrency})]
+    if trial.concurrency == 1:  # there is no lower candidate
+        expected, most = 0.0, float(MAX_WINDOWS)
+    return Part(trial, judged + expected, judged + most)
+
+
+def _asked(
+    config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | Done | None
+) -> tuple[Part, ...]:  # fmt: skip
+    """The proofs of the settings that the user asked to be proven; they are decided in their order."""
+    if isinstance(ask, Done):
+        return ()
+    first = ask.concurrency if ask is not None else 0
+    guesses = [Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, "") for c in policy.prove if c >= first]
+    return tuple(
+        candidate_windows(config, series, history, ask if ask is not None and ask.phase is Phase.PROVE
+                          and ask.concurrency == guess.concurrency else guess)
+        for guess in guesses
+    )  # fmt: skip
+
+
+def candidate_windows(config: Config, series: Series, history: History, ask: Ask) -> Part:
+    """The windows until one candidate is decided: three at least, as in most cases, or all that it may have."""
+    begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t, _ in history)
+    return Part(_trial(config, series, ask), max(1, WINDOWS - begun), max(1, MAX_WINDOWS - begun))
+
+
+def proof_requests(config: Config, concurrency: int) -> int:
+    """About how many requests prove a setting, two of them being late."""
+    least = WINDOWS * max(30, PER_STREAM * concurrency)
+    percentiles = [p for _, limits in config.tiers for limit in limits if (p := limit.of.p) is not None]
+    independent = [intervals.needed(p, 1 - SPEND * ALPHA, violations=2) for p in percentiles]
+    return max([least, *(DEPENDENCE * n for n in independent), *(claim_floor(p, concurrency) for p in percentiles)])
+
+
+def proof(config: Config, series: Series, concurrency: int) -> Trial:
+    """A whole proof of a setting as one trial."""
+    return _trial(config, series, Ask(concurrency, Phase.PROVE, proof_requests(config, concurrency), ""))
+
+
+# -- how long it takes -----------------------------------------------------------------------------------------------
+
+
+class TimeEstimator:
+    """Estimates how long trials of one config will take."""
+
+    def __init__(self, config: Config) -> None:
+        self._assumed: dict[str, Assumption] = {}
+        self._rooflines = {d.name: d.roofline() for d in config.deployments}
+        self._fits: dict[tuple[Series, int], Calibrated | None] = {}
+        self._besides: dict[tuple[Series, bool, int], float] = {}
+        for deployment in config.deployments:
+            try:
+                self._assumed[deployment.name] = assumption(deployment)[0]
+            except UsageError:  # too little is described: then it is not known before the first trials
+                continue
+
+    def expected(self, ahead: Ahead, times: TrialTimes, histories: Mapping[Series, History]) -> Expected:
+        """Seconds that all of it takes."""
+
+        def both(parts: Iterable[Part]) -> tuple[float, float]:
+            each = [(part, *self._seconds(part.trial, times, histories)) for part in parts]
+            expected = math.fsum(part.expected * seconds for part, seconds, _ in each)
+            longest = ((part, max(s, min(s * factor, longest_of(part.trial)))) for part, s, factor in each)
+            more = [part.most * most - part.expected * s for (part, most), (_, s, _) in zip(longest, each, strict=True)]
+            return expected, math.hypot(*more)
+
+        return Expected(*both((*ahead.looks, *ahead.proofs)), *both(ahead.rest))
+
+    def seconds(self, trial: Trial, times: TrialTimes, histories: Mapping[Series, History]) -> float:
+        """Seconds one trial will take."""
+        return self._seconds(trial, times, histories)[0]
+
+    def _seconds(self, trial: Trial, times: TrialTimes, histories: Mapping[Series, History]) -> tuple[float, float]:
+        """The same, and at most how many times as long."""
+        if same := times.same(trial):
+            return sum(amount.seconds for amount in same) / len(same), SURE
+        fit = self._fit(trial.series, histories.get(trial.series, ()))
+        if fit is not None:
+            by_fit = _by_fit(trial, fit)
+            return max(0.5 * by_fit, by_fit + self._beside(trial, times, fit)), SURE
+        by_hardware = self._by_hardware(trial)
+        if by_hardware is not None:
+            return by_hardware * self._ratio(trial, times), UNSURE
+        if (e2e := _near(trial.concurrency, histories.get(trial.series, ()))) is not None:
+            return _cost(trial, e2e), UNSURE
+        return _cost(trial, ASSUMED_TTFT + (trial.shape.osl.mean - 1) * ASSUMED_TPOT), ASSUMED
+
+    def knows(self, times: TrialTimes) -> bool:
+        """Whether anything is known of how long a request takes: by a trial, or by the described hardware."""
+        return bool(times.taken or self._assumed)
+
+    def basis(self, times: TrialTimes) -> str:
+        """What the seconds rest on, in words."""
+        if times.taken:
+            return "what was measured"
+        if self._assumed:
+            return "the engine model, nothing being measured yet"
+        return f"an assumed {1e3 * ASSUMED_TPOT:g} ms a token, nothing being measured yet"
+
+    def _beside(self, trial: Trial, times: TrialTimes, fit: Calibrated) -> float:
+        """Seconds that trials take beside what follows from their requests: ramps, warm-ups, the ends of windows."""
+        scan = trial.phase is Phase.SCAN
+        key = trial.series, scan, len(times.taken)
+        if key not in self._besides:
+            alike = [(t, a) for t, a in times.taken if t.series == trial.series and (t.phase is Phase.SCAN) == scan]
+            differences = [amount.seconds - _by_fit(t, fit) for t, amount in alike[-MANY:]]
+            self._besides[key] = statistics.median(differences or [0.0])
+        return self._besides[key]
+
+    def _by_hardware(self, trial: Trial) -> float | None:
+        """By the described hardware; None where none is, or a request does not fit it."""
+        assumed = self._assumed.get(trial.deployment)
+        e2e = None if assumed is None else rough_e2e(assumed, trial.shape, trial.concurrency)
+        return None if e2e is None else _cost(trial, e2e)
+
+    def _ratio(self, trial: Trial, times: TrialTimes) -> float:
+        """What trials took over what the hardware let expect: those of the shape, else of the deployment."""
+        mine = [(other, amount.seconds) for other, amount in times.taken if other.deployment == trial.deployment]
+        alike = [(other, took) for other, took in mine if other.shape == trial.shape] or mine
+        ratios = [math.log(took / guess) for other, took in alike if took > 0 and (guess := self._by_hardware(other))]
+        return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+
+    def _fit(self, series: Series, history: History) -> Calibrated | None:
+        """The engine model fitted to what was measured of a series so far; fitted again when there is more."""
+        key = series, len(history)
+        if key not in self._fits:
+            self._fits[key] = self._fitted(series, history)
+        return self._fits[key]
+
+    def _fitted(self, series: Series, history: History) -> Calibrated | None:
+        known = [point for c, samples in sorted(by_concurrency(history).items()) if (point := _mean(c, samples))]
+        if len(known) < LEAST:
+            return None
+        roofline, shape = self._rooflines.get(series.deployment), series.shape
+        card = roofline if isinstance(roofline, ModelRoofline) else None
+        return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
+
+
+def _near(concurrency: int, history: History) -> float | None:
+    """Seconds of a request, by the nearest setting that was measured; None where none says anything."""
+    known = {c: float(np.concatenate([s.e2e[s.ok] for s in samples]).mean())
+             for c, samples in by_concurrency(history).items() if any(s.ok.any() for s in samples)}  # fmt: skip
+    if not known:
+        return None
+    near = min(known, key=lambda c: (abs(math.log(c / concurrency)), c))
+    return known[near] * float((concurrency / near) ** GROWTH)
+
+
+def _by_fit(trial: Trial, fit: Calibrated) -> float:
+    known = fit.at(trial.concurrency)
+    return _cost(trial, known.ttft.value + (trial.shape.osl.mean - 1) * known.tpot.value)
+
+
+def _cost(trial: Trial, e2e: float) -> float:
+    """Seconds of a trial whose requests take so long. A window that a search bounds by time lasts two requests at least
+    (see `search.longer`).
+    """
+    if trial.seconds is not None and trial.phase is not Phase.PROVE:
+        trial = dataclasses.replace(trial, seconds=max(trial.seconds, search.TURNS * e2e))
+    seconds = estimate((trial,), lambda _: e2e)[0].expected
+    assert seconds is not None
+    return seconds
+
+
+def _mean(concurrency: int, samples: Sequence[WindowData]) -> Known | None:
+    """The mean latencies of the requests that succeeded; None where they say nothing."""
+    ttft, tpot = (np.concatenate([getattr(s, name)[s.ok] for s in samples]) for name in ("ttft", "tpot"))
+    tpot = tpot[~np.isnan(tpot)]
+    if not len(ttft) or not len(tpot) or not (ttft.mean() > 0 and tpot.mean() > 0):
+        return None
+    return Known(concurrency, float(ttft.mean()), float(tpot.mean()))

@@ -1,0 +1,144 @@
+"""The forecast of a sweep: what is left of it as trials, how long these take, and how the bounds add up."""
+
+from dataclasses import replace
+
+import pytest
+
+from frontier.budget import Amount, TrialTimes
+from frontier.config import load_config
+from frontier.decide.search import Ask, Done
+from frontier.forecast import Ahead, Expected, Part, TimeEstimator, ahead, candidate_windows, outlook
+from frontier.model import Phase, Series
+from frontier.plan import make_plan, make_trial, search_policy
+from tests.stats.made import Server
+
+TEXT = """\
+endpoint: http://localhost:8000/v1
+model: m
+shapes: [1024/256]
+concurrency: [1, 4, 16, 64]
+sla: {p99_ttft: 500ms}
+"""
+
+
+def of(text=TEXT):
+    config = load_config(text, "s")
+    return config, Series(config.deployments[0].name, config.shapes[0])
+
+
+def counts(left):
+    """How many trials of each phase are expected, and how many are the most."""
+    found = {}
+    for part in left.parts:
+        expected, most = found.get(part.trial.phase, (0, 0))
+        found[part.trial.phase] = expected + part.expected, most + part.most
+    return found
+
+
+def left_of(config, series, history=(), ask=None, later=None, prove=()):
+    return ahead(config, series, make_plan(config).trials, history, search_policy(config, prove), ask, later)
+
+
+def measured(config, series, *settings):
+    """Trials of a server that takes 10 ms per user to its first token."""
+    server = Server(lambda c: 0.01 * c)
+    trials = [make_trial(config, config.deployments[0], series.shape, c, phase, 1, 300) for c, phase in settings]
+    return [(t, replace(server.run(t), shape=series.shape)) for t in trials]
+
+
+def test_before_the_first_trial_everything_is_to_come():
+    config, series = of()
+    found = counts(left_of(config, series))
+    assert set(found) == {Phase.SCAN, Phase.PROVE, Phase.GRID, Phase.FRONTIER, Phase.VISIT}
+    assert (4, 4) == found[Phase.SCAN][:1] * 2
+    assert 3 == found[Phase.GRID][0], "the fourth is expected to be proven"
+    assert all(expected <= most for expected, most in found.values())
+
+
+@pytest.mark.parametrize(
+    ("more", "phases"),
+    [
+        ("refine: 0\n", {Phase.GRID}),
+        ("refine: 0\nrequests: 200\nrepeats: 2\n", {Phase.GRID}),
+        ("requests: 200\nrefine: 2\n", {Phase.GRID, Phase.PROVE, Phase.FRONTIER, Phase.VISIT}),
+    ],
+)
+def test_what_the_config_states_is_what_is_to_come(more, phases):
+    config, series = of(TEXT + more)
+    found = counts(left_of(config, series))
+    assert set(found) == phases
+    assert found[Phase.GRID][0] == 4 * (config.repeats or 1)
+
+
+def test_without_an_sla_only_the_frontier_is_completed():
+    config, series = of(TEXT.replace("sla: {p99_ttft: 500ms}\n", ""))
+    assert {Phase.GRID, Phase.FRONTIER} == set(counts(left_of(config, series)))
+
+
+def test_where_the_lowest_setting_breaks_the_sla_there_is_nothing_to_visit():
+    config, series = of(TEXT.replace("500ms", "5ms"))
+    history = measured(config, series, (1, Phase.SCAN), (4, Phase.SCAN))
+    found = counts(left_of(config, series, history, Ask(1, Phase.PROVE, 400, "")))
+    assert Phase.VISIT not in found
+    assert 1 == found[Phase.PROVE][0]
+
+
+def test_a_proof_has_fewer_windows_left_the_more_it_has_until_it_is_judged():
+    config, series = of()
+    history = measured(config, series, (4, Phase.SCAN), (16, Phase.SCAN), (64, Phase.SCAN))
+    ask, said = Ask(16, Phase.PROVE, 334, ""), []
+    for windows in range(4):
+        proof = measured(config, series, *[(16, Phase.PROVE)] * windows)
+        said.append(left_of(config, series, [*history, *proof], ask).proofs[0].expected)
+    assert said == [6, 5, 4, 6], "the fourth window is the first of the next judgement"
+    assert 1 == candidate_windows(config, series, [*history, *proof], ask).expected
+
+
+def test_proofs_that_the_user_asked_for_are_all_there_is():
+    config, series = of()
+    left = left_of(config, series, ask=Ask(8, Phase.PROVE, 100, ""), prove=(4, 8, 32))
+    assert [8, 32] == [part.trial.concurrency for part in left.proofs]
+    assert () == (*left.looks, *left.rest)
+    assert Ahead() == left_of(config, series, ask=Done(""), prove=(4, 8, 32))
+
+
+def test_each_series_of_the_plan_has_its_own():
+    config, _ = of(TEXT.replace("[1024/256]", "[1024/256, 64/32]"))
+    assert 2 == len(outlook(config, make_plan(config), {}))
+    assert 1 == len(outlook(config, make_plan(config, ["64/32"]), {}))
+
+
+def test_seconds_follow_the_requests_and_what_trials_took_beside_them():
+    config, series = of()
+    history = measured(config, series, *((c, Phase.PROVE) for c in (1, 4, 16, 64)))
+    estimator = TimeEstimator(config)
+    wanted = make_trial(config, config.deployments[0], series.shape, 8, Phase.PROVE, 1, 800)
+    alone = estimator.seconds(wanted, TrialTimes(), {series: history})
+    e2e = 0.08 + 255 * 0.01 * (1 + 8 / 64)  # the medians of the server's law
+    assert alone == pytest.approx(800 / 8 * e2e + 4 * e2e, rel=0.05)
+    late = tuple((t, Amount(estimator.seconds(t, TrialTimes(), {series: history}) + 9.0, 300.0)) for t, _ in history)
+    assert alone + 9 == pytest.approx(estimator.seconds(wanted, TrialTimes(late), {series: history}))
+
+
+def test_with_one_setting_measured_the_others_are_neither_as_fast_nor_as_slow_as_can_be():
+    config, series = of()
+    history = measured(config, series, (1, Phase.SCAN))
+    e2e = float(history[0][1].e2e.mean())
+    estimator = TimeEstimator(config)
+    trial = make_trial(config, config.deployments[0], series.shape, 64, Phase.PROVE, 1, 6400)
+    assert 104 * e2e < estimator.seconds(trial, TrialTimes(), {series: history}) < 64 * 104 * e2e
+
+
+def test_what_series_may_take_more_adds_up_as_independent_errors_do():
+    one, other = Expected(60.0, 30.0, 100.0, 40.0), Expected(10.0, 40.0, 20.0, 0.0)
+    both = one + other
+    assert (190.0, 120.0) == (both.seconds, both.answer_longest)
+    assert 160 + 50 == one.longest
+    assert both.longest < one.longest + other.longest
+
+
+def test_a_trial_is_never_bounded_by_more_than_it_may_last():
+    config, series = of(TEXT + "max_time: 30s\n")
+    trial = make_trial(config, config.deployments[0], series.shape, 4, Phase.PROVE, 1, 60)
+    expected = TimeEstimator(config).expected(Ahead(proofs=(Part(trial),)), TrialTimes(), {})
+    assert expected.answer <= expected.answer_longest <= max(30.0, expected.answer)
