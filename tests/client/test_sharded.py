@@ -131,6 +131,7 @@ def test_more_processes_than_streams_leave_some_without(server: Hostile) -> None
     assert {0, 1} == {r.stream for r in records}
 
 
+@pytest.mark.slow
 def test_the_figures_of_two_processes_are_those_of_one() -> None:
     """The embedded engine, whose speed is known: intervals that hold the truth overlap."""
     spec = EngineSpec.from_mapping(

@@ -123,6 +123,7 @@ def test_a_client_process_that_stood_still_for_a_moment_is_seen_in_the_health_of
 
 
 @pytest.mark.fault("SIGKILL of a sweep with client processes", times=1)
+@pytest.mark.slow
 def test_client_processes_die_with_their_sweep_and_hide_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
