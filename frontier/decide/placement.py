@@ -48,8 +48,9 @@ LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
 """And where nothing promises to be provable, this share."""
-MOST_THINNER = 16.0
-"""Most times fewer independent requests than expected that a bound is taken to be worth."""
+MOST_THINNER, MOST_WIDER = 16.0, 4.0
+"""Most times fewer independent requests than expected that a bound is taken to be worth, and most times further from
+its value than expected that it is taken to lie."""
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """What a proof that fails leaves, as a share of what the safest brings, and how many windows it usually takes."""
 FAR = 3.0
@@ -78,6 +79,7 @@ class State:
     by_grid: int | None
     judged_by_grid: frozenset[int]
     thinner: Mapping[Limit, float]
+    wider: Mapping[Limit, float]
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
@@ -90,18 +92,20 @@ class State:
         looks = Counter(trial.concurrency for trial, _ in history)
         by_grid = _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
-        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {})
-        return dataclasses.replace(state, thinner=state._thinner())
+        state = cls(limits, looks, points, curves, begun, scanned, by_grid, in_grid, {}, {})
+        thinner, wider = state._seen()
+        return dataclasses.replace(state, thinner=thinner, wider=wider)
 
-    def _thinner(self) -> Mapping[Limit, float]:
-        """How many times fewer independent requests the candidates' bounds were worth than the scan let expect.
+    def _seen(self) -> tuple[Mapping[Limit, float], Mapping[Limit, float]]:
+        """How far the candidates' bounds were from what the scan let expect: how many times fewer independent requests
+        there were where no bound could be given, and how many times further a bound lay from its value.
 
-        From how far a bound lay beyond its value, as a bound's distance falls with the root of their number, or from
-        how many requests were missing for one. By what is proven, where anything is: that is next to what comes.
+        By what is proven, where anything is: that is next to what comes. A bound far from its value does not say that
+        others cannot be given at all: a machine that was disturbed once would send the search to the lowest settings.
         """
-        thinner = {}
+        thinner, wider = {}, {}
         for curve in self.curves:
-            factors = [1.0]
+            fewer, further = [1.0], [1.0]
             proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
             for k in proven or self.candidates:
                 e = k.point.metrics.get(curve.limit.metric)
@@ -110,11 +114,12 @@ class State:
                 expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
                 seen = k.reach(curve.limit)
                 if e.need is not None:
-                    factors.append(e.need / e.n)
+                    fewer.append(e.need / e.n)
                 elif expected and seen is not None:
-                    factors.append((seen / expected) ** 2)
-            thinner[curve.limit] = min(MOST_THINNER, max(factors))
-        return thinner
+                    further.append(seen / expected)
+            thinner[curve.limit] = min(MOST_THINNER, max(fewer))
+            wider[curve.limit] = min(MOST_WIDER, max(further))
+        return thinner, wider
 
     def _reach(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
         """How far (in ln) the bound is expected to lie beyond the value; None where there is none."""
@@ -124,7 +129,9 @@ class State:
         requests = dependence(nearest(self.scanned, c), curve.limit) * self.thinner.get(curve.limit, 1.0)
         effective = int(windows * size / requests)
         allowed = allowance(p, effective, alpha) / (1 - p)
-        return curve.at(c, allowed) - curve.at(c, 1.0) if allowed > 0 else None
+        if allowed <= 0:
+            return None
+        return self.wider.get(curve.limit, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
 
     def value(self, c: int) -> float:
         """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
