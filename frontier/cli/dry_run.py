@@ -178,6 +178,9 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         name = series.label(list(found.times), keep_shape=True)
         lines.append(f"  {name}: {', '.join(parts) or 'nothing is left'}")
     lines.append(f"About {format_rough(total.seconds)} in all, at most {format_rough(total.longest)}; by {found.by}.")
+    left = found.ledger.seconds_left()
+    if left is not None and left < total.longest:
+        lines.append(f"The budget ends it after {format_rough(left)}.")
     return lines
 
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
 @click.option("--index", metavar="I", type=click.IntRange(0), required=True, help="Which shard this is, from 0.")
 @click.option("--of", "count", metavar="N", type=click.IntRange(1), required=True, help="How many shards there are.")
-@click.option(
-    "--start-at", metavar="TIME", required=True, help="When all start: unix seconds, or 2026-11-22T07:00Z."
-)
+@click.option("--start-at", metavar="TIME", required=True, help="When all start: unix seconds, or 2026-11-22T07:00Z.")
 @click.option("-o", "--output", type=common.RUN_PATH, required=True, help="The directory of all shards.")
 @click.option("--dry-run", is_flag=True, help="Print the timetable; send nothing.")
 def command(config_file: Path, index: int, count: int, start_at: str, output: Path, dry_run: bool) -> int:

@@ -491,16 +491,18 @@ class Conductor:
         return Better(ask.concurrency, gain, seconds) if gain > WORTH_NAMING else None
 
     def _report_time_left(self) -> None:
-        """Tell the progress and the journal how long the rest of the sweep will take, and what it does next."""
+        """Tell the progress and the journal what the sweep does next, and how long it may take, budget included."""
         every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
         left = [series for series in every if series.deployment not in self._failures.given_up]
         total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
-        self._runner.forecast = {"left": round(total.seconds, 1), "left_at_most": round(total.longest, 1)}
+        limit = self._ledger.seconds_left()
+        expected, longest = (s if limit is None else min(s, max(0.0, limit)) for s in (total.seconds, total.longest))
+        self._runner.forecast = {"left": round(expected, 1), "left_at_most": round(longest, 1)}
         asks = [ask for one in left for ask in (self._ask(one), self._ask_completion(one)) if isinstance(ask, Ask)]
         ask = asks[0] if asks else None
         before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
         why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(total.seconds, total.longest, why)
+        self.progress.expect(expected, longest, why)
 
     def _expect(self, series: Series, policy: SearchPolicy, history: History) -> Expected:
         """The seconds that are left of a series."""

@@ -341,6 +341,14 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
     assert not conduct_by_the_clock(path, SIZED, clocked(SIZED))[0].finished, "nothing is left to ask"
 
 
+def test_the_time_left_is_never_more_than_the_budget_has(tmp_path: Path) -> None:
+    capped = SIZED + "budget: {time: 40s}\n"
+    told, _ = conduct_by_the_clock(tmp_path / "run", capped, clocked(capped))
+    begun = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "trial_begun"]
+    assert (told.left[0], begun[0]["left_at_most"]) == (40.0, 40.0)
+    assert all(0 <= (left or 0.0) <= 40.0 for left in told.left)
+
+
 def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer(
     sized: tuple[Path, Told, float], tmp_path: Path
 ) -> None:
