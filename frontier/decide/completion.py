@@ -43,19 +43,23 @@ MORE_TURNS = 1.2
 operating point is announced; a claim that is not final by then stays early."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
+USUAL_PROOF = 2.0
+"""How many times the least proof one usually takes: half of them are decided at the second judgement at the latest."""
 LATER_WORTH = 0.001
 """The share of throughput for which one more window of a proof is measured once there is an answer. When every setting
 of the config is measured it is the search's own again: a small gain shall not change the time left by minutes."""
 
 
 def next_ask(
-    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History
-) -> Ask | Done:
+    policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
+    *, within: float = math.inf,
+) -> Ask | Done:  # fmt: skip
     """The next trial that completes the frontier of one series; Done when there is none. The same history gives the
     same trial. Without limits only the frontier is completed.
 
     A better candidate is decided before any visit: one that is proven has to be visited itself. After that visits and
-    other trials take turns, so that the visits are spread over the time that the rest takes.
+    other trials take turns, so that the visits are spread over the time that the rest takes. A candidate is begun only
+    where a proof of usual length ends `within` so many seconds: half a proof is worth less than the frontier.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
     policy = _without_skipped(policy, tiers, history)
@@ -63,7 +67,9 @@ def next_ask(
     better = search.next_ask(policy, shape, tiers, history, window_worth=worth) if limits else None
     if isinstance(better, Ask):
         seconds = WINDOWS * _seconds(better, pilot_points(limits, history))
-        return replace(better, value=max(0.0, gain(better.concurrency, limits, history)) / seconds)
+        begun = any((t.phase, t.concurrency) == (Phase.PROVE, better.concurrency) for t, _ in history)
+        if begun or USUAL_PROOF * seconds <= within:
+            return replace(better, value=max(0.0, gain(better.concurrency, limits, history)) / seconds)
     rest = _setting(policy, limits, history) or _gap(policy, limits, history)
     visit = next_visit(limits, history) if limits else None
     if visit is not None and (rest is None or _visit_is_due(history)):

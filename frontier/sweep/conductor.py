@@ -383,7 +383,9 @@ class Conductor:
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not policy.grid:
                 return Done("nothing is left")
-            return completion.next_ask(policy, series.shape, self.config.tiers, history)
+            left = self._ledger.seconds_left()
+            within = math.inf if left is None else left
+            return completion.next_ask(policy, series.shape, self.config.tiers, history, within=within)
 
         return self._remembered(self._completions, series, ask)
 

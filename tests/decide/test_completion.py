@@ -167,3 +167,15 @@ def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(complet
     assert (1, 200) == completion.worth_proving((1, 200), TTFT, []), "nothing is known"
     assert () == completion.worth_proving((1, 200), TTFT, history)
     assert (point + 1,) == completion.worth_proving((1, point + 1, 200), TTFT, history)
+
+
+def test_a_proof_that_the_time_has_no_room_for_is_not_begun_but_one_that_is_begun_goes_on(completed):
+    history, asks = completed
+    first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
+    before, after = (history[: len(history) - len(asks) + first + n] for n in (0, 1))
+    e2e = search.mean_e2e(asks[first].concurrency, completion.pilot_points(TTFT, before))
+    tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].concurrency
+    short, room = (completion.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 3.0))
+    assert short.phase is not Phase.PROVE
+    assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
+    assert completion.next_ask(POLICY, SHAPE, tiers, after, within=0.0).phase is Phase.PROVE
