@@ -206,7 +206,7 @@ def test_lockstep_and_15_5_of_16_in_flight_widen_the_bars_and_keep_the_point(too
     truth = point_of(tool, in_step())
     for name in ("p50_ttft", "p95_e2e", "p50_tpot", "output_throughput"):
         one = found.metrics[name]
-        assert math.isfinite(one.high)
+        assert math.isfinite(one.upper), "a bound at least, where the requests in step are too few for two sides"
         assert one.low <= truth.metrics[name].value <= one.high, name
 
 
