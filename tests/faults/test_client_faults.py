@@ -312,7 +312,7 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; file_shards: the start of a timetable that several machines share; loop, sharded:
+    # conductor: the hour of a deadline; file_shards: the start of a timetable that machines share; loop, sharded:
     # a trial's epoch; probe: how long a certificate is valid.
     assert sorted(calls) == ["conductor", "file_shards", "file_shards", "loop", "probe", "probe", "sharded"]
 
