@@ -33,7 +33,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.server import FaultyServer, key_of
-from frontier.client.prompts import PromptSource
+from frontier.client.loop import run_trial
+from frontier.client.prompts import PromptPlan
+from frontier.client.target import Target
 from frontier.config import Config, load_config
 from frontier.errors import MeasurementError
 from frontier.model import Decision, Measurement, Outcome, Record, Trial
@@ -130,8 +132,8 @@ class Watched(HttpBackend):
         self.account, self.notes = account, notes
         self.keys: dict[int, str] = {}
 
-    def _prompts(self, trial: Trial) -> PromptSource:
-        source = super()._prompts(trial)
+    async def _run_here(self, trial: Trial, target: Target, prompts: PromptPlan, **how: Any) -> Measurement:
+        source = prompts.source()
         self.keys = {}
 
         def noted(index: int) -> Any:
@@ -140,7 +142,7 @@ class Watched(HttpBackend):
             self.notes.made(self.keys[index])
             return prompt
 
-        return noted
+        return await run_trial(trial, target, noted, **how)
 
     async def run(self, trial: Trial, *, on_record: OnRecord, **how: Any) -> Measurement:
         seen: set[int] = set()
