@@ -303,9 +303,10 @@ _WORK = {
 
 
 def described_trials(trials: Sequence[Trial]) -> str:
-    """'12 of repeat 3, 2 of repeat 2': the first to be dropped first."""
+    """'12 of repeat 3, 2 of the listed settings': the first to be dropped first."""
     groups: dict[str, int] = {}
     for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
-        name = f"repeat {trial.repeat}" if trial.phase is Phase.GRID else _WORK.get(trial.phase, "the proofs")
+        again = f"repeat {trial.repeat}" if trial.repeat > 1 else "the listed settings"
+        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "the proofs")
         groups[name] = groups.get(name, 0) + 1
     return ", ".join(f"{n} of {name}" for name, n in groups.items())

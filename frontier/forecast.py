@@ -151,7 +151,7 @@ def ahead(
         another = _windows(config, series, policy, history, None, LATER)
         rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER))
     planned_settings = {t.concurrency for t in own}
-    for each, count in completion.still_to_come(policy, config.tiers, history, point):
+    for each, count in completion.trials_left(policy, config.tiers, history, point):
         if each.phase is not Phase.GRID or each.concurrency not in planned_settings:
             most = count * (MORE_VISITS if each.phase is Phase.VISIT else 1)
             rest.append(Part(_trial(config, series, each), count, most))

@@ -59,11 +59,11 @@ class Standing:
 
     @property
     def brief(self) -> str:
-        """'unfinished: 4 of 10 settings measured (12 of 30 trials)'; '' for a finished run."""
+        """'unfinished: the frontier is measured at 4 of 10 settings (12 of 30 trials)'; '' for a finished run."""
         if not self.unfinished:
             return ""
-        measured = f"{self.measured} of {count(self.settings, 'setting')} measured"
-        return f"unfinished: {measured} ({self.done} of {count(self.planned, 'trial')})"
+        trials = "" if self.planned == self.settings else f" ({self.done} of {count(self.planned, 'trial')})"
+        return f"unfinished: the frontier is measured at {self.measured} of {count(self.settings, 'setting')}{trials}"
 
     @property
     def text(self) -> str:

@@ -152,7 +152,7 @@ _LONG = 3600 * 10_000.0
 
 
 def format_elapsed(seconds: float) -> str:
-    """An elapsed time in at most two units: '45 s', '9 min 12 s', '7 h 40 min'."""
+    """An elapsed time in at most two units: '45 s', '20 min', '9 min 12 s', '7 h 40 min'."""
     if not math.isfinite(seconds):
         return format_number(seconds)
     if abs(seconds) >= _LONG:
@@ -161,7 +161,8 @@ def format_elapsed(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        minutes, seconds = divmod(whole, 60)
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 

@@ -1,7 +1,7 @@
 """The three stories that the README tells, as typed: a shell, real processes, real HTTP, the embedded engine.
 
-Commands and configs are read from the README. Where this machine is too busy to measure on, and the sweep says so, a
-story is told again.
+Commands and configs are read from the README. A test is skipped where the sweep says that this machine is too busy to
+measure on.
 """
 
 import json

@@ -146,7 +146,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     """'Plan: find and prove the operating point (about 10 min), then complete the frontier (about 40 min more).', each
     series' own times where there are several, and the sum with its bound.
     """
-    from frontier.units import format_rough
+    from frontier.units import format_elapsed, format_rough
 
     several = len(found.times) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
@@ -180,7 +180,7 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
     lines.append(f"About {format_rough(total.seconds)} in all, at most {format_rough(total.longest)}; by {found.by}.")
     left = found.ledger.seconds_left()
     if left is not None and left < total.longest:
-        lines.append(f"The budget ends it after {format_rough(left)}.")
+        lines.append(f"The budget ends it after {format_elapsed(left)}.")
     return lines
 
 
@@ -297,4 +297,4 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     command = shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
     units = {"budget.requests": " requests", "budget.tokens": " tokens"}
     needs_text = " and ".join(f"{value}{units.get(name, '')}" for name, value in more)
-    return f"the budget had no room for {left_out}; one of about {needs_text} in all would finish it:\n  {command}"
+    return f"the budget had no room for {left_out}; a budget of about {needs_text} in all would finish it:\n  {command}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=common.RUN_PATH, required=True, help="The directory of all shards.")
 @click.option("--dry-run", is_flag=True, help="Print the timetable; send nothing.")
 def command(config_file: Path, index: int, count: int, start_at: str, output: Path, dry_run: bool) -> int:
-    """Run one share of a grid on a timetable that all shards have in common, without any talk between them.
+    """Send one share of a grid's load. All shards keep the same timetable and need no connection to each other.
 
     The config states warmup and max_time, which fix each trial's window. Every machine's clock must be right.
 

@@ -277,6 +277,10 @@ def _warmup(value: Any) -> float:
 
 def _workers(value: Any) -> int | None:
     """How many client processes send the load; None: as many as it needs."""
+    if isinstance(value, str) and value != "auto" and not value.isdecimal():
+        raise Problem(
+            f"{{key}} is auto or a whole number; this is {shown(value)}", f"write auto, or 1 to {MAX_WORKERS}"
+        )
     return None if value == "auto" else whole(value, 1, MAX_WORKERS)
 
 

@@ -2,7 +2,7 @@
 
 The answer comes first (`search`). Then come candidates that may give more; the settings of the config that were only
 scanned; the gaps of the frontier between them; and, spread over these, visits of the operating point, by which its
-claim covers more of the night. `still_to_come` counts all of that by the same rules, for the time left.
+claim covers more of the night. `trials_left` counts all of these by the same rules, for the time left.
 """
 
 import functools
@@ -152,7 +152,7 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
 # -- what is to come
 
 
-def still_to_come(
+def trials_left(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: int | None
 ) -> list[tuple[Ask, int]]:
     """The trials that complete the frontier, and how many of each, if none of them surprises; without proofs of better

@@ -139,7 +139,7 @@ class State:
 
     def surely_outside(self, c: int) -> bool:
         """Whether the value is beyond a limit by more than its noise."""
-        return any(curve.at(c, 1.0) > curve.doubt(c) for curve in self.curves)
+        return any(curve.at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
 
     def prospects(self, c: int) -> Mapping[int, float]:
         """The chance that a proof at c has succeeded after so many windows."""
@@ -155,7 +155,7 @@ class State:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        return float(special.ndtr(-(curve.at(c, 1.0) + reach) / curve.doubt(c)))
+        return float(special.ndtr(-(curve.at(c, 1.0) + reach) / curve.standard_error(c)))
 
     def window_size(self, c: int) -> int:
         """Requests of each window of a proof at c."""
@@ -229,7 +229,7 @@ class Curve:
         z = self._z(tail)
         return _between({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
 
-    def doubt(self, c: int) -> float:
+    def standard_error(self, c: int) -> float:
         """Standard error of the expected value: of its median, of its tail, and of what differs from run to run."""
         if not self.sigma:
             return EXACT

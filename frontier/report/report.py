@@ -38,7 +38,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import metric
-from frontier.model import Cause, Decision, Limit, Reason, Verdict
+from frontier.model import DEFAULT_DEPLOYMENT, Cause, Decision, Limit, Reason, Verdict
 from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
@@ -268,8 +268,15 @@ def _sides(decision: Decision) -> dict[str, Reason]:
     judged = [reason for reason in decision.explanation.settings if reason.cause not in unjudged]
     if chosen is None or not judged:
         return {}
-    above = [reason for reason in judged if reason.settings[0] > chosen]
-    below = [reason for reason in judged if reason.settings[0] < chosen]
+
+    def beside(higher: bool) -> list[Reason]:
+        """The settings on one side; those that were only looked at where no other is."""
+        for settings in (judged, decision.explanation.settings):
+            if found := [r for r in settings if r.settings[0] != chosen and (r.settings[0] > chosen) == higher]:
+                return found
+        return []
+
+    above, below = beside(True), beside(False)
     return {
         "Why not more": above[0] if above else Reason(Cause.HIGHEST_MEASURED, (chosen,)),
         "Why not less": below[-1] if below else Reason(Cause.LOWEST_MEASURED, (chosen,), verdict=Verdict.MEETS),
@@ -292,13 +299,23 @@ def _health(report: Report) -> list[str]:
     return [*lines, whole] if whole else lines
 
 
+def _setting_of(key: str) -> str:
+    """A trial's key in words: 'short c=64', 'fp8-1024x256 c=8, repeat 2'."""
+    found = re.fullmatch(r"(.*)-c0*(\d+)-[a-z]+-r(\d+)", key)
+    if found is None:
+        return key
+    where, c, repeat = found.groups()
+    again = f", repeat {repeat}" if repeat != "1" else ""
+    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} c={c}{again}"
+
+
 def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
     """What was planned and not measured, one line per reason."""
     reasons: dict[str, list[str]] = {}
     for key, reason in skipped.items():
         reasons.setdefault(reason, []).append(key)
     return [
-        f"Not measured: {', '.join(clean(key, 80) for key in keys[:6])}"
+        f"Not measured: {', '.join(clean(_setting_of(key), 80) for key in keys[:6])}"
         + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
         + f" ({clean(reason, 300)})."
         for reason, keys in reasons.items()

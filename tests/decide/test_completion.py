@@ -98,7 +98,7 @@ def test_a_config_that_allows_no_more_settings_gets_none():
 
 def ahead_of(history, limits=TTFT, policy=POLICY):
     point = completion.operating_concurrency(limits, history) if limits else None
-    return completion.still_to_come(policy, [("", limits)], history, point)
+    return completion.trials_left(policy, [("", limits)], history, point)
 
 
 def test_what_is_to_come_is_what_comes(completed):

@@ -154,7 +154,7 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
     cut(path, left, event, **facts)
     found = load(path).standing
     assert found is not None
-    said = f"unfinished: {measured} measured ({left} of 21 trials)"
+    said = f"unfinished: the frontier is measured at {measured} ({left} of 21 trials)"
     assert found.brief == said
     assert found.text.startswith(f"{said}; {why}")
     assert {"measured": int(measured[0]), "settings": 7, "finished": left, "trials": 21} == {
@@ -209,7 +209,7 @@ def test_a_spent_budget_is_answered_with_the_larger_one_that_finishes_the_sweep(
     config = load_config(text, "sweep.yaml")
     told = larger_budget(config, tmp_path / "run", "frontier sweep a.yaml --set budget.requests=900 --set seed=1")
     first, command = told.splitlines()
-    assert "one of about " in first
+    assert "a budget of about " in first
     words = command.split()
     assert ["frontier", "sweep", "a.yaml", "--set", "seed=1", "--set"] == words[:-1]
     enough = int(words[-1].removeprefix("budget.requests="))
