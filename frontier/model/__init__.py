@@ -1,0 +1,91 @@
+"""Core data types: shapes, trials, records, points, estimates, limits, verdicts, decisions. All frozen; no I/O.
+
+Times are in seconds, sizes in bytes, shares 0..1. A missing value is None, never 0; the latency of a failed request is
++inf.
+"""
+
+from frontier.model.decisions import (
+    Cause,
+    Claim,
+    Cut,
+    Decision,
+    Explanation,
+    Judgement,
+    Limit,
+    NextStep,
+    Reason,
+    RejectedStep,
+    Verdict,
+    worst,
+)
+from frontier.model.points import (
+    Distance,
+    Estimate,
+    Flag,
+    Frontier,
+    Point,
+    Power,
+)
+from frontier.model.shapes import (
+    DEFAULT_DEPLOYMENT,
+    MAX_TOKENS,
+    Lengths,
+    OfSeries,
+    Series,
+    Shape,
+    ShapeError,
+    by_series,
+    file_label,
+    unnamed,
+)
+from frontier.model.trials import (
+    FINISHED,
+    ClientHealth,
+    Measurement,
+    Outcome,
+    Phase,
+    Record,
+    Trial,
+    Window,
+    WorkerFacts,
+)
+
+__all__ = [
+    "DEFAULT_DEPLOYMENT",
+    "FINISHED",
+    "MAX_TOKENS",
+    "Cause",
+    "Claim",
+    "ClientHealth",
+    "Cut",
+    "Decision",
+    "Distance",
+    "Estimate",
+    "Explanation",
+    "Flag",
+    "Frontier",
+    "Judgement",
+    "Lengths",
+    "Limit",
+    "Measurement",
+    "NextStep",
+    "OfSeries",
+    "Outcome",
+    "Phase",
+    "Point",
+    "Power",
+    "Reason",
+    "Record",
+    "RejectedStep",
+    "Series",
+    "Shape",
+    "ShapeError",
+    "Trial",
+    "Verdict",
+    "Window",
+    "WorkerFacts",
+    "by_series",
+    "file_label",
+    "unnamed",
+    "worst",
+]

@@ -1,0 +1,209 @@
+"""Shapes: how many tokens go in and out of a request; and series: a deployment with one shape."""
+
+import hashlib
+import random
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+from frontier.text import clean_name
+
+MAX_TOKENS = 4_194_304
+"""The largest number of input or output tokens that a config or a file may ask for."""
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._~-]{1,80}")
+
+
+def file_label(name: str) -> str:
+    """A name as part of a file name: unchanged when it is short and safe, else its safe part and a hash.
+
+    Without the hash two names could get one file: 'a/b' and 'a_b', or two that are equal up to where they are cut.
+    """
+    if _SAFE_NAME.fullmatch(name) and name.strip("."):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9._~-]+', '_', name)[:40].lstrip('.')}-{digest}"
+
+
+class ShapeError(ValueError):
+    """A text that is no shape: `what` is wrong with it, and a `hint` how to write it."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"{what}; {hint}")
+        self.what = what
+        self.hint = hint
+
+
+_SHAPE_HINT = "write input/output tokens, as 1024/256"
+_LENGTHS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})|~([0-9]{1,9}(?:\.[0-9]{1,9})?))?")
+_THOUSANDS = re.compile(r"([0-9]{1,5})[kK]\s*/?\s*([0-9]{1,5})[kK]")
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The distribution of tokens per request on one side: fixed, uniform in low..high, or normal cut at low..high."""
+
+    kind: Literal["fixed", "uniform", "normal"]
+    mean: float
+    low: int
+    high: int
+    sd: float = 0.0
+
+    @classmethod
+    def fixed(cls, tokens: int) -> "Lengths":
+        return cls("fixed", tokens, tokens, tokens)
+
+    @classmethod
+    def uniform(cls, low: int, high: int) -> "Lengths":
+        return cls("uniform", (low + high) / 2, low, high)
+
+    @classmethod
+    def normal(cls, mean: float, sd: float) -> "Lengths":
+        """Cut at three standard deviations and at one token."""
+        return cls("normal", mean, max(1, round(mean - 3 * sd)), max(1, round(mean + 3 * sd)), sd)
+
+    @classmethod
+    def parse(cls, text: str) -> "Lengths":
+        """The lengths that `str` writes: '256', '128-512' (uniform), '1024~256' (normal). ShapeError for other text.
+
+        >>> Lengths.parse("128-512"), str(Lengths.parse("1024~256"))
+        (Lengths(kind='uniform', mean=320.0, low=128, high=512, sd=0.0), '1024~256')
+        """
+        match = _LENGTHS.fullmatch(text.strip())
+        if match is None:
+            raise ShapeError(f"{clean_name(text)!r} is not a number of tokens", "write 256, 128-512 or 1024~256")
+        first, high, sd = int(match[1]), int(match[2] or match[1]), float(match[3] or 0.0)
+        if not 1 <= min(first, high) or not max(first, high, sd) <= MAX_TOKENS:
+            raise ShapeError(f"{clean_name(text)!r} is out of range", f"lengths are from 1 to {MAX_TOKENS:,} tokens")
+        if high < first:
+            raise ShapeError(f"{clean_name(text)!r} runs backwards", f"write {high}-{first}")
+        if sd > 0:
+            return cls.normal(first, sd)
+        return cls.uniform(first, high) if high > first else cls.fixed(first)
+
+    def draw(self, rng: random.Random) -> int:
+        """One random length."""
+        if self.kind == "fixed":
+            return self.low
+        if self.kind == "uniform":
+            return rng.randint(self.low, self.high)
+        return min(self.high, max(self.low, round(rng.gauss(self.mean, self.sd))))
+
+    def __str__(self) -> str:
+        if self.kind == "fixed":
+            return str(self.low)
+        if self.kind == "uniform":
+            return f"{self.low}-{self.high}"
+        return f"{self.mean:g}~{self.sd:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests have in common."""
+
+    isl: Lengths
+    osl: Lengths
+    name: str | None = None
+    prefix: float = 0.0
+
+    @classmethod
+    def of(cls, isl: int, osl: int) -> "Shape":
+        return cls(Lengths.fixed(isl), Lengths.fixed(osl))
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """The shape of a text such as '1024/256', '256-4096/128-512' or '1024~256/512'. ShapeError for other text.
+
+        '1k/1k' is refused, as k may mean 1,000 or 1,024.
+
+        >>> Shape.parse(" 1024 / 256 ").label
+        '1024/256'
+        """
+        if thousands := _THOUSANDS.fullmatch(text.strip()):
+            isl, osl = int(thousands[1]), int(thousands[2])
+            ways = f"write {isl * 1024}/{osl * 1024} or {isl * 1000}/{osl * 1000}"
+            raise ShapeError(f"{clean_name(text)!r}: k may mean 1,000 or 1,024", ways)
+        sides = [side.strip() for side in text.split("/")]
+        if len(sides) != 2 or not all(_LENGTHS.fullmatch(side) for side in sides):
+            raise ShapeError(f"{clean_name(text)!r} is not a shape", _SHAPE_HINT)
+        return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
+
+    @property
+    def label(self) -> str:
+        """The name in tables and plots: its own, or '1024/256'."""
+        return self.name or f"{self.isl}/{self.osl}"
+
+    @property
+    def file_label(self) -> str:
+        """The label as part of a file name: '1024x256'."""
+        if self.name is not None:
+            return file_label(self.name)
+        return f"{self.isl}x{self.osl}".replace("+", "_")
+
+
+class Series(NamedTuple):
+    """One deployment with one shape: the key of all its concurrencies. Equal to the plain tuple of the two."""
+
+    deployment: str
+    shape: Shape
+
+    def label(
+        self,
+        among: Collection["Series"] | None = None,
+        *,
+        join: str = " · ",
+        longest: int = 60,
+        keep_shape: bool = False,
+    ) -> str:
+        """The name of this series in a table or a plot, each part cleaned and cut to `longest` characters.
+
+        Alone ('fp8 · 1024/256') it hides a deployment that was never named ("default" or ""). `among` others it names
+        only what differs: no deployment when all have the same, no shape when all have the same (but `keep_shape`),
+        and the shape when nothing differs.
+
+        >>> a, b = Series("default", Shape.of(1024, 256)), Series("fp8", Shape.of(1024, 256))
+        >>> a.label(), b.label(), a.label([a, b]), b.label([a, b]), b.label([b])
+        ('1024/256', 'fp8 · 1024/256', 'default', 'fp8', '1024/256')
+        """
+        deployment, shape = clean_name(self.deployment, longest), clean_name(self.shape.label, longest)
+        if among is None:
+            return shape if unnamed(self.deployment) else f"{deployment}{join}{shape}"
+        if len({series.deployment for series in among}) <= 1:
+            return shape
+        deployment = deployment or DEFAULT_DEPLOYMENT
+        one_shape = len({series.shape for series in among}) <= 1
+        return deployment if one_shape and not keep_shape else f"{deployment}{join}{shape}"
+
+
+DEFAULT_DEPLOYMENT = "default"
+"""The name of the deployment of a config that names none."""
+
+
+def unnamed(deployment: str) -> bool:
+    """Whether a deployment was never given a name, so that labels need not show it."""
+    return deployment in ("", DEFAULT_DEPLOYMENT)
+
+
+class OfSeries:
+    """Something of one series: a trial, a point, a frontier, a decision."""
+
+    __slots__ = ()
+    deployment: str
+    shape: Shape
+
+    @property
+    def series(self) -> Series:
+        """Its deployment and shape."""
+        return Series(self.deployment, self.shape)
+
+
+_T = TypeVar("_T", bound=OfSeries)
+
+
+def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
+    """The items (trials, points, frontiers, decisions) of each series, series and items in order of appearance."""
+    groups: dict[Series, list[_T]] = {}
+    for item in items:
+        groups.setdefault(item.series, []).append(item)
+    return groups
