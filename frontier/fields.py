@@ -131,7 +131,8 @@ def unknown_key(key: str, path: Path, known: list[str]) -> Problem:
     return Problem(f"unknown key {shown(key)}", suggestion(key, known), *path, key, at_key=True)
 
 
-_EXAMPLES = {"endpoint": "http://localhost:8000/v1", "shapes": "[1024/256]", "isl": "1024", "osl": "256"}
+_EXAMPLES = {"endpoint": "http://localhost:8000/v1", "shapes": "[1024/256]", "isl": "1024", "osl": "256", "turns": "8",
+             "first": "8192", "per_turn": "400/300", "name": "agent"}  # fmt: skip
 
 
 def _problem_of(error: Mapping[str, Any], kind: Any, unknown: Callable[[str, Path, list[str]], Problem]) -> Problem:

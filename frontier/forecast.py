@@ -25,12 +25,21 @@ from frontier.budget import TrialTimes
 from frontier.config import Config
 from frontier.decide import completion, search
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
-from frontier.decide.proof import ALPHA, LOOKS, MAX_WINDOWS, PER_STREAM, SPEND, WINDOWS, History, by_concurrency
+from frontier.decide.proof import (
+    ALPHA,
+    LOOKS,
+    MAX_WINDOWS,
+    PER_STREAM,
+    SPEND,
+    WINDOWS,
+    History,
+    by_concurrency,
+    fewest_requests,
+)
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
-from frontier.metrics import claim_floor
 from frontier.model import Phase, Series, Trial
 from frontier.plan import Plan, estimate, longest_of, make_trial, runs_grid, search_policy
 from frontier.stats import intervals
@@ -236,9 +245,11 @@ def candidate_windows(config: Config, series: Series, history: History, ask: Ask
 def proof_requests(config: Config, concurrency: int) -> int:
     """About how many requests prove a setting, two of them being late."""
     least = WINDOWS * max(30, PER_STREAM * concurrency)
-    percentiles = [p for _, limits in config.tiers for limit in limits if (p := limit.of.p) is not None]
+    limited = [limit for _, limits in config.tiers for limit in limits if limit.of.p is not None]
+    floors = [fewest_requests(shape, limit, concurrency) for limit in limited for shape in config.shapes]
+    percentiles = [p for limit in limited if (p := limit.of.p) is not None]
     independent = [intervals.needed(p, 1 - SPEND * ALPHA, violations=2) for p in percentiles]
-    return max([least, *(DEPENDENCE * n for n in independent), *(claim_floor(p, concurrency) for p in percentiles)])
+    return max([least, *(DEPENDENCE * n for n in independent), *floors])
 
 
 def proof(config: Config, series: Series, concurrency: int) -> Trial:

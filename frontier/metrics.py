@@ -2,6 +2,7 @@
 
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
 `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
+Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first.
 The rest are rates (`output_throughput`), shares (`error_rate`), and what follows from a throughput and a price (`cost`)
 or a power (`energy`, `tokens_per_joule`).
 """
@@ -10,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -54,6 +55,9 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
 ENERGY = ("energy", "tokens_per_joule")
 """The metrics that need a power, measured or stated."""
 _STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
+TURN_CLASSES = ("first", "later")
+"""The classes of the requests of a session."""
+_OF_CLASS = re.compile(rf"([A-Za-z][\w.-]{{0,59}}?)\.({_STATISTIC.pattern})")
 
 DEFAULT_METRICS = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
@@ -64,7 +68,10 @@ DEFAULT_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `quantity` is ttft/tpot/itl/e2e or None; `p` is the percentile as a share, None for mean or rates."""
+    """One metric. `quantity` is ttft/tpot/itl/e2e or None; `p` is the percentile as a share, None for mean or rates.
+
+    `group` is the class of requests that it is of, as the later turns of sessions; None: all requests.
+    """
 
     name: str
     unit: Unit
@@ -73,6 +80,7 @@ class Metric:
     quantity: str | None = None
     p: float | None = None
     inverted: bool = False
+    group: str | None = None
 
     @property
     def is_mean(self) -> bool:
@@ -137,6 +145,12 @@ def metric(name: str) -> Metric:
     if name in _PLAIN:
         unit, better, label = _PLAIN[name]
         return Metric(name, unit, better, label)
+    if of_class := _OF_CLASS.fullmatch(name):
+        whole = metric(of_class[2])
+        if whole.quantity == "itl":
+            raise ValueError(f"{name} is not known: gaps between chunks are not kept by class; ask for {name[:-3]}tpot")
+        who = f"{of_class[1]} turns" if of_class[1] in TURN_CLASSES else of_class[1]
+        return replace(whole, name=name, label=f"{whole.label} of {who}", group=of_class[1])
     found = _STATISTIC.fullmatch(name)
     if found is None:
         raise ValueError(f"unknown metric {name!r}; {_hint(name)}")

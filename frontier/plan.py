@@ -267,11 +267,12 @@ def _cost(trial: Trial, e2e: float | None) -> TrialCost:
     sent = trial.requests + 3 * trial.concurrency
     expected = None
     if e2e is not None:
-        warm = min(max(trial.warmup, 3 * e2e), trial.max_time / 2)
-        window = max(trial.min_time, trial.requests * e2e / trial.concurrency)
+        cycle = e2e + trial.shape.pause
+        warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
+        window = max(trial.min_time, trial.requests * cycle / trial.concurrency)
         window = window if trial.seconds is None else min(window, trial.seconds)
         expected = min(warm + window, trial.max_time) + e2e
-        sent = min(sent, round(expected / e2e * trial.concurrency) + 1)
+        sent = min(sent, round(expected / cycle * trial.concurrency) + 1)
     return TrialCost(
         trial, longest_of(trial) + (e2e or 0.0), expected, sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
     )

@@ -27,7 +27,7 @@ class StreamState:
     """What the events of a stream have brought so far.
 
     `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since this was last set to
-    False had a visible character.
+    False had a visible character. `texts` are the pieces of the answer, without its reasoning, where it is asked for.
     """
 
     text_bytes: int = 0
@@ -38,6 +38,7 @@ class StreamState:
     malformed: str | None = None
     usage: Mapping[str, Any] | None = None
     showed: bool = False
+    texts: list[str] | None = None
 
     @property
     def terminal(self) -> bool:
@@ -46,11 +47,34 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a turn of a session was answered, with the server's counts; `asked_osl` is 0 where no length was forced."""
+
+    text: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    asked_osl: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of a request in its session: its number from 0, the prompt tokens known to the server from before, and
+    the seconds to wait before it is sent. `then` makes the next turn of the answer; None: it is the last.
+    """
+
+    number: int
+    reusable: int | None
+    pause: float
+    then: "Callable[[Answer], Prompt] | None"
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """What one request asks: its content and the two lengths wanted, in tokens (an `isl` of 0 is not known).
 
     Prompts with different `salt` share no prefix cache, on the servers that have such a thing. `shares`: it may have
-    text in common with others that is meant to be cached.
+    text in common with others that is meant to be cached. Of a session, `history` is what was said before: by the user
+    and by the model, in turn.
     """
 
     content: Content
@@ -58,6 +82,17 @@ class Prompt:
     osl: int
     salt: str | None = None
     shares: bool = False
+    history: tuple[str, ...] = ()
+    turn: Turn | None = None
+
+    @property
+    def text(self) -> Content:
+        """All of it, where there are no messages: each answer is followed by a space and what the user said next."""
+        if not self.history:
+            return self.content
+        assert isinstance(self.content, str), "a history of texts goes on with a text"
+        said = "".join(f"{user}{model} " for user, model in zip(*[iter(self.history)] * 2, strict=True))
+        return said + self.content
 
 
 EventReader = Callable[[StreamState, bytes, bytes], int]
@@ -138,8 +173,10 @@ def shows(text: str) -> bool:
     )
 
 
-def _count(state: StreamState, text: str) -> None:
+def _count(state: StreamState, text: str, *, said: bool = True) -> None:
     state.showed = state.showed or shows(text)
+    if said and state.texts is not None:
+        state.texts.append(text)
     chars = len(text)
     state.text_chars += chars
     state.text_bytes += chars if text.isascii() else len(text.encode())
@@ -225,7 +262,7 @@ def _hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = delta.get(name)
         if text and isinstance(text, str):
-            _count(state, text)
+            _count(state, text, said=False)
             return REASONING
     if delta.get("refusal"):
         _count(state, str(delta["refusal"]))
@@ -236,7 +273,7 @@ def _hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
         # A text everywhere but on Ollama's own route, where it is the object itself.
         fragment = (function.get("name") or "") + (arguments if isinstance(arguments, str) else message_of(arguments))
         if fragment:
-            _count(state, fragment)
+            _count(state, fragment, said=False)
             return TOOL
     return NOTHING
 
@@ -293,11 +330,12 @@ def read_ollama(state: StreamState, kind: bytes, data: bytes) -> int:
 
 
 def _messages(prompt: Prompt) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": prompt.content}]
+    said = [*prompt.history, prompt.content]
+    return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(said)]
 
 
 def _openai_payload(adapter: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
-    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content}
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.text}
     # OpenAI's own reasoning models refuse max_tokens and a temperature; every engine takes both.
     if adapter.name == "openai_reasoning":
         length: dict[str, Any] = {"max_completion_tokens": prompt.osl}
@@ -312,11 +350,11 @@ def _tgi_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, 
         return body | {"stream": True, "stream_options": {"include_usage": True}}
     # `decoder_input_details` would make the prompt counted per token; `details` is enough for the lengths.
     parameters = {"max_new_tokens": prompt.osl, "details": True, "do_sample": False}
-    return {"inputs": prompt.content, "parameters": parameters}
+    return {"inputs": prompt.text, "parameters": parameters}
 
 
 def _ollama_payload(_: Adapter, api: str, model: str, prompt: Prompt) -> dict[str, Any]:
-    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.content, "raw": True}
+    content = {"messages": _messages(prompt)} if api == "chat" else {"prompt": prompt.text, "raw": True}
     options = {"num_predict": prompt.osl, "temperature": 0.0}
     return {"model": model, "stream": True, "options": options} | content
 

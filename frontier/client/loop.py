@@ -1,4 +1,7 @@
-"""The loop of one trial: closed (N streams, each sends again when its answer has ended) or open (Poisson arrivals).
+"""The loop of one trial: closed (N streams, each holds one session after another) or open (Poisson arrivals).
+
+A session is one request, or several turns, each sent some seconds of thinking after the answer to the one before; a
+failed turn ends its session. A stream begins its next session as soon as one is over.
 
 Closed loop: the streams start out of step (see `pacing`): each one's first request asks for a random share of the
 output length; where the length cannot be forced, the first sends are spread over one estimated end-to-end latency.
@@ -116,15 +119,27 @@ class ClosedLoop:
 
     async def stream(self, number: int) -> None:
         """One of the N callers."""
-        if not self.pipeline.short:
+        if not self.pipeline.short and self.trial.shape.session is None:
             await self.wait_turn(number)
         free, pause = self.clock(), 0.0
+        request: PreparedRequest | None = None
         while not self.closing:
-            exchange = await self.send(self.pipeline.next_request(), number, self.now(), None)
+            request = request or self.pipeline.next_request()
+            free += request.pause
+            if (thinking := free - self.clock()) > 0:
+                await asyncio.sleep(thinking)
+                if self.closing:
+                    return
+            exchange = await self.send(request, number, self.now(), None)
             self.monitor.sent(exchange.sent - free)
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
+            request = await self.pipeline.next_turn(request)
+            if request is not None:
+                # Without a think time the next turn is due when the answer has been read.
+                free = free if request.pause else self.clock()
+                continue
             delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.mean_tpot, self.pipeline.mean_e2e)
             if (pause or delay) and not self.closing:
                 await asyncio.sleep(pause or delay)
@@ -394,7 +409,8 @@ def new_pipeline(
     """The pipeline of a trial's streams, or of a share of them."""
     short = trial.concurrency if closed_loop and target.forces_length else 0
     stock = 2 + len(share.streams(trial.concurrency)) // 8
-    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share)
+    stride = 1 if trial.shape.session is None else trial.shape.session.turns.high
+    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share, stride)
 
 
 async def measurement(

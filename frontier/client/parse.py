@@ -45,10 +45,11 @@ class AnswerParser:
         self._parser = EventParser() if adapter.framing == "sse" else LineParser()
         self._frame = (b"data: ", b"\n\n") if adapter.framing == "sse" else (b"", b"\n")
         self._template = _NO_TEMPLATE
-        self._templates_left, self._misses = _MOST_TEMPLATES, _PATIENCE - 2
+        # A template does not look at the text.
+        self._templates_left, self._misses = 0 if exchange.keeps_text else _MOST_TEMPLATES, _PATIENCE - 2
         self._texts: list[bytes] = []
         self._position = 0
-        self.state = StreamState()
+        self.state = StreamState(texts=[] if exchange.keeps_text else None)
         self.times: list[float] = []
         self.first_text: float | None = None
         self.visible: float | None = None
@@ -245,6 +246,9 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         scheduled=None if exchange.scheduled is None else exchange.scheduled - zero,
         resent=exchange.resent,
         gaps=tuple([int((b - a) * 1e6 + 0.5) for a, b in itertools.pairwise(times)]),
+        session=exchange.session,
+        turn=exchange.turn,
+        reusable=exchange.reusable,
     )
 
 

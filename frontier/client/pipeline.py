@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from frontier.client.adapters import Answer, Prompt
 from frontier.client.http import Exchange
 from frontier.client.parse import AnswerParser, to_record
 from frontier.client.prompts import PromptSource
@@ -85,25 +86,33 @@ WHOLE = Share()
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request ready to be sent: its number, its bytes and the lengths they ask for."""
+    """A request ready to be sent: its number, that of its session, its bytes and the lengths they ask for."""
 
     index: int
     body: bytes
     isl: int
     osl: int
+    session: int
+    prompt: Prompt
+
+    @property
+    def pause(self) -> float:
+        """Seconds of thinking before it."""
+        return 0.0 if self.prompt.turn is None else self.prompt.turn.pause
 
 
 class RequestPipeline:
     """Keeps `stock` requests ready, and turns finished exchanges into records. `run()` beside the streams, `finish()`
     after them. `zero` is the trial's start on the client's clock.
 
-    The `short` first requests of the trial ask for a random share of their output length (see `pacing`), drawn by
-    `seed`. Only the requests of the `share` are made.
+    A session is one request, or turns that follow each other; the sessions of a trial are numbered, and of `stride`
+    turns at most. The first requests of the `short` first sessions ask for a random share of their output length (see
+    `pacing`), drawn by `seed`. Only the sessions of the `share` are made.
     """
 
     def __init__(
         self, target: Target, prompts: PromptSource, on_record: Callable[[Record], None], stock: int, short: int = 0,
-        seed: int = 0, share: Share = WHOLE,
+        seed: int = 0, share: Share = WHOLE, stride: int = 1,
     ) -> None:  # fmt: skip
         self._target = target
         self._prompts = prompts
@@ -111,7 +120,9 @@ class RequestPipeline:
         self._stock = stock
         self.short, self._seed = short, seed
         self._ready: deque[PreparedRequest] = deque()
-        self._next, self._step = share.index, share.of
+        self._next, self._step, self._stride = share.index, share.of, stride
+        self._shortened: set[int] = set()
+        self._awaited: dict[int, asyncio.Future[Answer | None]] = {}
         self._unread: deque[Exchange] = deque()
         self._wake = asyncio.Event()
         self.zero = 0.0
@@ -137,25 +148,47 @@ class RequestPipeline:
             self._ready.append(self._prepare())
 
     def next_request(self) -> PreparedRequest:
-        """A prepared request; prepared on the spot when the stock is out."""
+        """The first request of the next session; prepared on the spot when the stock is out."""
         self._wake.set()
         return self._ready.popleft() if self._ready else self._prepare()
+
+    async def next_turn(self, request: PreparedRequest) -> PreparedRequest | None:
+        """The request with which a session goes on after this one, which was handed in; None when it is over, as after
+        a failure.
+        """
+        if request.prompt.turn is None or request.prompt.turn.then is None:
+            return None
+        answer = await self._awaited[request.index]
+        del self._awaited[request.index]
+        return None if answer is None else self._request(request.session, request.prompt.turn.then(answer))
 
     def put(self, exchange: Exchange, request: PreparedRequest, stream: int, scheduled: float | None = None) -> None:
         """Hand in a finished exchange."""
         exchange.index, exchange.stream, exchange.scheduled = request.index, stream, scheduled
         exchange.asked_isl, exchange.asked_osl = request.isl, request.osl
+        if (turn := request.prompt.turn) is not None:
+            exchange.session, exchange.turn, exchange.reusable = request.session, turn.number, turn.reusable
+            exchange.keeps_text = turn.then is not None
+            if turn.then is not None:
+                self._awaited[request.index] = asyncio.get_running_loop().create_future()
         self._unread.append(exchange)
         self._wake.set()
 
     def _prepare(self) -> PreparedRequest:
-        target, index = self._target, self._next
+        number = self._next
         self._next += self._step
-        prompt = self._prompts(index)
-        if index < self.short:
-            prompt = replace(prompt, osl=first_length(prompt.osl, self._seed, index))
-        osl = prompt.osl if target.ignore_eos else 0
-        return PreparedRequest(index, target.request_body(prompt), prompt.isl, osl)
+        prompt = self._prompts(number)
+        if number < self.short:
+            prompt = replace(prompt, osl=first_length(prompt.osl, self._seed, number))
+        request = self._request(number, prompt)
+        if number < self.short:
+            self._shortened.add(request.index)
+        return request
+
+    def _request(self, session: int, prompt: Prompt) -> PreparedRequest:
+        index = session * self._stride + (0 if prompt.turn is None else prompt.turn.number)
+        osl = prompt.osl if self._target.ignore_eos else 0
+        return PreparedRequest(index, self._target.request_body(prompt), prompt.isl, osl, session, prompt)
 
     async def run(self) -> None:
         """Work for ever, giving way after every small piece."""
@@ -191,7 +224,7 @@ class RequestPipeline:
         record = to_record(parser, self.zero)
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
-            if record.index >= self.short:
+            if record.index not in self._shortened:
                 self.e2e_sum += record.end - record.sent
                 self.succeeded += 1
                 gaps = (record.completion_tokens or 0) - 1
@@ -203,3 +236,11 @@ class RequestPipeline:
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT
         self.live.add(record)
         self._on_record(record)
+        awaited = self._awaited.get(record.index)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(_answer(parser, record) if record.outcome is Outcome.OK else None)
+
+
+def _answer(parser: AnswerParser, record: Record) -> Answer:
+    text, asked = "".join(parser.state.texts or ()), parser.exchange.asked_osl
+    return Answer(text, record.prompt_tokens, record.completion_tokens, asked)

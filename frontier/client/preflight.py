@@ -504,9 +504,11 @@ async def changed(found: Preflight) -> str | None:
     return None
 
 
-async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
-    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken)."""
-    if found.ids is not None:
+async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False) -> Calibration:
+    """How prompts reach the asked input lengths on this endpoint (exact where token ids are taken). With `words` what
+    words make is learned even so: sessions are of texts.
+    """
+    if found.ids is not None and not words:
         return Calibration(ids=found.ids)
     async with Client(found.target) as client:
 
@@ -521,7 +523,7 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
                     return record.prompt_tokens
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
-        return await calibrate_words(count, max(lengths))
+        return dataclasses.replace(await calibrate_words(count, max(lengths)), ids=found.ids)
 
 
 def new_salt() -> str:

@@ -6,6 +6,7 @@ request, the rest is a slice of a text that is made once per trial. How many wor
 the server's own count by `calibrate_words`.
 """
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.client.adapters import Content, Prompt
+from frontier.client.adapters import Answer, Content, Prompt, Turn
 from frontier.errors import UsageError
 from frontier.model import Shape
+from frontier.sessions import SessionPlan, left_out, plan_session
 from frontier.store.files import read_regular
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
@@ -31,7 +33,8 @@ _LEAST = 0.25
 
 
 PromptSource = Callable[[int], Prompt]
-"""The prompt of the request with this index. Called ahead of the send, each index once."""
+"""The first request of the session of this number, which for most shapes is its only one. Called ahead of the send,
+each number once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,54 @@ def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = No
         return Prompt(content, isl, osl, shares=prefix is not None)
 
     return prompt
+
+
+def session_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
+    """Sessions of fresh text: each turn sends all that was said before, with the model's own answers, and new words.
+
+    The first sessions of the `streams` begin part of the way in; what was said before is then made up. Texts, not token
+    ids: an answer comes back as a text.
+    """
+    assert shape.session is not None, "a shape without turns has no sessions"
+    words = dataclasses.replace(calibration, ids=None).words
+    text = _Text(f"{seed}/text", max(words(shape.isl.high), 1) + _SLIDE, None)
+    prefix_words = words(shape.shared) if shape.shared else 0
+    prefix = _Text("prefix", prefix_words, None).slice(0, prefix_words) if prefix_words else ""
+
+    def fresh(rng: random.Random, count: int) -> str:
+        """So many words, whose beginning is in no other text."""
+        head = _Text(None, min(HEAD, count), None, rng).slice(0, min(HEAD, count))
+        return f"{head} {text.slice(rng.randrange(_SLIDE), count - HEAD)}" if count > HEAD else str(head)
+
+    def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
+        """What the user says in a turn."""
+        new = words(plan.turns[turn].new + more)
+        return fresh(rng, new) if turn or not prefix else f"{prefix} {fresh(rng, max(1, new - prefix_words))}"
+
+    def session(number: int) -> Prompt:
+        plan = plan_session(shape, seed, number, streams)
+        rng = random.Random(f"{seed}/{number}")
+
+        def prompt(turn: int, history: tuple[str, ...], known: int | None, isl: int, more: int = 0) -> Prompt:
+            def then(answer: Answer) -> Prompt:
+                following, left = turn + 1, left_out(planned, answer.asked_osl)
+                so_far = None
+                if answer.prompt_tokens is not None and answer.completion_tokens is not None:
+                    so_far = answer.prompt_tokens + answer.completion_tokens
+                whole = 0 if so_far is None else so_far + plan.turns[following].new + left
+                return prompt(following, (*history, content, answer.text), so_far, whole, left)
+
+            planned, content = plan.turns[turn], user(plan, turn, rng, more)
+            place = Turn(turn, known, planned.pause, then if turn + 1 < len(plan.turns) else None)
+            return Prompt(content, isl, planned.osl, shares=True, history=history, turn=place)
+
+        made_up: list[str] = []
+        for turn in range(plan.start):
+            answer = fresh(rng, max(1, round(plan.turns[turn].osl / calibration.per_word)))
+            made_up += [user(plan, turn, rng), f" {answer}"]
+        return prompt(plan.start, tuple(made_up), shape.shared, plan.prompt(plan.start))
+
+    return session
 
 
 class _Text:
@@ -121,16 +172,21 @@ def file_prompts(path: Path, shape: Shape, seed: int, salt: str = "") -> PromptS
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """How the prompts of a trial are made: the same wherever it is carried out. `file` None: random prompts."""
+    """How the prompts of a trial are made: the same wherever it is carried out. `file` None: random prompts. The first
+    sessions of so many `streams` begin part of the way in.
+    """
 
     shape: Shape
     seed: int
     calibration: Calibration = Calibration()
     file: Path | None = None
     salt: str = ""
+    streams: int = 0
 
     def source(self) -> PromptSource:
         """The prompts. UsageError when the file cannot be read."""
+        if self.shape.session is not None:
+            return session_prompts(self.shape, self.seed, self.calibration, self.streams)
         if self.file is None:
             return random_prompts(self.shape, self.seed, self.calibration)
         return file_prompts(self.file, self.shape, self.seed, self.salt)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
@@ -39,7 +39,7 @@ from frontier.fields import (
     without_nulls,
 )
 from frontier.metrics import ENERGY, metric
-from frontier.model import MAX_TOKENS, Lengths, Limit, Shape, ShapeError
+from frontier.model import MAX_TOKENS, Lengths, Limit, Session, Shape, ShapeError
 from frontier.text import looks_like_a_key, looks_random
 
 WARMUP_AUTO = 2.0
@@ -48,6 +48,7 @@ MAX_TRIALS = 20_000
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
 MAX_WORKERS = 256
+MAX_TURNS = 1_000
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
@@ -183,13 +184,81 @@ def _prefix(value: Any) -> float:
     return part
 
 
-class _ShapeConfig(Strict):
+class _Common(Strict):
+    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many tokens."""
+
+    prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
+    system: Annotated[int, whole_in(1, MAX_TOKENS)] | None = None
+
+    def share_of(self, prompt: Lengths) -> float:
+        """Its share of a prompt."""
+        if self.system is None:
+            return self.prefix
+        if self.prefix:
+            raise Problem("prefix and system say the same in two ways", "write one of them", "system", at_key=True)
+        if self.system >= prompt.low:
+            what = f"system: {self.system} tokens leave nothing of a prompt of {prompt.low}"
+            raise Problem(what, "the prompt counts with its system prompt: make it longer", "system")
+        return self.system / prompt.mean
+
+
+class _ShapeConfig(_Common):
     """A shape as a mapping: {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
 
     isl: Annotated[Lengths, PlainValidator(_lengths)]
     osl: Annotated[Lengths, PlainValidator(_lengths)]
     name: Name | None = None
-    prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
+
+    def shape(self) -> Shape:
+        """The shape."""
+        return Shape(self.isl, self.osl, self.name, self.share_of(self.isl))
+
+
+def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
+    """The new prompt tokens and the output tokens of a turn: 400/300."""
+    try:
+        shape = Shape.parse(value) if isinstance(value, str) else None
+    except ShapeError as error:
+        raise Problem(f"{{key}}: {error.what}", _PER_TURN) from None
+    if shape is None:
+        raise Problem(f"{{key}} is two lengths; this is {shown(value)}", _PER_TURN)
+    return shape.isl, shape.osl
+
+
+_PER_TURN = "write new input/output tokens of each turn, as 400/300"
+
+
+def _think(value: Any) -> tuple[float, Literal["exponential", "fixed"]]:
+    """Mean seconds of thinking, and their distribution: 10s, {fixed: 10s} or {exponential: 10s}."""
+    if not isinstance(value, dict):
+        return duration(value, most=3_600.0), "exponential"
+    hint = "write 10s, drawn from the exponential distribution, or {fixed: 10s}"
+    kinds: tuple[Literal["fixed", "exponential"], ...] = ("fixed", "exponential")
+    for kind in kinds:
+        if list(value) == [kind]:
+            return duration(value[kind], most=3_600.0), kind
+    raise Problem("{key} is neither fixed nor exponential", hint)
+
+
+class _SessionConfig(_Common):
+    """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system: 2048}."""
+
+    name: Name
+    turns: Annotated[Lengths, PlainValidator(_lengths)]
+    first: Annotated[Lengths, PlainValidator(_lengths)]
+    per_turn: Annotated[tuple[Lengths, Lengths], PlainValidator(_per_turn)]
+    think: Annotated[tuple[float, Literal["exponential", "fixed"]], PlainValidator(_think)] = (0.0, "exponential")
+
+    def shape(self) -> Shape:
+        """The shape."""
+        if self.turns.high > MAX_TURNS:
+            raise Problem(f"turns: {self.turns.high:,} is out of range", f"a session has at most {MAX_TURNS}", "turns")
+        added, osl = self.per_turn
+        session = Session(self.turns, self.first, added, *self.think)
+        if session.prompts(osl).high > MAX_TOKENS:
+            what = f"the last prompt would have {session.prompts(osl).high:,} tokens; the most is {MAX_TOKENS:,}"
+            raise Problem(what, "write fewer turns, or shorter ones", "turns")
+        return Shape.of_session(session, osl, self.name, self.share_of(self.first))
 
 
 def _shape(value: Any) -> Shape:
@@ -203,8 +272,11 @@ def _shape(value: Any) -> Shape:
     if not isinstance(value, dict):
         hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
         raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
-    keys: _ShapeConfig = read(_ShapeConfig, without_nulls(value))
-    return Shape(keys.isl, keys.osl, keys.name, keys.prefix)
+    value = without_nulls(value)
+    # A key that only one of the two has decides; what is left of the other is then an unknown key.
+    is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
+    keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
+    return keys.shape()
 
 
 def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
@@ -328,7 +400,8 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self)]).check()
+        Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self),
+                  *_wrong_prompts(self)]).check()  # fmt: skip
         return self
 
     @property
@@ -401,6 +474,8 @@ def digest(value: Any) -> str:
 def described(shape: Shape) -> str:
     """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
     text = f"{shape.isl}/{shape.osl}"
+    if (s := shape.session) is not None:
+        text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think_kind} {s.think:g}s,"
     text = f"{shape.name}: {text}" if shape.name else text
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
 
@@ -435,12 +510,27 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
     if limited & set(ENERGY):
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
+    classes = {name for shape in config.shapes for name in shape.classes}
+    for group in dict.fromkeys(metric(name).group for name in limited):
+        if group is not None and group not in classes:
+            what = f"no shape has requests of the class {group}"
+            yield Problem(what, "sessions have the classes first and later:  shapes: [{turns: 8, ...}]", "sla")
     for i, name in enumerate(config.given_objectives or ()):
+        if metric(name).group is not None:
+            what = "the frontier is of all requests, not of a class"
+            yield Problem(what, f"write {metric(name).name.removeprefix(f'{metric(name).group}.')}", "objectives", i)
         if name == "cost" and price:
             yield Problem("the objective cost needs a price", price, "objectives", i)
         if name in NEEDS_LIMITS and not config.limits:
             what = f"{name} counts requests within the limits, and there are none"
             yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
+
+
+def _wrong_prompts(config: Config) -> Iterator[Problem]:
+    sessions = [shape.label for shape in config.shapes if shape.session is not None]
+    if sessions and config.prompts != "random":
+        what = f"{sessions[0]} is a session, which makes its own prompts"
+        yield Problem(what, "remove  prompts:  or measure sessions in a config of their own", "prompts")
 
 
 def _wrong_size(config: Config) -> Iterator[Problem]:

@@ -2,13 +2,14 @@
 
 import math
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from frontier.config.yaml_source import plain_value
 from frontier.errors import UsageError
 from frontier.fields import Problem, Problems, is_number, name, seconds_of, share, shown
-from frontier.metrics import Metric, Unit, metric
+from frontier.metrics import TURN_CLASSES, Metric, Unit, metric
 from frontier.model import Limit
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]
@@ -30,13 +31,18 @@ def known_metric(text: Any) -> Metric:
 
 
 def read_tiers(value: Any) -> Tiers:
-    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command line's text."""
+    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: {...}} or the command line's text.
+
+    Limits of a class of requests stand beside the others: {p99_ttft: 2s, later: {p99_ttft: 500ms}}.
+    """
     if isinstance(value, str):
         return ((DEFAULT_TIER, _limits_of_text(value)),)
     if not isinstance(value, dict) or not value:
         raise Problem("{key} is metrics with their limits", "write {p99_ttft: 500ms, p99_tpot: 30ms}")
     problems = Problems()
     named = [key for key, item in value.items() if isinstance(item, dict)]
+    if set(named) <= set(TURN_CLASSES):
+        named = []
     tiers = []
     if not named:
         tiers = [(DEFAULT_TIER, _limits(value, problems))]
@@ -59,13 +65,24 @@ def _limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limi
     if not value:
         problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))
     limits, before = [], len(problems)
-    for key, item in value.items():
-        if (limited := problems.read(known_metric, key, *path, key, at_key=True)) is not None:
-            limit = problems.read(partial(_limit, limited), item, *path, key)
+    for key, item, where in _with_classes(value, problems, *path):
+        if (limited := problems.read(known_metric, key, *path, *where, at_key=True)) is not None:
+            limit = problems.read(partial(_limit, limited), item, *path, *where)
             limits += [] if limit is None else [limit]
     if len(problems) == before:
         problems += [problem.below(*path) for problem in _without_latencies(limits)]
     return tuple(limits)
+
+
+def _with_classes(value: dict[str, Any], problems: Problems, *path: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    """The limits by their full names, those of a class as 'later.p99_ttft', and where they are."""
+    for key, item in value.items():
+        if key not in TURN_CLASSES:
+            yield key, item, (key,)
+        elif isinstance(item, dict) and item:
+            yield from ((f"{key}.{name}", limit, (key, name)) for name, limit in item.items())
+        else:
+            problems.append(Problem(f"{key}: these are limits of a class", "write {p99_ttft: 500ms}", *path, key))
 
 
 def _without_latencies(limits: list[Limit]) -> list[Problem]:

@@ -22,7 +22,7 @@ from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
 from frontier.model import Claim, Cut, Limit, Phase, Trial, Verdict
 from frontier.stats.estimate import attains
-from frontier.stats.window import Bools, Floats, WindowData
+from frontier.stats.window import Bools, Floats, WindowData, narrowed
 
 PROVEN = 20.0
 """The capital from which a percentile counts as proven over turns: an error of 5 %."""
@@ -72,8 +72,13 @@ def turns_per_window(sample: WindowData) -> Floats:
 def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
     """Whether the turns of these windows prove a limit on a percentile."""
     assert limit.of.p is not None
-    shares = [turn_shares(sample, ~attains(sample, (limit,))) for sample in windows]
-    return capital(np.concatenate(shares), 1 - limit.of.p) >= PROVEN
+    return capital(np.concatenate([late_shares(sample, limit) for sample in windows]), 1 - limit.of.p) >= PROVEN
+
+
+def late_shares(sample: WindowData, limit: Limit) -> Floats:
+    """Turn by turn the share of the requests, of the class that is limited, that are over the limit."""
+    mine = narrowed(sample, limit.of.group)
+    return turn_shares(mine, ~attains(mine, (limit,)))
 
 
 def turn_shares(sample: WindowData, late: Bools) -> Floats:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.decide import operating_point, search
-from frontier.decide.claim import PROVEN, STAKES, claim_of, proof_windows, turn_shares
+from frontier.decide.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.decide.proof import (
     PROOFS,
     WINDOWS,
@@ -28,7 +28,6 @@ from frontier.decide.proof import (
 from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, mean_e2e, settings_beyond, widest_gap
 from frontier.metrics import fewest_to_bound
 from frontier.model import Limit, Phase, Point, Shape
-from frontier.stats.estimate import attains
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -218,7 +217,7 @@ def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> i
     needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
     for limit in limits:
         if limit.of.p is not None and limit.of.quantity != "itl":
-            shares = [turn_shares(sample, ~attains(sample, (limit,))) for sample in windows]
+            shares = [late_shares(sample, limit) for sample in windows]
             needed = max(needed, _turns_to_prove(np.concatenate([np.zeros(0), *shares]), 1 - limit.of.p))
     return needed
 

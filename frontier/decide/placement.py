@@ -210,7 +210,7 @@ class Curve:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else _rising(level, points)
             return cls(limit, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(quantity(sample, m.quantity or ""), limit.promise) for c, sample in samples.items()}
+        logs = {c: _logs(quantity(sample, limit), limit.promise) for c, sample in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
         level = _rising({c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}, points)
         tails = {c: _tail(logs, c) for c in level}

@@ -244,6 +244,8 @@ def predict_points(
     `roofline_of` gives that of a deployment, None where its hardware is not described. Concurrencies default to half
     octaves up to twice the highest measured. UsageError when nothing can be fitted.
     """
+    points = tuple(points)
+    _refuse_sessions(point.shape for point in points)
     fits = _fits(points)
     if not fits:
         raise UsageError(
@@ -261,6 +263,15 @@ def predict_points(
         roofline = roofline_of(deployment)
         forecasts += [_other_shape(fits, roofline, Series(deployment, shape), concurrencies) for shape in shapes]
     return forecasts
+
+
+def _refuse_sessions(shapes: Iterable[Shape]) -> None:
+    """UsageError where a shape is a session: N sessions are not N requests in flight, and no model here knows how many
+    they are.
+    """
+    if sessions := [shape.label for shape in shapes if shape.session is not None]:
+        what = f"predict knows single requests only, and {sessions[0]} is a session of several turns"
+        raise UsageError(what, "measure it:  frontier sweep CONFIG")
 
 
 def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
@@ -357,7 +368,7 @@ def grid_advice(config: Config) -> list[str]:
         except UsageError:
             continue
         name = "" if unnamed(deployment.name) else f"{deployment.name} "
-        for shape in config.shapes:
+        for shape in (shape for shape in config.shapes if shape.session is None):
             sentence = _advice(assumed, shape, config)
             advice += [f"{name}{shape.label}: {sentence}"] if sentence else []
     return advice

@@ -17,7 +17,7 @@ import numpy as np
 
 from frontier.decide.verdict import judge
 from frontier.metrics import DEFAULT_METRICS, claim_floor
-from frontier.model import Estimate, Limit, Phase, Point, Trial, Verdict
+from frontier.model import Estimate, Limit, Phase, Point, Shape, Trial, Verdict
 from frontier.stats import estimate, intervals, load_flags, window
 from frontier.stats.window import Floats, WindowData
 
@@ -37,6 +37,8 @@ WINDOWS = min(LOOKS)
 MAX_WINDOWS = max(LOOKS)
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up and its end."""
+SPARE = 0.05
+"""By how much the share of a class in a window may be below its share in all."""
 DEPENDENCE_CAP = 4.0
 """Most requests that stand for one independent request when a window is sized: a short scan's inflation is noisy."""
 STEADY = 12
@@ -93,13 +95,15 @@ def violation(point: Point, limits: Iterable[Limit]) -> float | None:
     """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured."""
     if not point.valid:
         return None
-    worst = -math.inf
+    worst, known = -math.inf, False
     for limit in limits:
         e = point.metrics.get(limit.metric)
+        if e is None and limit.of.group is not None:
+            continue  # a short look may have seen no request of a class
         if e is None or math.isnan(e.value):
             return None
-        worst = max(worst, limit.excess(e.value))
-    return worst
+        worst, known = max(worst, limit.excess(e.value)), True
+    return worst if known else None
 
 
 # --- a candidate
@@ -356,14 +360,23 @@ def window_size(scanned: WindowData, limits: Sequence[Limit], concurrency: int) 
         if (p := limit.of.p) is None:
             continue
         independent = intervals.needed(p, 1 - SPEND * ALPHA, violations=2)
-        size = max(size, math.ceil(dependence(scanned, limit) * independent), claim_floor(p, concurrency))
+        requests = dependence(scanned, limit) * independent / scanned.shape.class_share(limit.of.group)
+        size = max(size, math.ceil(requests), fewest_requests(scanned.shape, limit, concurrency))
     return -(-size // WINDOWS)
+
+
+def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
+    """The fewest requests, of all classes, with which a claim about a limit on a percentile is made."""
+    p, share = limit.of.p, shape.class_share(limit.of.group)
+    if p is None or share == 1:
+        return 0 if p is None else claim_floor(p, concurrency)
+    return math.ceil(claim_floor(p, math.ceil(concurrency * share)) / (share * (1 - SPARE)))
 
 
 @functools.lru_cache(maxsize=512)
 def dependence(scanned: WindowData, limit: Limit) -> float:
     """How many requests stand for one independent request, as far as a scan shows it, DEPENDENCE_CAP at most."""
-    p, values = limit.of.p, quantity(scanned, limit.of.quantity or "")
+    p, values = limit.of.p, quantity(scanned, limit)
     if p is None or not len(values):
         return 1.0
     return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
@@ -376,7 +389,8 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     return (violations + 0.5) / effective if violations >= 0 else 0.0
 
 
-def quantity(sample: WindowData, name: str) -> Floats:
-    """The per-request values of ttft, tpot or e2e (any other name: e2e), those that are known."""
-    values = {"ttft": sample.ttft, "tpot": sample.tpot}.get(name, sample.e2e)
+def quantity(sample: WindowData, limit: Limit) -> Floats:
+    """The per-request values of the ttft, tpot or e2e that is limited (else: of e2e), those that are known."""
+    mine = window.narrowed(sample, limit.of.group)
+    values = {"ttft": mine.ttft, "tpot": mine.tpot}.get(limit.of.quantity or "", mine.e2e)
     return values[~np.isnan(values)]

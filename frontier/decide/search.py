@@ -192,8 +192,11 @@ def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
 
 
 def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
-    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known to take nearby."""
-    return max(seconds, TURNS * (mean_e2e(c, points) or 0.0))
+    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known to take nearby,
+    with the thinking before it.
+    """
+    pause = next((p.shape.pause for p in points.values()), 0.0)
+    return max(seconds, TURNS * ((mean_e2e(c, points) or 0.0) + pause))
 
 
 def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]) -> Ask:

@@ -324,6 +324,8 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     """What an operating point means in production: where to set it, and how many requests of independent users."""
     if decision.concurrency is None:
         return []
+    if decision.shape.session is not None:
+        return _sessions_in_production(decision, decision.concurrency)
     where = f"vLLM --max-num-seqs {decision.concurrency}, or your gateway's limit"
     lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: set {where}."]
     if arrivals is not None:
@@ -333,6 +335,19 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
             "frontier verify --find proves the highest rate."
         )
     return lines
+
+
+def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:
+    """As `production_lines`, of sessions: their number is limited by a gateway, not by an engine."""
+    rate, e2e = decision.metrics.get("request_throughput"), decision.metrics.get("mean_e2e")
+    busy = ""
+    if rate is not None and e2e is not None and math.isfinite(e2e.value):  # Little's law
+        busy = f"; {format_number(rate.value * e2e.value)} requests were in flight on average"
+    where = f"An engine limits requests in flight: vLLM --max-num-seqs {sessions} or more lets none of them wait."
+    return [
+        f"Holds for at most {count(sessions, 'session')} open at a time, think times included{busy}.",
+        f"Limit the sessions at your gateway. {where}",
+    ]
 
 
 def _cost_words(reason: Reason) -> str:

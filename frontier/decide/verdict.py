@@ -50,7 +50,8 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
-    needed = [sides[limit].requests_needed() for limit in limits if verdicts[limit.metric] is not Verdict.MEETS]
+    needed = [_needed_in_all(point, limit, sides[limit]) for limit in limits
+              if verdicts[limit.metric] is not Verdict.MEETS]  # fmt: skip
     return Judgement(
         concurrency=point.concurrency,
         verdict=verdict,
@@ -59,6 +60,14 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         headroom=known.get(binding),
         need=max((n for n in needed if n), default=None) if undecided and None not in needed else None,
     )
+
+
+def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
+    """Requests in all that would decide; of a class so many as bring those of the class."""
+    need = sides.requests_needed()
+    if need is None or limit.of.group is None or not sides.n:
+        return need
+    return math.ceil(need * point.n / sides.n)
 
 
 def headroom(estimate: Estimate | None, limit: Limit) -> float | None:

@@ -205,6 +205,7 @@ _FLAG_WORDS = {
     "short_output": "answers of another length than asked",
     "wrong_input_length": "prompts of another length than asked",
     "cache_contaminated": "prompts came from the cache",
+    "history_read_again": "the history of sessions was read again",
     "server_lost": "the server was lost",
     "server_changed": "the server changed",
     "server_restarted": "the server was restarted",

@@ -215,7 +215,7 @@ class ModelRoofline:
 
         The common prefix of the prompts is taken to be in the prefix cache.
         """
-        isl, osl, context, cached = shape.isl.mean, shape.osl.mean, context_of(shape), shape.prefix * shape.isl.mean
+        isl, osl, context, cached = shape.isl.mean, shape.osl.mean, context_of(shape), shape.cached * shape.isl.mean
         room = int(self.kv_room(context))
         if room < 1:
             raise ValueError(f"not one request of {context:,.0f} tokens fits on {self.tp} x {self.gpu.name}")
@@ -247,7 +247,7 @@ class ModelRoofline:
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
         """The share of peak arithmetic that so many prompts and output tokens per second take."""
-        prompt = self.prefill(shape.isl.mean, shape.prefix * shape.isl.mean).flops
+        prompt = self.prefill(shape.isl.mean, shape.cached * shape.isl.mean).flops
         token = self.decode(1, context_of(shape)).flops / self.per_step
         return (requests * prompt + tokens * token) / self.flops_rate
 

@@ -28,10 +28,13 @@ from frontier.model.points import (
 )
 from frontier.model.shapes import (
     DEFAULT_DEPLOYMENT,
+    FIRST,
+    LATER,
     MAX_TOKENS,
     Lengths,
     OfSeries,
     Series,
+    Session,
     Shape,
     ShapeError,
     by_series,
@@ -53,6 +56,8 @@ from frontier.model.trials import (
 __all__ = [
     "DEFAULT_DEPLOYMENT",
     "FINISHED",
+    "FIRST",
+    "LATER",
     "MAX_TOKENS",
     "Cause",
     "Claim",
@@ -78,6 +83,7 @@ __all__ = [
     "Record",
     "RejectedStep",
     "Series",
+    "Session",
     "Shape",
     "ShapeError",
     "Trial",

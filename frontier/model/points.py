@@ -123,6 +123,7 @@ class Point(OfSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from `metrics`.
 
     `light` is its roofline, known when the config describes the hardware; `power` is what `energy` was computed with.
+    `in_flight` is the mean number of requests in flight where that is not the concurrency, which then counts sessions.
     """
 
     deployment: str
@@ -136,6 +137,7 @@ class Point(OfSeries):
     whole_run: Mapping[str, float] = field(default_factory=dict)
     light: Distance | None = None
     power: Power | None = None
+    in_flight: float | None = None
 
     @property
     def valid(self) -> bool:

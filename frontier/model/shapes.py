@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
+from frontier.metrics import TURN_CLASSES
 from frontier.text import clean_name
 
 MAX_TOKENS = 4_194_304
@@ -97,15 +98,66 @@ class Lengths:
             return f"{self.low}-{self.high}"
         return f"{self.mean:g}~{self.sd:g}"
 
+    @property
+    def variance(self) -> float:
+        """The variance of what `draw` gives; that of a normal is of the uncut one."""
+        return ((self.high - self.low + 1) ** 2 - 1) / 12 if self.kind == "uniform" else self.sd**2
+
+
+FIRST, LATER = TURN_CLASSES
+"""The classes of the requests of a session: its first turn, and those after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What makes a shape a session: its number of turns, the prompt tokens of the first one, those that each later one
+    adds to the history, and the seconds of thinking before it, `think` on average.
+    """
+
+    turns: Lengths
+    first: Lengths
+    added: Lengths
+    think: float = 0.0
+    think_kind: Literal["exponential", "fixed"] = "exponential"
+
+    def pause(self, rng: random.Random) -> float:
+        """One random think time."""
+        return rng.expovariate(1 / self.think) if self.think and self.think_kind == "exponential" else self.think
+
+    def prompts(self, osl: Lengths) -> Lengths:
+        """The prompt tokens over all requests of such sessions: from the shortest to the longest, and their mean."""
+        growth = self.added.mean + osl.mean
+        # A session of T turns has T (T - 1) / 2 steps of growth in its T prompts; requests come by T.
+        earlier = (self.turns.mean**2 + self.turns.variance - self.turns.mean) / (2 * self.turns.mean)
+        high = self.first.high + (self.turns.high - 1) * (self.added.high + osl.high)
+        low = self.first.low
+        return Lengths("uniform" if high > low else "fixed", self.first.mean + earlier * growth, low, high)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests have in common."""
+    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests have in common.
+
+    With a `session` it is a conversation of several requests, its turns, each with all that was said before: `isl` is
+    then what the prompts of all turns come to, and `prefix` a share of the first turn's prompt.
+    """
 
     isl: Lengths
     osl: Lengths
     name: str | None = None
     prefix: float = 0.0
+    session: Session | None = None
+
+    @classmethod
+    def of_session(cls, session: Session, osl: Lengths, name: str, prefix: float = 0.0) -> "Shape":
+        """The shape of a session whose turns are answered with `osl` tokens.
+
+        >>> s = Session(Lengths.fixed(8), Lengths.fixed(8192), Lengths.fixed(400), think=10.0)
+        >>> shape = Shape.of_session(s, Lengths.fixed(300), "agent", prefix=0.25)
+        >>> str(shape.isl), shape.isl.mean, shape.shared, shape.pause
+        ('8192-13092', 10642.0, 2048, 8.75)
+        """
+        return cls(session.prompts(osl), osl, name, prefix, session)
 
     @classmethod
     def of(cls, isl: int, osl: int) -> "Shape":
@@ -128,6 +180,39 @@ class Shape:
         if len(sides) != 2 or not all(_LENGTHS.fullmatch(side) for side in sides):
             raise ShapeError(f"{clean_name(text)!r} is not a shape", _SHAPE_HINT)
         return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
+
+    @property
+    def shared(self) -> int:
+        """Prompt tokens that all sessions (or requests) have in common."""
+        return round(self.prefix * (self.isl if self.session is None else self.session.first).mean)
+
+    @property
+    def cached(self) -> float:
+        """The share of all prompt tokens that a prefix cache can hold: the common prefix, and in a session what was
+        said before.
+        """
+        if self.session is None:
+            return self.prefix
+        s = self.session
+        fresh = (s.first.mean - self.shared + (s.turns.mean - 1) * s.added.mean) / s.turns.mean
+        return 1 - fresh / self.isl.mean
+
+    @property
+    def pause(self) -> float:
+        """Mean seconds of thinking per request; 0 without sessions."""
+        return 0.0 if self.session is None else self.session.think * (1 - 1 / self.session.turns.mean)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes its requests are in, that have metrics of their own; none without sessions."""
+        return () if self.session is None else (FIRST, LATER)
+
+    def class_share(self, name: str | None) -> float:
+        """The share of its requests that are of a class; 1 for None, which is all of them."""
+        if self.session is None or name not in self.classes:
+            return 1.0
+        first = 1 / self.session.turns.mean
+        return first if name == FIRST else 1 - first
 
     @property
     def label(self) -> str:

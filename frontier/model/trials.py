@@ -98,6 +98,8 @@ class Record:
     it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no length was asked for. CANCELLED (by the
     client, at the end) is neither success nor failure; CLIENT is a failure of the client itself (no file descriptors)
     and is never counted against the server.
+    Of a request of a session, `session` is the number of the session in its trial, `turn` that of the request in it,
+    from 0, and `reusable` how many of its prompt tokens were sent or answered before, by the server's counts.
     """
 
     index: int
@@ -124,6 +126,9 @@ class Record:
     resent: bool = False
     gaps: tuple[int, ...] = ()
     first_text: float | None = None
+    session: int | None = None
+    turn: int | None = None
+    reusable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Series, Trial, by_series
 from frontier.plan import longest_of
 from frontier.stats import cost_energy
-from frontier.units import format_bytes, format_elapsed, format_share
+from frontier.units import format_bytes, format_elapsed, format_number, format_share
 
 if TYPE_CHECKING:
     from frontier.config import Config
@@ -154,6 +154,8 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
 
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """Which columns of metrics without a limit or an axis are left out first."""
+_OF_CLASSES = ("p50_ttft", "p99_ttft", "p99_e2e")
+"""What a table shows of each class of requests."""
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
@@ -162,13 +164,15 @@ def point_columns(
 ) -> list[Column]:
     """Every column of a table of points, in order; the frontier's and the SLA's metrics are left out last."""
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
-    names = [n for n in dict.fromkeys([*_USUAL, *asked, "cost", "energy"]) if n != "error_rate"]
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.classes if points else ())]
+    names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
     of_limit = {limit.metric: limit for limit in limits}
     signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
         Column("c", tuple(Cell(f"{p.concurrency}", key=p.concurrency, style=style)
                           for p, (_, style, _) in zip(points, signs, strict=True)), long="concurrency"),
+        *_in_flight_column(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]  # fmt: skip
     for name in names:
@@ -183,6 +187,14 @@ def point_columns(
         cells = tuple(_metric_cell("error_rate", estimate, of_limit.get("error_rate"), None) for estimate in rates)
         columns.append(Column("errors", cells, 2))
     return [*columns, *_roofline_columns(points)]
+
+
+def _in_flight_column(points: Sequence[Point]) -> list[Column]:
+    """How many requests were in flight, where the concurrency counts sessions."""
+    if not any(point.in_flight for point in points):
+        return []
+    cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
+    return [Column("in flight", cells, 1, long="requests in flight, mean")]
 
 
 def _metric_cell(name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None) -> Cell:
@@ -207,7 +219,9 @@ def _head(name: str, gpus: int | None) -> str:
         kind = metric(name).label.partition(" (")[0].removesuffix(" throughput")
         unit = unit_text(name, gpus)
         return unit if name in ("output_throughput", "request_throughput") else f"{kind} {unit}"
-    return metric(name).label.partition(" (")[0]
+    m = metric(name)
+    label = m.label.partition(" (")[0]
+    return label if m.group is None else f"{m.group} {label.partition(' of ')[0]}"
 
 
 def _roofline_columns(points: Sequence[Point]) -> list[Column]:

@@ -109,7 +109,7 @@ class KvMemory:
             self._users[name] += 1
 
     def register(self, hashes: Sequence[Hashable], held: list[Hashable], full: int) -> None:
-        """Put a finished prompt's own full blocks in the cache; they join `held`."""
+        """Put the full blocks of a finished prompt, or of a finished answer, in the cache; they join `held`."""
         if not self.prefix_cache:
             return
         for name in hashes[len(held) : full]:
@@ -263,7 +263,8 @@ class Scheduler:
         output_tokens: int,
         hashes: Sequence[Hashable] = (),
     ) -> None:
-        """Queue a request. `hashes` name the prompt's leading full blocks for the prefix cache (chained, as vLLM's).
+        """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt with the answer, for
+        the prefix cache (chained, as vLLM's).
 
         ValueError when the name is in use, or the request cannot be served (`check`).
         """
@@ -429,6 +430,8 @@ class Scheduler:
             self._phase[(request.joined + 1 - request.kv) % self._block] -= 1
             total = request.prompt + request.output
             self._context -= total
+            # The last token was never an input: its KV does not exist.
+            self.kv.register(request.hashes, request.held, (total - 1) // self._block)
             self.kv.release(request.held, self._blocks(total - 1))
         return tuple(request.id for request in ending)
 

@@ -19,7 +19,7 @@ from frontier.simulator.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 
 _PIECE = re.compile(r"\S{1,8}")
-_PER_MESSAGE, _PER_CHAT = 4, 5
+_PER_MESSAGE, _PER_CHAT = 4, 1
 VOCABULARY = 131_072
 WORDS = (" river", " stone", " light", " under", " cloud", " field", " north", " water")
 """What it answers: one word is one token."""
@@ -99,6 +99,11 @@ def token_frames(head: Head) -> tuple[bytes, ...]:
 def words(number: int, count: int) -> str:
     """The text of `count` tokens from number `number` on."""
     return "".join(WORDS[i % len(WORDS)] for i in range(number, number + count))
+
+
+def answer_pieces(count: int) -> Pieces:
+    """The tokens of an answer, as a prompt has them that repeats it."""
+    return _PIECE.findall(words(0, count))
 
 
 def token_frame(head: Head, number: int, count: int) -> bytes:
@@ -215,9 +220,15 @@ def _pieces_of_chat(messages: Any) -> Pieces:
             content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
         if not isinstance(content, str | None):
             raise _bad("messages: content must be text", "messages")
-        pieces.extend(("message", message.get("role"), i) for i in range(_PER_MESSAGE))
+        pieces.extend(_role(message.get("role")))
         pieces.extend(_PIECE.findall(content or ""))
-    return pieces
+    # As real templates do: what comes before an answer is there when it is generated, and when it is history.
+    return [*pieces, *_role("assistant")]
+
+
+def _role(role: Any) -> list[Hashable]:
+    """What a chat template puts before a message."""
+    return [("message", role, i) for i in range(_PER_MESSAGE)]
 
 
 def read_request(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> GenerationRequest:

@@ -30,6 +30,7 @@ from frontier.simulator.messages import (
     GenerationRequest,
     Head,
     RefusedError,
+    answer_pieces,
     block_hashes,
     check_model,
     closing,
@@ -152,7 +153,9 @@ class _Server:
             cut = self.rng.randrange(1, asked.output + 1)
         key = request.headers.get("x-request-id") or uuid.uuid4().hex
         head = Head.new(api, key, self.spec.model_name)
-        hashes = block_hashes(asked.pieces, self.spec.block_size) if self.spec.prefix_cache else ()
+        hashes: list[int] = []
+        if self.spec.prefix_cache:
+            hashes = block_hashes([*asked.pieces, *answer_pieces(asked.output)], self.spec.block_size)
         job = Job(key, receipt, len(asked.pieces), asked.output, hashes)
         try:
             self.engine.scheduler.check(job.prompt, job.output)

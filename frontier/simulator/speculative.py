@@ -119,6 +119,7 @@ class SpeculativeScheduler(Scheduler):
     def _finish(self, index: int) -> tuple[RequestId, ...]:  # noqa: ARG002
         done, self._done = self._done, []
         for request in done:
+            self.kv.register(request.hashes, request.held, (request.prompt + request.made - 1) // self._block)
             self._leave(request)
             del self._known[request.id]
         return tuple(request.id for request in done)

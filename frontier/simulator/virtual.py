@@ -6,11 +6,12 @@ the window's figures as arrays. Nothing is measured, so the true value of a metr
 statistics are calibrated against it.
 """
 
+import bisect
 import dataclasses
 import heapq
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from frontier.metrics import Unit, metric
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.pacing import Pacing, first_length
+from frontier.sessions import SessionPlan, left_out, plan_session
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.speculative import make_scheduler
@@ -44,6 +46,9 @@ class Sent:
     open: int = -1
     cached: int = 0
     done: bool = False
+    session: int | None = None
+    turn: int | None = None
+    reusable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,9 @@ def _record(request: Sent, run: Took) -> Record:
         finish_reason="length" if request.done else None,
         status=200,
         gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),
+        session=request.session,
+        turn=request.turn,
+        reusable=request.reusable,
     )
 
 
@@ -231,6 +239,17 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
     return step * osl + max(0.0, reading) * running
 
 
+@dataclass(slots=True)
+class _Session:
+    """A stream's session: the turn that comes next, the tokens said before, and those an answer left out."""
+
+    number: int
+    plan: SessionPlan
+    turn: int
+    known: int
+    more: int = 0
+
+
 class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
@@ -244,28 +263,70 @@ class _Loop:
         self.sends: list[tuple[float, float]] = []
         self.ingest = spec.ingest * spec.time_scale
         self.requests: list[Sent] = []
+        self.sessions: dict[int, _Session] = {}
         self.ends: list[float] = []
         self.arrivals: list[tuple[float, int, int]] = []
         self.completed = 0
-        blocks = int(shape.prefix * shape.isl.high) // spec.block_size if spec.prefix_cache else 0
-        self.shared = tuple(("shared", i) for i in range(blocks))
-        self.prefix, self.block = shape.prefix, spec.block_size
+        shared = int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared
+        self.shared = tuple(("shared", i) for i in range(shared // spec.block_size if spec.prefix_cache else 0))
+        self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
+        self.begun = 0
         for stream in range(streams):
-            heapq.heappush(self.arrivals, (0.0, stream, stream))
+            heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
 
     def admit(self, now: float) -> None:
         """Hand the scheduler what has reached it by `now`."""
         while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
             sent, _, stream = heapq.heappop(self.arrivals)
-            prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
-            if self.pacing is not None and len(self.requests) < self.streams:
-                output = first_length(output, self.seed, stream)
-            request = Sent(len(self.requests), stream, sent, prompt, output)
+            request, hashes = self._single(sent, stream) if self.shape.session is None else self._turn(sent, stream)
             self.requests.append(request)
-            hashes: Sequence[tuple[str, int]] = ()
-            if self.shared:
-                hashes = self.shared[: int(self.prefix * prompt) // self.block]
-            self.scheduler.submit(request.index, prompt, output, hashes)
+            self.scheduler.submit(request.index, request.prompt, request.output, hashes)
+
+    def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
+        """A request of its own."""
+        prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
+        if self.pacing is not None and len(self.requests) < self.streams:
+            output = first_length(output, self.seed, stream)
+        hashes = self.shared[: int(self.prefix * prompt) // self.block] if self.shared else ()
+        return Sent(len(self.requests), stream, sent, prompt, output), hashes
+
+    def _turn(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
+        """The next turn of the stream's session."""
+        session = self.sessions[stream]
+        planned = session.plan.turns[session.turn]
+        begins = session.turn == session.plan.start
+        prompt = session.plan.prompt(session.turn) if begins else session.known + planned.new + session.more
+        output = planned.osl
+        if self.pacing is not None and begins and session.number < self.streams:
+            output = first_length(output, self.seed, stream)
+        known = self.shape.shared if begins else session.known
+        hashes: Sequence[Hashable] = ()
+        if self.caches:
+            own = range(len(self.shared), (prompt + output) // self.block)
+            hashes = (*self.shared, *((session.number, i) for i in own))
+        index = len(self.requests)
+        return Sent(
+            index, stream, sent, prompt, output, session=session.number, turn=session.turn, reusable=known
+        ), hashes
+
+    def _begin(self, stream: int) -> float:
+        """A new session for a stream; the seconds before its first turn."""
+        if self.shape.session is None:
+            return 0.0
+        number, self.begun = self.begun, self.begun + 1
+        plan = plan_session(self.shape, self.seed, number, self.streams if self.pacing is not None else 0)
+        self.sessions[stream] = _Session(number, plan, plan.start, 0)
+        return plan.turns[plan.start].pause
+
+    def _continue(self, request: Sent) -> float | None:
+        """The seconds of thinking before the next turn of the session of a request that has ended; None: it is over."""
+        session = self.sessions.get(request.stream)
+        if session is None or session.turn + 1 == len(session.plan.turns):
+            return None
+        session.more = left_out(session.plan.turns[session.turn], request.output)
+        session.known = request.prompt + request.output
+        session.turn += 1
+        return session.plan.turns[session.turn].pause
 
     def advance(self, now: float) -> Step | None:
         """One step from `now` on; None when the engine is idle until the next arrival."""
@@ -283,8 +344,14 @@ class _Loop:
             request.done = True
             self.completed += 1
             delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
-            self.sends.append((step.end + delay, delay))
-            heapq.heappush(self.arrivals, (step.end + delay, self.completed + self.streams, request.stream))
+            thinking = self._continue(request)
+            if thinking is None:
+                self._begin(request.stream)
+            else:
+                delay = 0.0
+            send = step.end + delay + (thinking or 0.0)
+            bisect.insort(self.sends, (send, delay))
+            heapq.heappush(self.arrivals, (send, self.completed + self.streams, request.stream))
         return step
 
     def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
@@ -339,6 +406,10 @@ class _Gauges:
         self.waiting += step.duration * step.waiting
         self.kv += step.duration * step.kv_used
 
+    def idle(self, seconds: float) -> None:
+        """So long there was nothing to do."""
+        self.time += seconds
+
     def result(self) -> dict[str, float]:
         time = self.time or 1.0
         means = {
@@ -374,11 +445,12 @@ def _simulate(
     ended: Literal["requests", "time"] = "requests"
     start = end = math.inf
     unseen = set(range(concurrency))
-    before = sent = done = 0
+    sent = done = 0
     gauges, server = _Gauges(loop.scheduler), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
+            gauges.idle(loop.arrivals[0][0] + loop.ingest - now)
             now = loop.arrivals[0][0] + loop.ingest
             continue
         now = step.start + step.duration
@@ -386,8 +458,9 @@ def _simulate(
             gauges.add(step)
             edge, over = now - step.duration / 2, now >= max_time or now - start >= seconds
             least = 1 if over else requests
-            if len(loop.sends) - before >= least and (over or now - start >= min_time):
-                sent = sum(start <= when <= edge for when, _ in loop.sends[before:])
+            if over or now - start >= min_time:
+                # Streams that were waiting as the window opened sent in it.
+                sent = bisect.bisect_right(loop.sends, (edge, math.inf)) - bisect.bisect_left(loop.sends, (start,))
                 if sent >= least:
                     ended, end, server = "time" if over else "requests", edge, gauges.result()
         if not step.finished:
@@ -396,15 +469,14 @@ def _simulate(
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
             if warm or now >= max_time / 2:
-                # Streams that are waiting as the window opens send in it.
-                start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
+                start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
     for request in loop.requests:
         if not request.done and request.open >= 0:
             request.spans.append((request.open, len(loop.ends)))
     window = Window(start, end)
-    delays = [delay for when, delay in loop.sends[before:] if start <= when <= end]
+    delays = [delay for when, delay in loop.sends if start <= when <= end]
     delay = sum(delays) / len(delays) if delays else 0.0
     return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay)
 

@@ -17,8 +17,10 @@ from frontier.stats.flags import UNCOUNTED, differing, flags
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
 from frontier.stats.wander import Wander, evened
 from frontier.stats.widening import widening
-from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData, gaps
+from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData, gaps, narrowed
 
+OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99"))
+"""The metrics that each class of requests has of its own, where all the default ones are asked for."""
 TWO_SIDED = 0.95
 """Of the interval that is shown, low..high."""
 MEAN_FLOOR = claim_floor(0.5)
@@ -51,6 +53,8 @@ def point(
     the sample has a power the energy.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
+    if set(DEFAULT_METRICS) <= set(wanted):
+        wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
     wanted += ["goodput", "attainment"] if limits else []
     wanted += ["cost"] if price is not None else []
     wanted += ["energy", "tokens_per_joule"] if sample.power is not None else []
@@ -66,7 +70,14 @@ def point(
         notes=_notes(sample),
         whole_run=sample.whole_run,
         power=sample.power,
+        in_flight=_in_flight(sample) if sample.shape.session is not None else None,
     )
+
+
+def _in_flight(sample: WindowData) -> float | None:
+    """Requests in flight on average over the windows; None for windows without length."""
+    seconds = float(sample.block_seconds.sum())
+    return float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else None
 
 
 def estimate(
@@ -82,6 +93,7 @@ def estimate(
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the two-sided 95 %.
     """
     m = metric(name)
+    sample = narrowed(sample, m.group)
     if not sample.n:
         return None
     if m.quantity == "itl":
@@ -90,7 +102,7 @@ def estimate(
         latency = _of_requests(sample, m.quantity, m.p, confidence)
         return latency.inverted() if latency is not None and m.inverted else latency
     if name == "error_rate":
-        return _share(~sample.ok, sample.window, confidence)
+        return _share(sample, ~sample.ok, confidence)
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name in ("cost", "energy", "tokens_per_joule"):
@@ -144,9 +156,11 @@ def attains(sample: WindowData, limits: Iterable[Limit]) -> Bools:
     """Which requests succeeded within every limit of `per_request`, at the worst of what is known of each. A TPOT that
     is not defined breaks no limit.
     """
-    within = sample.ok.copy()
-    for quantity, promise in per_request(limits).items():
-        within &= ~(_sides(sample, quantity)[1] > promise)
+    within, limits = sample.ok.copy(), tuple(limits)
+    for group in dict.fromkeys(limit.of.group for limit in limits):
+        mine = sample.of_class(group) if group is not None else np.ones(sample.n, dtype=np.bool_)
+        for quantity, promise in per_request(limit for limit in limits if limit.of.group == group).items():
+            within &= ~(mine & (_sides(sample, quantity)[1] > promise))
     return within
 
 
@@ -162,7 +176,7 @@ def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence:
             return None
         wander = widening(sample).wander.get(quantity)
         if p is None:
-            return _wandering_mean(_mean(values[has], sample.window[has], confidence), wander, confidence)
+            return _wandering_mean(_mean(sample, values, has, confidence), wander, confidence)
         return _percentile(sample, values, has, p, confidence, wander)
 
     values: Floats = getattr(sample, quantity)
@@ -224,17 +238,38 @@ def _percentile(
     sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
 ) -> Estimate:
     x, windows = values[has], sample.window[has]
-    exact = _ranked(sample, x, windows, p, confidence)
+    worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
+    exact = _ranked(sample, x, windows, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
     if wander.stalls:
         # No normal law has these blocks: evened out they would hide what happened. The plain bound sees them, and in
         # lockstep takes as many turns as it would take requests.
-        return _ranked(sample, x, windows, p, confidence, wander.stretches) if widening(sample).waves else exact
+        most = min(worth, wander.stretches)
+        return _ranked(sample, x, windows, p, confidence, most) if widening(sample).waves else exact
     # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
     # independent, and their sum is that of the logarithms.
     even, middle = evened(sample, x, has, widening(sample).waves)
-    return _wandering(exact, _ranked(sample, even, windows, p, confidence), middle, p, wander, confidence)
+    return _wandering(exact, _ranked(sample, even, windows, p, confidence, worth), middle, p, wander, confidence)
+
+
+def _session_order(sample: WindowData) -> Ints | None:
+    """The requests session by session, in the order in which these began; None where there are no sessions of turns."""
+    if not len(sample.session):
+        return None
+    _, first, number = np.unique(
+        np.stack([sample.window, sample.session]), axis=1, return_index=True, return_inverse=True
+    )
+    return np.lexsort((sample.sent, sample.sent[first][number.reshape(-1)]))
+
+
+def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> float:
+    """How many independent requests the sample is worth at most, the turns of a session being alike.
+
+    Put in this order, the turns of a session are in one block, so that what they share is seen as what blocks share.
+    """
+    order = _session_order(sample)
+    return math.inf if order is None else worth(order)
 
 
 def _wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
@@ -385,8 +420,20 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     )  # fmt: skip
 
 
-def _mean(x: Floats, windows: Ints, confidence: float) -> Estimate:
-    """The mean, from blocks of successive requests. With a failure it is infinite, and only a lower bound is known."""
+def _mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> Estimate:
+    """The mean, from blocks of successive requests, or of whole sessions where those differ more."""
+    mean = _mean_of(values[has], sample.window[has], confidence)
+    order = _session_order(sample)
+    if order is None:
+        return mean
+    order = order[has[order]]
+    by_sessions = _mean_of(values[order], sample.window[order], confidence)
+    wider = by_sessions.high - by_sessions.low > mean.high - mean.low
+    return by_sessions if wider else mean
+
+
+def _mean_of(x: Floats, windows: Ints, confidence: float) -> Estimate:
+    """The mean, from blocks of successive values. With a failure it is infinite, and only a lower bound is known."""
     finite = np.isfinite(x)
     successes, runs = x[finite], windows[finite]
     parts = [successes[runs == run] for run in np.unique(runs)]
@@ -455,12 +502,14 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
     )  # fmt: skip
 
 
-def _share(hits: Bools, windows: Ints, confidence: float) -> Estimate:
+def _share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
 
     The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their mid-P one, never within.
     """
-    n, effective = len(hits), intervals.share_n_eff(hits)
+    n, windows = len(hits), sample.window
+    effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
+    effective = min(effective, intervals.share_n_eff(hits))
     share = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)
@@ -484,7 +533,7 @@ def _attaining(sample: WindowData, name: str, limits: tuple[Limit, ...], confide
         return None
     within = attains(sample, limits)
     if name == "attainment":
-        miss = _share(~within, sample.window, confidence)
+        miss = _share(sample, ~within, confidence)
         return Estimate(1 - miss.value, 1 - miss.high, 1 - miss.low, miss.n, 1 - miss.upper, 1 - miss.lower, miss.need)
     return _rate(sample, sample.per_block(within), confidence)
 

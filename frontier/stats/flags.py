@@ -39,6 +39,8 @@ GAVE_UP = frozenset(
 )  # fmt: skip
 """Finish reasons, in lower case, that say that the server did not finish the answer, or held it back."""
 CACHED = 0.02
+CACHE_BLOCK = 16
+"""Tokens of a cache block of most engines."""
 SHARED_READS = 0.50
 WAIT_SHARE = 0.90
 STREAM_EVENTS = 3
@@ -171,6 +173,7 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
 
 def _cache(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
+    queries = 0.0
     if known.any():
         cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
     else:
@@ -178,12 +181,30 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             sum(_counter(s, f"prefix_cache_{kind}") for s in sample.server) for kind in ("hits", "queries")
         )
         cached = hits / queries if queries > 0 else 0.0
-    if cached - sample.shape.prefix > CACHED:
+    expected, missed = sample.shape.prefix, 0.0
+    turns = sample.ok & (sample.prompt_tokens > 0)
+    if len(sample.reusable) and turns.any():
+        reusable, prompts = np.nan_to_num(sample.reusable[turns]), float(sample.prompt_tokens[turns].sum())
+        expected = float(reusable.sum()) / prompts
+        # Reuse is in whole blocks, so that up to one block of each prompt is read again.
+        missed = expected - CACHE_BLOCK * len(reusable) / prompts - cached
+    counted = bool(known.any()) or queries > 0
+    if counted and missed > CACHED:
+        yield Flag(
+            "history_read_again",
+            f"{format_share(cached)} of prompt tokens came from the cache; {format_share(expected)} were known from "
+            "earlier turns or the common beginning",
+            f"{format_share(expected)} less {format_share(CACHED)} and one block a turn",
+            "the server has no prefix cache or drops what sessions said before their next turn (too little KV memory, "
+            "or another replica answers); or its template or its own answers differ when they come back as history",
+            fatal=False,
+        )  # fmt: skip
+    if cached - expected > CACHED:
         # Prompts of a user's file have no asked length; what they have in common belongs to the load.
         of_user = not (sample.asked_isl > 0).any()
         yield Flag(
             "cache_contaminated", f"{format_share(cached)} of prompt tokens came from the cache",
-            f"{format_share(sample.shape.prefix + CACHED)}",
+            f"{format_share(expected + CACHED)}",
             "the file's prompts begin alike, or come again: right if your users' do, else give more of them" if of_user
             else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
             fatal=not of_user,

@@ -187,7 +187,7 @@ def worst_in_flight(sample: WindowData) -> float:
 
 def occupancy(sample: WindowData) -> Iterator[Flag]:
     """More or fewer requests in flight than asked, by integral over each window."""
-    if sample.open_loop:
+    if not sample.holds_in_flight:
         return
     worst = worst_in_flight(sample)
     if abs(worst / sample.concurrency - 1) > OCCUPANCY:
@@ -209,7 +209,7 @@ def rate_times_e2e(sample: WindowData) -> float:
 
 def littles_law(sample: WindowData) -> Iterator[Flag]:
     """Requests in flight, their rate and their time in the system contradict each other (Little's law)."""
-    if sample.open_loop or not sample.ok.all():
+    if not sample.holds_in_flight or not sample.ok.all():
         return
     seconds = float(sample.block_seconds.sum())
     e2e = float(sample.e2e.mean())

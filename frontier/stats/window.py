@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.model import FINISHED, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
+from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
 from frontier.stats import cost_energy
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.units import LONGEST, MOST_COUNT
@@ -69,6 +69,9 @@ class WindowData:
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
     expected of how many requests are in flight.
 
+    Of requests of sessions `session` is the number of the session in its trial, `turn` that of the request in it, and
+    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns.
+
     Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
     that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
     """
@@ -111,11 +114,23 @@ class WindowData:
     odd_finishes: dict[str, int] = field(default_factory=dict)
     open_loop: bool = False
     power: Power | None = None
+    session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    reusable: Floats = field(default_factory=lambda: np.empty(0))
 
     @property
     def n(self) -> int:
         """Requests that count for latency."""
         return len(self.sent)
+
+    @property
+    def holds_in_flight(self) -> bool:
+        """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
+        return not self.open_loop and self.shape.session is None
+
+    def of_class(self, name: str) -> Bools:
+        """Which requests are of a class: "first" are the first turns of sessions, "later" all others."""
+        return self.turn == 0 if name == FIRST else self.turn > 0
 
     @property
     def uncounted(self) -> Bools:
@@ -149,6 +164,29 @@ class WindowData:
             "total_throughput": self.block_output_tokens + self.block_input_tokens,
             "request_throughput": self.block_finished,
         }[throughput]
+
+
+@functools.lru_cache(maxsize=256)
+def narrowed(sample: WindowData, group: str | None) -> WindowData:
+    """The sample with the requests of one class alone, as if no others had been sent; all of it for None.
+
+    What is known of time blocks stays that of all requests. The concurrency is that of the class, by its share: it only
+    says how many requests are a claim's least.
+    """
+    if group is None:
+        return sample
+    mine = sample.of_class(group)
+    parts = {name: getattr(sample, name)[mine] for name in _PER_REQUEST}
+    share = float(mine.mean()) if len(mine) else 0.0
+    return replace(sample, **parts, concurrency=max(1, round(sample.concurrency * share)))
+
+
+_PER_REQUEST = (
+    "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
+    "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
+    "reusable",
+)  # fmt: skip
+"""The arrays of WindowData with an entry per request."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -220,6 +258,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        **_turns(kept) if trial.shape.session is not None else {},
     )
 
 
@@ -267,7 +306,14 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
+    "session", "turn", "reusable",
 )  # fmt: skip
+
+
+def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
+    """Which turn of which session each request is, -1 where its record does not say, and what it could reuse."""
+    numbers = {name: np.nan_to_num(columns[name], nan=-1).astype(np.int64) for name in ("session", "turn")}
+    return numbers | {"reusable": columns["reusable"]}
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -283,12 +329,13 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *silence,
+            *silence, r.session, r.turn, r.reusable,
         )
         for r, silence in zip(batch, _hollowness(batch), strict=True)
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    if (np.abs(table[[0, 1, 2, 3, 13, 14]]) > LONGEST).any() or (np.abs(table[4:13]) > MOST_COUNT).any():
+    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 17, 18, 19]]
+    if (np.abs(times) > LONGEST).any() or (np.abs(counts) > MOST_COUNT).any():
         raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times

@@ -26,7 +26,7 @@ _DEFAULTS = {f.name: f.default for f in dataclasses.fields(Record)}
 _TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled"})
 _NUMBERS = _TIMES | {
     "index", "stream", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events",
-    "reads", "text_bytes", "text_chars",
+    "reads", "text_bytes", "text_chars", "session", "turn", "reusable",
 }  # fmt: skip
 _MOST = 1e12
 """Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted with."""
@@ -80,6 +80,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
             del tree["trial"][name]
     if not tree["workers"]:
         del tree["workers"]
+    if tree["trial"]["shape"]["session"] is None:
+        del tree["trial"]["shape"]["session"]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 

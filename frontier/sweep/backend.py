@@ -137,7 +137,8 @@ class HttpBackend(Backend):
         )
         try:
             ready = await preflight(target, concurrency=max(self._config.concurrency))
-            self._calibrations[deployment.name] = await calibrate(ready, self._lengths())
+            sessions = any(shape.session is not None for shape in self._config.shapes)
+            self._calibrations[deployment.name] = await calibrate(ready, self._lengths(), words=sessions)
             if self._config.prompts != "random":
                 ready = await settle_salt(ready)
         except MeasurementError as error:
@@ -178,7 +179,8 @@ class HttpBackend(Backend):
         if self._config.workers is not None:
             return min(self._config.workers, most)
         # With the latency of the nearest setting measured: more streams make it longer, so this is seldom too low.
-        rate = trial.concurrency * trial.shape.osl.mean / expected_e2e if expected_e2e else None
+        cycle = expected_e2e + trial.shape.pause if expected_e2e else None
+        rate = trial.concurrency * trial.shape.osl.mean / cycle if cycle else None
         return min(workers_needed(rate, trial.concurrency), most)
 
     def shard_job(self, trial: Trial, share: Share) -> ShardJob | None:
@@ -252,4 +254,4 @@ class HttpBackend(Backend):
             salt = f"{self._salt:x}-{self._attempts}"
             return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
         seed = int.from_bytes(hashlib.sha256(f"{self._salt} {trial.seed} {self._attempts}".encode()).digest()[:8])
-        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment])
+        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=trial.concurrency)

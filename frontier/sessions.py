@@ -1,0 +1,59 @@
+"""Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in virtual time.
+
+The first session of each stream begins part of the way in, as if the load had been on for long: with a random turn of
+its own, whose history is made up, after a pause that is uniform in 0..think. So the turns mix from the start.
+"""
+
+import random
+from dataclasses import dataclass
+
+from frontier.model import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """One turn: the prompt tokens that it adds to the history, its output tokens, the seconds of thinking before it."""
+
+    new: int
+    osl: int
+    pause: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """The turns of one session, of which the first that is sent is number `start`."""
+
+    turns: tuple[PlannedTurn, ...]
+    start: int = 0
+
+    def prompt(self, turn: int) -> int:
+        """The prompt tokens of a turn, with all that was said before it."""
+        return sum(t.new + t.osl for t in self.turns[:turn]) + self.turns[turn].new
+
+
+def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionPlan:
+    """The session of this number in the trial of this seed; those below `streams` begin part of the way in."""
+    session = shape.session
+    assert session is not None, "a shape without turns has no sessions"
+    rng = random.Random(f"{seed}/session/{number}")
+    turns = [
+        PlannedTurn(
+            session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),
+            session.pause(rng) if i else 0.0,
+        )
+        for i in range(session.turns.draw(rng))
+    ]  # fmt: skip
+    if number >= streams:
+        return SessionPlan(tuple(turns))
+    start = rng.randrange(len(turns))
+    begun = turns[start]
+    turns[start] = PlannedTurn(begun.new, begun.osl, session.think * rng.random())
+    return SessionPlan(tuple(turns), start)
+
+
+def left_out(planned: PlannedTurn, asked_osl: int) -> int:
+    """The output tokens that a shortened answer left out: the next prompt brings them, and so is as long as planned.
+
+    `asked_osl` is 0 where the length is not forced: then answers are as long as the server makes them.
+    """
+    return planned.osl - asked_osl if asked_osl else 0

@@ -1,0 +1,168 @@
+"""Sessions over HTTP: turns in order, growing history with the server's own answers, its cache, failures."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from frontier.client.event_loop import run
+from frontier.client.prompts import Calibration, session_prompts
+from frontier.config import load_config
+from frontier.model import Outcome, Record
+from frontier.plan import make_plan
+from frontier.sessions import plan_session
+from frontier.simulator.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
+from frontier.sweep.backend import HttpBackend
+from tests.servers import serving
+
+SHAPE = "{name: agent, turns: 4, first: 320, per_turn: 60/12, think: 40ms, system: 96}"
+SPEC = EngineSpec.from_mapping({
+    "step_base": "1ms", "per_decode": "10us", "per_prefill_token": "2us", "prefix_cache": True,
+})  # fmt: skip
+STREAMS = 6
+SALTS = itertools.count(1)
+"""Each trial has prompts of its own: the engine's cache outlives a trial."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[str]:
+    with SimulatorProcess(SPEC) as simulator:
+        yield simulator.url
+
+
+def load(url: str, more: str = "", shape: str = SHAPE) -> tuple[list[Record], Any]:
+    """One trial; the records of requests that ended by themselves, and the shape."""
+    config = load_config(
+        f"endpoint: {url}\nshapes: [{shape}]\nconcurrency: [{STREAMS}]\n"
+        f"requests: 100\nwarmup: 200ms\nmax_time: 20s\nrepeats: 1\n{more}",
+        "t",
+    )
+    records: list[Record] = []
+
+    async def go() -> None:
+        backend = HttpBackend(config, {}, next(SALTS))
+        await backend.prepare(config.deployments[0])
+        trial = make_plan(config).trials[0]
+        await backend.run(
+            trial, expected_e2e=0.02, on_record=records.append, on_tick=lambda _: None, stop=asyncio.Event()
+        )
+        await backend.close()
+
+    run(go())
+    return [r for r in records if r.outcome is not Outcome.CANCELLED], config.shapes[0]
+
+
+def by_session(records: list[Record]) -> dict[int, list[Record]]:
+    sessions: dict[int, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda r: r.sent):
+        assert record.session is not None
+        sessions[record.session].append(record)
+    return sessions
+
+
+@pytest.mark.parametrize(("api", "workers"), [("chat", 1), ("completions", 1), ("chat", 2)])
+def test_turns_come_in_order_with_what_was_said_before_and_from_the_cache(engine: str, api: str, workers: int) -> None:
+    records, _ = load(engine, f"api: {api}\nworkers: {workers}")
+    assert {Outcome.OK} == {r.outcome for r in records}
+    assert len({r.index for r in records}) == len(records)
+    sessions = by_session(records)
+    whole = [turns for number, turns in sessions.items() if number >= STREAMS and len(turns) == 4]
+    assert len(whole) >= 10
+    for turns in sessions.values():
+        assert len({r.stream for r in turns}) == 1
+        for before, after in itertools.pairwise(turns):
+            assert after.turn == before.turn + 1
+            assert after.sent > before.end
+            assert after.reusable == before.prompt_tokens + before.completion_tokens
+            # To the token, what was said before is what the engine has in its cache: in whole blocks.
+            assert after.cached_tokens == (after.reusable - 1) // 16 * 16
+            assert abs(after.prompt_tokens - after.asked_isl) <= 0.02 * after.asked_isl
+    lengths = [[r.prompt_tokens for r in turns] for turns in whole]
+    for turn, planned in enumerate((320, 392, 464, 536)):
+        assert sum(prompts[turn] for prompts in lengths) / len(lengths) == pytest.approx(planned, rel=0.03)
+    assert {r.completion_tokens for turns in whole for r in turns} == {12}
+
+
+def test_think_times_are_those_planned(engine: str) -> None:
+    records, _ = load(engine)
+    gaps = [
+        after.sent - before.end
+        for turns in by_session(records).values() for before, after in itertools.pairwise(turns)
+    ]  # fmt: skip
+    assert sum(gaps) / len(gaps) == pytest.approx(0.040, rel=0.35)
+    assert max(gaps) > 0.08, "exponential, not fixed"
+
+
+def test_the_first_sessions_begin_part_of_the_way_in(engine: str) -> None:
+    records, _ = load(engine)
+    firsts = [turns[0].turn for number, turns in by_session(records).items() if number < STREAMS]
+    assert len(set(firsts)) > 1
+    assert all(r.turn == 0 for r in records if r.session >= STREAMS and r.reusable and r.reusable == 96)
+
+
+def test_a_failed_turn_ends_its_session() -> None:
+    spec = dataclasses.replace(SPEC, faults=dataclasses.replace(SPEC.faults, error_rate=0.1))
+    with SimulatorProcess(spec) as simulator:
+        records, _ = load(simulator.url, "ignore_eos: true")
+    failed = [r for r in records if r.outcome is Outcome.HTTP_ERROR]
+    assert failed
+    for record in failed:
+        assert max(r.turn for r in records if r.session == record.session) == record.turn
+
+
+def test_the_text_that_comes_back_is_the_answer_without_its_reasoning() -> None:
+    """Each turn of a chat sends the user's texts and the answers in turn, as they were streamed."""
+    from aiohttp import web
+
+    seen: list[list[dict[str, str]]] = []
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        seen.append(body["messages"])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        count = body["max_tokens"]
+        parts = [{"reasoning_content": "hm"}, *({"content": f" é{i}\n"} for i in range(count - 1))]
+        for i, delta in enumerate(parts):
+            choice = {"index": 0, "delta": delta, "finish_reason": "length" if i + 1 == len(parts) else None}
+            await response.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+        words = sum(len(m["content"].split()) for m in body["messages"])
+        usage = {"prompt_tokens": words, "completion_tokens": count}
+        await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def models(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
+
+    with serving({"POST /v1/chat/completions": chat, "GET /v1/models": models}) as url:
+        records, _ = load(url, "api: chat\ndialect: openai\nignore_eos: false")
+    assert {Outcome.OK} == {r.outcome for r in records}
+    longest = max((m for m in seen if len(m) == 7), key=len)
+    assert [m["role"] for m in longest] == ["user", "assistant"] * 3 + ["user"]
+    answers = {m["content"] for messages in seen for m in messages if m["role"] == "assistant"}
+    assert "".join(f" é{i}\n" for i in range(11)) in answers
+    assert not any("hm" in answer.split() for answer in answers)
+    # What was said before comes again, word for word.
+    histories = {json.dumps(m) for m in seen}
+    continued = [m for m in seen if len(m) > 1 and json.dumps(m[:-2]) in histories]
+    assert len(continued) > 25
+
+
+def test_a_session_made_of_texts_is_the_same_everywhere() -> None:
+    config = load_config(f"endpoint: http://h/v1\nshapes: [{SHAPE}]\n", "t")
+    shape = config.shapes[0]
+    one, two = (session_prompts(shape, 5, Calibration(offset=9, ids=(1, 99)), 4) for _ in range(2))
+    assert [one(n).content for n in range(8)] == [two(n).content for n in range(8)]
+    assert isinstance(one(5).content, str), "texts, though the server takes token ids"
+    heads = {str(one(n).content)[-80:] for n in range(50)}
+    assert len(heads) == 50
+    assert {one(n).turn.number for n in range(4)} == {plan_session(shape, 5, n, 4).start for n in range(4)}
+    begun = next(one(n) for n in range(4) if one(n).turn.number)
+    assert len(begun.history) == 2 * begun.turn.number
