@@ -196,9 +196,15 @@ def read_objectives(text: str | None) -> tuple[str, str] | None:
     if len(names) != 2:
         raise UsageError(f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft")
     try:
-        return metric(names[0]).name, metric(names[1]).name
+        axes = metric(names[0]), metric(names[1])
     except ValueError as error:
         raise UsageError(str(error)) from error
+    for axis in axes:
+        if axis.group is not None:
+            raise UsageError(
+                f"the frontier is of all requests, not of those of {axis.group}", "name two metrics of all"
+            )
+    return axes[0].name, axes[1].name
 
 
 # ---- options --------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from frontier.decide.proof import (
 )
 from frontier.decide.verdict import RISING
 from frontier.model import Limit, Phase, Point, Verdict
-from frontier.stats.window import Floats, WindowData
+from frontier.stats.window import Floats, WindowData, narrowed
 
 EXACT = 0.05
 """The distance (in ln) asked where the limit is on a mean, a rate or a share."""
@@ -78,15 +78,18 @@ class State:
     scanned: Mapping[int, WindowData]
     by_grid: int | None
     judged_by_grid: frozenset[int]
-    thinner: Mapping[Limit, float]
-    wider: Mapping[Limit, float]
+    thinner: Mapping["Part", float]
+    wider: Mapping["Part", float]
 
     @classmethod
     def of(cls, limits: tuple[Limit, ...], history: History) -> "State":
         samples = joined(history, tuple(Phase))
         points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
         points = {c: p for c, p in points.items() if violation(p, limits) is not None}
-        curves = tuple(Curve.of(limit, {c: samples[c] for c in points}, points) for limit in limits)
+        valid = {c: samples[c] for c in points}
+        every = [Curve.of(part, valid, points) for limit in limits for part in Part.of(limit, valid)]
+        # A class that no look has seen yet says nothing of any setting.
+        curves = tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
         begun = tuple(candidates(history, limits))
         scanned = joined(history, tuple(phase for phase in Phase if phase not in (*PROOFS, Phase.VISIT))) or samples
         looks = Counter(trial.concurrency for trial, _ in history)
@@ -96,7 +99,7 @@ class State:
         thinner, wider = state._seen()
         return dataclasses.replace(state, thinner=thinner, wider=wider)
 
-    def _seen(self) -> tuple[Mapping[Limit, float], Mapping[Limit, float]]:
+    def _seen(self) -> tuple[Mapping["Part", float], Mapping["Part", float]]:
         """How far the candidates' bounds were from what the scan let expect: how many times fewer independent requests
         there were where no bound could be given, and how many times further a bound lay from its value.
 
@@ -117,8 +120,8 @@ class State:
                     fewer.append(e.need / e.n)
                 elif expected and seen is not None:
                     further.append(seen / expected)
-            thinner[curve.limit] = min(MOST_THINNER, max(fewer))
-            wider[curve.limit] = min(MOST_WIDER, max(further))
+            thinner[curve.part] = min(MOST_THINNER, max(fewer))
+            wider[curve.part] = min(MOST_WIDER, max(further))
         return thinner, wider
 
     def _reach(self, curve: "Curve", c: int, windows: int, size: int, alpha: float) -> float | None:
@@ -126,12 +129,13 @@ class State:
         p = curve.limit.of.p
         if not curve.sigma or p is None:
             return EXACT
-        requests = dependence(nearest(self.scanned, c), curve.limit) * self.thinner.get(curve.limit, 1.0)
-        effective = int(windows * size / requests)
+        near = nearest(self.scanned, c)
+        requests = dependence(near, curve.limit) * self.thinner.get(curve.part, 1.0)
+        effective = int(windows * size * near.shape.class_share(curve.limit.of.group) / requests)
         allowed = allowance(p, effective, alpha) / (1 - p)
         if allowed <= 0:
             return None
-        return self.wider.get(curve.limit, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
+        return self.wider.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
 
     def value(self, c: int) -> float:
         """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
@@ -188,6 +192,26 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
+
+    Where shapes have classes a percentile of all is looked at class by class: of a mixture of classes the tail does not
+    follow from the median. It is inside the limit where that of each class is.
+    """
+
+    limit: Limit
+    group: str | None = None
+
+    @classmethod
+    def of(cls, limit: Limit, samples: Mapping[int, WindowData]) -> "list[Part]":
+        """The parts in which a limit is looked at."""
+        classes = next((sample.shape.classes for sample in samples.values()), ())
+        if limit.of.p is None or limit.of.group is not None or limit.of.quantity == "itl" or not classes:
+            return [cls(limit)]
+        return [cls(limit, name) for name in classes]
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
     """One limit over concurrency, for planning and not for verdicts.
 
@@ -197,25 +221,30 @@ class Curve:
     its value as the level, and no tail.
     """
 
-    limit: Limit
+    part: Part
     level: Mapping[int, float]
     requests: Mapping[int, int]
     sigma: Mapping[int, float]
     pooled: Mapping[int, int]
 
+    @property
+    def limit(self) -> Limit:
+        """The limit."""
+        return self.part.limit
+
     @classmethod
-    def of(cls, limit: Limit, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
-        m = limit.of
+    def of(cls, part: Part, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
+        limit, m = part.limit, part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
             level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else _rising(level, points)
-            return cls(limit, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: _logs(quantity(sample, limit), limit.promise) for c, sample in samples.items()}
+            return cls(part, level, {c: points[c].n for c in level}, {}, {})
+        logs = {c: _logs(quantity(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
         level = _rising({c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}, points)
         tails = {c: _tail(logs, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
-        return cls(limit, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
+        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, {c: int(k) for c, k in pooled.items()})
 
     def _z(self, tail: float) -> float:
         """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""

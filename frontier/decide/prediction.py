@@ -109,7 +109,7 @@ def _usage_error(error: ValueError, hint: str, before: str = "") -> UsageError:
 
 def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
     """Mean TTFT and TPOT and the throughput to expect at a concurrency. ValueError when a request does not fit."""
-    spec = dataclasses.replace(assumed.spec, prefix_cache=assumed.spec.prefix_cache or shape.prefix > 0)
+    spec = dataclasses.replace(assumed.spec, prefix_cache=assumed.spec.prefix_cache or shape.cached > 0)
     run = closed_loop_arrays(spec, shape, concurrency, requests=max(_LEAST_REQUESTS, concurrency))
     ttft, rate = float(run.ttft.mean()), run.output_throughput
     tpot = 0.0 if np.isnan(run.tpot).all() else float(np.nanmean(run.tpot))
@@ -270,8 +270,8 @@ def _refuse_sessions(shapes: Iterable[Shape]) -> None:
     they are.
     """
     if sessions := [shape.label for shape in shapes if shape.session is not None]:
-        what = f"predict knows single requests only, and {sessions[0]} is a session of several turns"
-        raise UsageError(what, "measure it:  frontier sweep CONFIG")
+        what = f"{sessions[0]} is a session of several turns, and the model that is fitted to points knows none"
+        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
 
 
 def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:

@@ -44,6 +44,8 @@ WINDOW_WORTH = 0.008
 """The share of throughput for which one more window of a proof (a third of the least proof) is measured."""
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
+SESSION_TURNS = 8.0
+"""Requests of each stream that a look holds where they are turns of sessions."""
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 CLOSE = 1.25
@@ -195,15 +197,22 @@ def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
     """The seconds of a window at c: so many, and at least TURNS of the time that a request is known to take nearby,
     with the thinking before it.
     """
-    pause = next((p.shape.pause for p in points.values()), 0.0)
-    return max(seconds, TURNS * ((mean_e2e(c, points) or 0.0) + pause))
+    shape = next((p.shape for p in points.values()), None)
+    pause = 0.0 if shape is None else shape.pause
+    return max(seconds, _per_stream(points, TURNS) * ((mean_e2e(c, points) or 0.0) + pause))
+
+
+def _per_stream(points: Mapping[int, Point], usual: float) -> float:
+    """Requests of each stream in a look: more where they are turns of sessions, which are less alike than requests."""
+    return SESSION_TURNS if any(p.shape.session is not None for p in points.values()) else usual
 
 
 def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]) -> Ask:
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
     seconds = longer(SCAN_SECONDS, c, points)
-    return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), reason, seconds)
+    requests = max(SCAN_REQUESTS, round(_per_stream(points, SCAN_PER_STREAM) * c))
+    return Ask(c, Phase.SCAN, requests, reason, seconds)
 
 
 # --- prove

@@ -152,9 +152,9 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     return "frontier" if point.concurrency in frontier.members else "dominated"
 
 
-_RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
+_RANKS = {"first": 5, "later": 5, "p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """Which columns of metrics without a limit or an axis are left out first."""
-_OF_CLASSES = ("p50_ttft", "p99_ttft", "p99_e2e")
+_OF_CLASSES = ("p99_ttft", "p99_e2e")
 """What a table shows of each class of requests."""
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
@@ -179,7 +179,7 @@ def point_columns(
         estimates = [point.metrics.get(name) for point in points]
         if not any(estimates):
             continue
-        rank = 1 if name in asked or name == "output_throughput" else _RANKS.get(name, 4)
+        rank = 1 if name in asked or name == "output_throughput" else _RANKS.get(name.rpartition(".")[0] or name, 4)
         cells = tuple(_metric_cell(name, estimate, of_limit.get(name), gpus) for estimate in estimates)
         columns.append(Column(_head(name, gpus), cells, rank, interval_rank=rank + 5))
     rates = [point.metrics.get("error_rate") for point in points]

@@ -192,9 +192,9 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
     if counted and missed > CACHED:
         yield Flag(
             "history_read_again",
-            f"{format_share(cached)} of prompt tokens came from the cache; {format_share(expected)} were known from "
+            f"{format_share(cached)} of prompt tokens came from the cache, {format_share(expected)} were known from "
             "earlier turns or the common beginning",
-            f"{format_share(expected)} less {format_share(CACHED)} and one block a turn",
+            format_share(cached + missed - CACHED),
             "the server has no prefix cache or drops what sessions said before their next turn (too little KV memory, "
             "or another replica answers); or its template or its own answers differ when they come back as history",
             fatal=False,

@@ -116,7 +116,7 @@ def test_history_that_is_read_again_is_a_warning_with_its_size() -> None:
     cold = dataclasses.replace(SPEC, prefix_cache=False)
     (flag,) = [flag for flag in flags(sample_of(cold)) if flag.name == "history_read_again"]
     assert not flag.fatal
-    assert flag.measured.startswith("0% of prompt tokens came from the cache; ")
+    assert flag.measured.startswith("0% of prompt tokens came from the cache, ")
     assert "known from earlier turns" in flag.measured
     # Too little memory: what one session said is dropped before its next turn.
     little = dataclasses.replace(SPEC, kv_tokens=9_000)
