@@ -57,7 +57,7 @@ ENERGY = ("energy", "tokens_per_joule")
 _STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
 TURN_CLASSES = ("first", "later")
 """The classes of the requests of a session."""
-_OF_CLASS = re.compile(rf"([A-Za-z][\w.-]{{0,59}}?)\.({_STATISTIC.pattern})")
+_OF_CLASS = re.compile(rf"({'|'.join(TURN_CLASSES)})\.({_STATISTIC.pattern})")
 
 DEFAULT_METRICS = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
@@ -149,8 +149,7 @@ def metric(name: str) -> Metric:
         whole = metric(of_class[2])
         if whole.quantity == "itl":
             raise ValueError(f"{name} is not known: gaps between chunks are not kept by class; ask for {name[:-3]}tpot")
-        who = f"{of_class[1]} turns" if of_class[1] in TURN_CLASSES else of_class[1]
-        return replace(whole, name=name, label=f"{whole.label} of {who}", group=of_class[1])
+        return replace(whole, name=name, label=f"{whole.label} of {of_class[1]} turns", group=of_class[1])
     found = _STATISTIC.fullmatch(name)
     if found is None:
         raise ValueError(f"unknown metric {name!r}; {_hint(name)}")

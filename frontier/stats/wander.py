@@ -91,7 +91,7 @@ def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wan
     own = {
         name: wander
         for name in ("ttft", "tpot", "e2e")
-        if (wander := _wander(blocks, getattr(sample, name))) is not None
+        if (wander := _wander(sample, blocks, getattr(sample, name))) is not None
     }
     if not own:
         return {}
@@ -110,7 +110,8 @@ def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[F
     blocks = _blocks(sample, by_turns)
     block = blocks.of_request[has]
     known = np.isfinite(x) & (x > 0)
-    levels, counts, _ = _levels(np.log(x[known]), block[known], len(blocks.middles))
+    logs = _turn_by_turn(np.log(x[known]), sample.turn[has][known] if len(sample.turn) else sample.turn)
+    levels, counts, _ = _levels(logs, block[known], len(blocks.middles))
     middle = float(levels[counts > 0].mean()) if known.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
 
@@ -161,9 +162,21 @@ def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, flo
     return levels, counts, within * float((1 / counts[counts > 0]).mean()) if len(logs) else 0.0
 
 
-def _wander(blocks: _Blocks, values: Floats) -> Wander | None:
+def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
+    """The logarithms as if every turn of a session were as fast as all are on average: which turns a block happens to
+    hold says nothing of the server's speed. `turns` is empty where there are no sessions.
+    """
+    if not len(turns):
+        return logs
+    counts = np.bincount(turns)
+    means = np.bincount(turns, logs) / np.maximum(counts, 1)
+    return logs - means[turns] + logs.mean() if len(logs) else logs
+
+
+def _wander(sample: WindowData, blocks: _Blocks, values: Floats) -> Wander | None:
     known = np.isfinite(values) & (values > 0)
-    levels, counts, noise = _levels(np.log(values[known]), blocks.of_request[known], len(blocks.middles))
+    logs = _turn_by_turn(np.log(values[known]), sample.turn[known] if len(sample.turn) else sample.turn)
+    levels, counts, noise = _levels(logs, blocks.of_request[known], len(blocks.middles))
     filled = counts > 0
     return wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)
 

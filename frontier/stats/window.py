@@ -311,8 +311,8 @@ _COLUMNS = (
 
 
 def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
-    """Which turn of which session each request is, -1 where its record does not say, and what it could reuse."""
-    numbers = {name: np.nan_to_num(columns[name], nan=-1).astype(np.int64) for name in ("session", "turn")}
+    """Which turn of which session each request is, and what it could reuse."""
+    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in ("session", "turn")}
     return numbers | {"reusable": columns["reusable"]}
 
 

@@ -1,0 +1,127 @@
+"""Sessions in a config: what is read, what is refused and with which words, and limits of turn classes."""
+
+import pytest
+
+from frontier.config import load_config, parse_sla
+from frontier.errors import ConfigError, UsageError
+from frontier.model import Lengths, Limit, Shape
+from frontier.plan import make_plan
+
+AGENT = "{name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system: 2048}"
+
+
+def config(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}"):
+    return load_config(f"endpoint: http://h:8000/v1\nshapes: [{shape}]\n{more}\n", "t.yaml")
+
+
+def complaint(shape: str = AGENT, more: str = "sla: {p99_ttft: 2s}") -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(shape, more)
+    return "\n".join(f"{c.line}: {c.what}; {c.hint}" for c in caught.value.complaints)
+
+
+def test_a_session_is_read_in_full() -> None:
+    (shape,) = config().shapes
+    assert shape.session is not None
+    assert (shape.session.turns, shape.session.first) == (Lengths.fixed(8), Lengths.fixed(8192))
+    assert (shape.session.added, shape.osl) == (Lengths.fixed(400), Lengths.fixed(300))
+    assert (shape.session.think, shape.session.think_kind, shape.shared) == (10.0, "exponential", 2048)
+    assert (shape.label, str(shape.isl)) == ("agent", "8192-13092")
+
+
+def test_lengths_turns_and_think_times_may_be_drawn_or_fixed() -> None:
+    text = "{name: a, turns: {uniform: [2, 6]}, first: {normal: [900, 50]}, per_turn: 100-300/64, think: {fixed: 2s}}"
+    (shape,) = config(text).shapes
+    assert shape.session is not None
+    assert shape.session.turns == Lengths.uniform(2, 6)
+    assert shape.session.added == Lengths.uniform(100, 300)
+    assert (shape.session.think, shape.session.think_kind) == (2.0, "fixed")
+    assert config("{name: a, turns: 2, first: 9, per_turn: 9/9}").shapes[0].session.think == 0.0
+
+
+def test_system_and_prefix_are_one_mechanism() -> None:
+    in_tokens, as_share = (config(AGENT.replace("system: 2048", text)) for text in ("system: 2048", "prefix: 25%"))
+    assert in_tokens.shapes == as_share.shapes
+    assert in_tokens.identity() == as_share.identity()
+    (plain,) = config("{isl: 1024, osl: 256, system: 256}").shapes
+    assert plain == Shape(Lengths.fixed(1024), Lengths.fixed(256), prefix=0.25)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        (
+            AGENT.replace("system", "prefix: 25%, system"),
+            "prefix and system say the same in two ways; write one of them",
+        ),
+        (AGENT.replace("2048", "8192"), "system: 8192 tokens leave nothing of a prompt of 8192"),
+        (AGENT.replace("turns: 8, ", ""), "the key turns is missing; add  turns: 8"),
+        (AGENT.replace("name: agent, ", ""), "the key name is missing; add  name: agent"),
+        (AGENT.replace("400/300", "400"), "per_turn is two lengths; this is 400; write new input/output tokens"),
+        (AGENT.replace("400/300", "many"), "per_turn: 'many' is not a shape; write new input/output tokens"),
+        (AGENT.replace("10s", "10"), "think needs a unit"),
+        (AGENT.replace("10s", "{normal: 3s}"), "think is neither fixed nor exponential; write 10s"),
+        (AGENT.replace("turns: 8", "turns: 2000"), "turns: 2,000 is out of range; a session has at most 1000"),
+        (AGENT.replace("turns: 8", "turns: 8, isl: 5"), "unknown key 'isl'"),
+        (AGENT.replace("400/300", "400000/30000").replace("turns: 8", "turns: 90"), "the last prompt would have"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_place(shape: str, words: str) -> None:
+    said = complaint(shape)
+    assert words in said
+    assert said.startswith("2: ")
+
+
+def test_a_session_makes_its_own_prompts(tmp_path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "hi"}\n')
+    assert "agent is a session, which makes its own prompts" in complaint(more=f"prompts: {tmp_path}/p.jsonl")
+
+
+def test_limits_of_a_class_stand_under_its_name() -> None:
+    limits = config(more="sla: {p99_ttft: 2s, later: {p99_ttft: [200ms, 500ms], p50_tpot: 30ms}}").limits
+    assert limits == (
+        Limit("p99_ttft", 2.0), Limit("later.p99_ttft", 0.5, 0.2), Limit("later.p50_tpot", 0.03),
+    )  # fmt: skip
+    assert str(limits[1]) == "p99 TTFT of later turns ≤ 500 ms"
+    assert parse_sla("p99_ttft<=2s, later.p99_ttft<=200ms..500ms, later.p50_tpot<=30ms") == limits
+    tiers = config(more="sla: {gold: {later: {p99.9_ttft: 1s}}, silver: {p99_ttft: 9s}}").tiers
+    assert tiers == (("gold", (Limit("later.p99.9_ttft", 1.0),)), ("silver", (Limit("p99_ttft", 9.0),)))
+    assert config(more="sla: {first: {p99_ttft: 1s}}").limits == (Limit("first.p99_ttft", 1.0),)
+    # Tiers may still be called so, beside others.
+    assert [name for name, _ in config(more="sla: {first: {p99_ttft: 1s}, second: {p99_ttft: 2s}}").tiers] == [
+        "first", "second",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("sla: {later: {p99_itl: 50ms}}", "later.p99_itl is not known: gaps between chunks are not kept by class"),
+        ("sla: {later: {error_rate: 1%}}", "unknown metric 'later.error_rate'"),
+        ("sla: {later: {p99_ttft: 500}}", "p99_ttft needs a unit"),
+        ("sla: {p99_ttft: 1s, later: {}}", "later: these are limits of a class; write {p99_ttft: 500ms}"),
+        ("sla: {p99_ttft: 1s}\nobjectives: [output_throughput, later.p99_ttft]",
+         "the frontier is of all requests, not of a class; write p99_ttft"),
+    ],
+)  # fmt: skip
+def test_wrong_limits_of_classes_are_refused(more: str, words: str) -> None:
+    assert words in complaint(more=more)
+
+
+def test_classes_need_sessions() -> None:
+    assert "no shape has requests of the class later" in complaint("1024/256", "sla: {later: {p99_ttft: 1s}}")
+    with pytest.raises(UsageError, match="unknown metric"):
+        parse_sla("later.goodput>=3")
+
+
+def test_another_session_is_another_measurement_and_plain_shapes_are_what_they_were() -> None:
+    texts = [
+        AGENT,
+        AGENT.replace("10s", "9s"),
+        AGENT.replace("10s", "{fixed: 10s}"),
+        AGENT.replace("turns: 8", "turns: 9"),
+    ]
+    prints = {make_plan(config(text)).trials[0].fingerprint for text in texts}
+    assert len(prints) == len(texts)
+    # As version 0.1.0 wrote it.
+    assert config("1024/256").canonical()["shapes"] == ["1024/256"]
