@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from frontier.config import Config, DeploymentConfig, digest
-from frontier.config.schema import TURNS, described
+from frontier.config.schema import TURNS
+from frontier.config.shapes import described
 from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial

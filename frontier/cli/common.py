@@ -201,9 +201,7 @@ def read_objectives(text: str | None) -> tuple[str, str] | None:
         raise UsageError(str(error)) from error
     for axis in axes:
         if axis.group is not None:
-            raise UsageError(
-                f"the frontier is of all requests, not of those of {axis.group}", "name two metrics of all"
-            )
+            raise UsageError(f"{axis.name} is of a class of requests, the frontier of all", "name a metric of all")
     return axes[0].name, axes[1].name
 
 

@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, SentFile
+from frontier.config.shapes import described, read_shape
 from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
 from frontier.errors import Complaint
@@ -29,17 +30,12 @@ from frontier.fields import (
     duration,
     duration_in,
     duration_text,
-    is_number,
-    number,
-    read,
-    share,
     shown,
     whole,
     whole_in,
-    without_nulls,
 )
 from frontier.metrics import ENERGY, metric
-from frontier.model import MAX_TOKENS, Lengths, Limit, Session, Shape, ShapeError
+from frontier.model import Limit, Shape
 from frontier.text import looks_like_a_key, looks_random
 
 WARMUP_AUTO = 2.0
@@ -48,7 +44,6 @@ MAX_TRIALS = 20_000
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
 MAX_WORKERS = 256
-MAX_TURNS = 1_000
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
@@ -156,129 +151,6 @@ def _finish(value: Any) -> Any:
 # ---- the settings of the sweep: shapes and concurrencies
 
 
-def _lengths(value: Any) -> Lengths:
-    """Token counts: 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
-    hint = "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"
-    if isinstance(value, str) or value is None:
-        raise Problem(f"{{key}}: {shown(value)} is not a length", hint)
-    if not isinstance(value, dict):
-        return Lengths.fixed(whole(value, 1, MAX_TOKENS))
-    if len(value) != 1 or next(iter(value)) not in ("uniform", "normal"):
-        raise Problem("{key} is neither uniform nor normal", hint)
-    kind, pair = next(iter(value.items()))
-    if not isinstance(pair, list) or len(pair) != 2 or not all(is_number(x) for x in pair):
-        raise Problem(f"{kind} takes two numbers", hint, kind)
-    if kind == "uniform":
-        low, high = (whole(x, 1, MAX_TOKENS) for x in pair)
-        if low > high:
-            raise Problem(f"uniform: {low} is above {high}", f"write uniform: [{high}, {low}]", kind)
-        return Lengths.uniform(low, high) if low < high else Lengths.fixed(low)
-    mean, sd = number(pair[0], 1, MAX_TOKENS), number(pair[1], 0, MAX_TOKENS)
-    return Lengths.normal(mean, sd) if sd > 0 else Lengths.fixed(round(mean))
-
-
-def _prefix(value: Any) -> float:
-    part = share(value)
-    if part >= 1.0:
-        raise Problem("{key}: the whole prompt cannot be common to all", "write at most 99%")
-    return part
-
-
-class _Common(Strict):
-    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many tokens."""
-
-    prefix: Annotated[float, PlainValidator(_prefix)] = 0.0
-    system: Annotated[int, whole_in(1, MAX_TOKENS)] | None = None
-
-    def share_of(self, prompt: Lengths) -> float:
-        """Its share of a prompt."""
-        if self.system is None:
-            return self.prefix
-        if self.prefix:
-            raise Problem("prefix and system say the same in two ways", "write one of them", "system", at_key=True)
-        if self.system >= prompt.low:
-            what = f"system: {self.system} tokens leave nothing of a prompt of {prompt.low}"
-            raise Problem(what, "the prompt counts with its system prompt: make it longer", "system")
-        return self.system / prompt.mean
-
-
-class _ShapeConfig(_Common):
-    """A shape as a mapping: {isl: 1024, osl: {uniform: [128, 256]}, name: chat, prefix: 50%}."""
-
-    isl: Annotated[Lengths, PlainValidator(_lengths)]
-    osl: Annotated[Lengths, PlainValidator(_lengths)]
-    name: Name | None = None
-
-    def shape(self) -> Shape:
-        """The shape."""
-        return Shape(self.isl, self.osl, self.name, self.share_of(self.isl))
-
-
-def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
-    """The new prompt tokens and the output tokens of a turn: 400/300."""
-    try:
-        shape = Shape.parse(value) if isinstance(value, str) else None
-    except ShapeError as error:
-        raise Problem(f"{{key}}: {error.what}", _PER_TURN) from None
-    if shape is None:
-        raise Problem(f"{{key}} is two lengths; this is {shown(value)}", _PER_TURN)
-    return shape.isl, shape.osl
-
-
-_PER_TURN = "write new input/output tokens of each turn, as 400/300"
-
-
-def _think(value: Any) -> tuple[float, Literal["exponential", "fixed"]]:
-    """Mean seconds of thinking, and their distribution: 10s, {fixed: 10s} or {exponential: 10s}."""
-    if not isinstance(value, dict):
-        return duration(value, most=3_600.0), "exponential"
-    hint = "write 10s, drawn from the exponential distribution, or {fixed: 10s}"
-    kinds: tuple[Literal["fixed", "exponential"], ...] = ("fixed", "exponential")
-    for kind in kinds:
-        if list(value) == [kind]:
-            return duration(value[kind], most=3_600.0), kind
-    raise Problem("{key} is neither fixed nor exponential", hint)
-
-
-class _SessionConfig(_Common):
-    """A session: {name: agent, turns: 8, first: 8192, per_turn: 400/300, think: 10s, system: 2048}."""
-
-    name: Name
-    turns: Annotated[Lengths, PlainValidator(_lengths)]
-    first: Annotated[Lengths, PlainValidator(_lengths)]
-    per_turn: Annotated[tuple[Lengths, Lengths], PlainValidator(_per_turn)]
-    think: Annotated[tuple[float, Literal["exponential", "fixed"]], PlainValidator(_think)] = (0.0, "exponential")
-
-    def shape(self) -> Shape:
-        """The shape."""
-        if self.turns.high > MAX_TURNS:
-            raise Problem(f"turns: {self.turns.high:,} is out of range", f"a session has at most {MAX_TURNS}", "turns")
-        added, osl = self.per_turn
-        session = Session(self.turns, self.first, added, *self.think)
-        if session.prompts(osl).high > MAX_TOKENS:
-            what = f"the last prompt would have {session.prompts(osl).high:,} tokens; the most is {MAX_TOKENS:,}"
-            raise Problem(what, "write fewer turns, or shorter ones", "turns")
-        return Shape.of_session(session, osl, self.name, self.share_of(self.first))
-
-
-def _shape(value: Any) -> Shape:
-    """A shape of '1024/256', or of a mapping."""
-    if isinstance(value, str):
-        try:
-            return Shape.parse(value)
-        except ShapeError as error:
-            or_mapping = ", or {isl: 1024, osl: 256}" if error.hint.endswith("1024/256") else ""
-            raise Problem(error.what, error.hint + or_mapping) from None
-    if not isinstance(value, dict):
-        hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
-        raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
-    value = without_nulls(value)
-    # A key that only one of the two has decides; what is left of the other is then an unknown key.
-    is_session = bool({"turns", "first", "per_turn", "think"} & set(value))
-    keys: _ShapeConfig | _SessionConfig = read(_SessionConfig if is_session else _ShapeConfig, value)
-    return keys.shape()
-
-
 def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
     """A problem at each label that was there before."""
     first = {label: i for i, label in reversed(list(enumerate(labels)))}
@@ -372,7 +244,7 @@ class Config(Strict):
 
     name: Annotated[Name, PLAIN] | None = None
     shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(_shape)], ...],
+        tuple[Annotated[Shape, PlainValidator(read_shape)], ...],
         ONE_OR_MANY,
         AfterValidator(_shapes),
         PLAIN,
@@ -469,15 +341,6 @@ def digest(value: Any) -> str:
     """SHA-256, in hex, of a JSON-able value; the same on every machine and Python."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def described(shape: Shape) -> str:
-    """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
-    text = f"{shape.isl}/{shape.osl}"
-    if (s := shape.session) is not None:
-        text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think_kind} {s.think:g}s,"
-    text = f"{shape.name}: {text}" if shape.name else text
-    return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
 
 
 # ---- what fits together only when several keys are seen at once

@@ -8,7 +8,7 @@ from rich.console import ConsoleRenderable, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from frontier.config.schema import described
+from frontier.config.shapes import described
 from frontier.decide.compare import Comparison, Gain, Rules, Side, compare_all, overall
 from frontier.decide.wording import Names, clean, clean_name, gpus_note, names_of, ratio_text, until_text
 from frontier.errors import UsageError
