@@ -91,6 +91,21 @@ IMPORTED_REQUEST_CHECKS = (
 )
 """Of another tool's requests, analysed as our own."""
 
+SESSIONS = ("session", "Several requests, each with all that was said before; the concurrency counts open sessions.")
+SESSIONS_NOT_SAID = (
+    "The load was a fixed number of sessions, each begun as soon as one was over, with think times drawn at random.",
+    "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions vary.",
+)
+"""In the place of what is not said of single requests, where all shapes are sessions."""
+
+
+def _not_said(run: Run) -> tuple[str, ...]:
+    if run.is_imported:
+        return IMPORTED_NOT_SAID
+    sessions = all(shape.session is not None for shape in run.config.shapes)
+    return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
+
+
 GLOSSARY = (
     ("concurrency, c", "Requests in flight at the same time. Setting: one shape at one concurrency."),
     ("shape", "Input and output length of the requests in tokens: 1024/256."),
@@ -206,7 +221,8 @@ def report_of(
         provenance=provenance_of(run),
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
-        not_said=IMPORTED_NOT_SAID if run.is_imported else NOT_SAID,
+        not_said=_not_said(run),
+        glossary=(*([SESSIONS] if any(s.session is not None for s in run.config.shapes) else []), *GLOSSARY),
         skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,

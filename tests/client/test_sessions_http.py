@@ -66,9 +66,24 @@ def by_session(records: list[Record]) -> dict[int, list[Record]]:
     return sessions
 
 
-@pytest.mark.parametrize(("api", "workers"), [("chat", 1), ("completions", 1), ("chat", 2)])
-def test_turns_come_in_order_with_what_was_said_before_and_from_the_cache(engine: str, api: str, workers: int) -> None:
-    records, _ = load(engine, f"api: {api}\nworkers: {workers}")
+@pytest.fixture(scope="module")
+def chats(engine: str) -> list[Record]:
+    return load(engine, "api: chat")[0]
+
+
+def test_turns_of_a_chat_come_in_order_with_what_was_said_before_and_from_the_cache(chats: list[Record]) -> None:
+    require_sessions(chats)
+
+
+@pytest.mark.parametrize(
+    ("api", "workers"), [("completions", 1), pytest.param("chat", 2, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_so_do_those_of_texts_that_go_on_and_of_several_processes(engine: str, api: str, workers: int) -> None:
+    require_sessions(load(engine, f"api: {api}\nworkers: {workers}")[0])
+
+
+def require_sessions(records: list[Record]) -> None:
+    """Whole sessions, each turn with the history, which comes from the cache."""
     assert {Outcome.OK} == {r.outcome for r in records}
     assert len({r.index for r in records}) == len(records)
     sessions = by_session(records)
@@ -89,8 +104,8 @@ def test_turns_come_in_order_with_what_was_said_before_and_from_the_cache(engine
     assert {r.completion_tokens for turns in whole for r in turns} == {12}
 
 
-def test_think_times_are_those_planned(engine: str) -> None:
-    records, _ = load(engine)
+def test_think_times_are_those_planned(chats: list[Record]) -> None:
+    records = chats
     gaps = [
         after.sent - before.end
         for turns in by_session(records).values() for before, after in itertools.pairwise(turns)
@@ -99,8 +114,8 @@ def test_think_times_are_those_planned(engine: str) -> None:
     assert max(gaps) > 0.08, "exponential, not fixed"
 
 
-def test_the_first_sessions_begin_part_of_the_way_in(engine: str) -> None:
-    records, _ = load(engine)
+def test_the_first_sessions_begin_part_of_the_way_in(chats: list[Record]) -> None:
+    records = chats
     firsts = [turns[0].turn for number, turns in by_session(records).items() if number < STREAMS]
     assert len(set(firsts)) > 1
     assert all(r.turn == 0 for r in records if r.session >= STREAMS and r.reusable and r.reusable == 96)

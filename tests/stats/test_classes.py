@@ -81,7 +81,7 @@ def test_the_bounds_hold_where_the_requests_of_a_session_are_alike() -> None:
     truth = math.exp(2.3263 * math.hypot(level, 0.1))  # the p99 over all sessions
     p90 = math.exp(1.2816 * math.hypot(level, 0.1))
     covered = {True: 0, False: 0}
-    runs = 300
+    runs = 150
     rng = np.random.default_rng(3)
     place = np.arange(n) // streams
     turn, session = place % TURNS, streams * (place // TURNS) + np.arange(n) % streams

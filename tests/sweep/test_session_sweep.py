@@ -117,8 +117,8 @@ def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
     assert (said.code, shape["concurrency"], shape["binding"]) == (0, 32, "later.p90_ttft")
     same = frontier("compare", str(run.path), str(run.path), cwd=run.path.parent)
     assert "Traceback" not in same.err
-    for command in (("export", "--csv"), ("report", "-o", str(run.path.parent / "r.html"))):
+    for command in (("export", "--csv"), ("report", "-o", str(run.path.parent / "r.md"))):
         assert frontier(command[0], str(run.path), *command[1:], cwd=run.path.parent).code == 0
-    page = (run.path.parent / "r.html").read_text()
+    page = (run.path.parent / "r.md").read_text()
     assert "sessions open at a time" in page
     assert "of later turns" in page
