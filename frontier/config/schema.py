@@ -374,14 +374,12 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
     classes = {name for shape in config.shapes for name in shape.classes}
-    for group in dict.fromkeys(metric(name).group for name in limited):
-        if group is not None and group not in classes:
-            what = f"no shape has requests of the class {group}"
-            yield Problem(what, "sessions have the classes first and later:  shapes: [{turns: 8, ...}]", "sla")
+    for key, names in (("sla", sorted(limited)), ("objectives", config.given_objectives or ())):
+        for group in dict.fromkeys(metric(name).group for name in names):
+            if group is not None and group not in classes:
+                what = f"no shape has requests of the class {group}"
+                yield Problem(what, "sessions have the classes first and later:  shapes: [{turns: 8, ...}]", key)
     for i, name in enumerate(config.given_objectives or ()):
-        if metric(name).group is not None:
-            what = "the frontier is of all requests, not of a class"
-            yield Problem(what, f"write {metric(name).name.removeprefix(f'{metric(name).group}.')}", "objectives", i)
         if name == "cost" and price:
             yield Problem("the objective cost needs a price", price, "objectives", i)
         if name in NEEDS_LIMITS and not config.limits:

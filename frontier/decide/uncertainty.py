@@ -18,7 +18,7 @@ from frontier.metrics import Metric, metric
 from frontier.model import Estimate, Limit
 from frontier.stats import estimate
 from frontier.stats.histogram import LogHistogram, bin_values
-from frontier.stats.window import BLOCKS, Floats, Ints, WindowData
+from frontier.stats.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
 INDIFFERENCE = 0.02
 """A setting also counts as dominated by one within this of its throughput at this much less latency."""
@@ -85,9 +85,10 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
     if m.quantity == "itl":
         return _itl(sample, m, picks)
     if m.quantity is not None:
-        values: Floats = getattr(sample, m.quantity)
+        mine = narrowed(sample, m.group)
+        values: Floats = getattr(mine, m.quantity)
         has = ~np.isnan(values)
-        statistic = _statistic(values[has], sample.block_of_request[has], m.p, picks)
+        statistic = _statistic(values[has], mine.block_of_request[has], m.p, picks)
         return 1.0 / statistic if m.inverted else statistic
     if m.name == "error_rate":
         return _ratio(sample.per_block(~sample.ok), sample.per_block(np.ones(sample.n)), picks)

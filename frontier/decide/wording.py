@@ -22,6 +22,7 @@ from frontier.units import format_number, roughly
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
 
+CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24
 """Characters of a name that need no shortening among others."""
 
@@ -34,7 +35,7 @@ class Provenance:
     model: str | None = None
     server: str | None = None
     hardware: str | None = None
-    loop: str | None = "closed loop, zero think time"
+    loop: str | None = CLOSED_LOOP
     tool: str | None = None
     created: str | None = None
     remark: str | None = None

@@ -321,7 +321,7 @@ def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scal
     per = " per GPU" if gpus and of.unit in RATES else ""
     full = of.label
     if of.quantity is not None and not of.inverted:
-        full = f"{name.partition('_')[0]} {LATENCIES[of.quantity]}"
+        full = of.label.replace(of.quantity.upper(), LATENCIES[of.quantity])
     return Axis(
         f"{full}{per} ({unit})", low, high, log, metric=name, scale=scale, short_label=f"{of.label}{per} ({unit})",
         rising_is_better=of.higher_is_better,

@@ -119,7 +119,8 @@ def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, m
 
 
 def _limits_on(view: View, quantity: str) -> list[Limit]:
-    return [li for li in view.sla if metric(li.metric).quantity == quantity and not metric(li.metric).inverted]
+    limited = [(li, metric(li.metric)) for li in view.sla]
+    return [li for li, m in limited if m.quantity == quantity and not m.inverted and m.group is None]
 
 
 def latency_figure(view: View) -> Picture | None:

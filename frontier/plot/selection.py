@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.decide.wording import Provenance, count
+from frontier.decide.wording import CLOSED_LOOP, Provenance, count
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
@@ -56,8 +56,10 @@ def provenance_of(run: Run) -> Provenance:
         )  # fmt: skip
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
+    sessions = any(shape.session is not None for shape in run.config.shapes)
     return Provenance(
         run=run.path.name, model=", ".join(sorted(measured)) or None,
+        loop="closed loop of sessions" if sessions else CLOSED_LOOP,
         server=str(servers[-1]["identity"]) if servers else None, tool=tool,
         remark=(run.standing.brief if run.standing else "") or None,
     )  # fmt: skip
@@ -77,7 +79,7 @@ def rooflines(
             continue
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
         across = metric(f.objectives[1])
-        line = curve(light, f.shape, across.quantity, highest) if across.quantity else ()
+        line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
         if across.inverted:
             line = tuple((1 / x, y) for x, y in line)
         try:

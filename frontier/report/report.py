@@ -91,9 +91,8 @@ IMPORTED_REQUEST_CHECKS = (
 )
 """Of another tool's requests, analysed as our own."""
 
-SESSIONS = ("session", "Several requests, each with all that was said before; the concurrency counts open sessions.")
 SESSIONS_NOT_SAID = (
-    "The load was a fixed number of sessions, each begun as soon as one was over, with think times drawn at random.",
+    "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random.",
     "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions vary.",
 )
 """In the place of what is not said of single requests, where all shapes are sessions."""
@@ -222,7 +221,6 @@ def report_of(
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
         not_said=_not_said(run),
-        glossary=(*([SESSIONS] if any(s.session is not None for s in run.config.shapes) else []), *GLOSSARY),
         skipped=run.skipped,
         samples=samples_of(run),
         checks=checks,

@@ -100,8 +100,6 @@ def test_limits_of_a_class_stand_under_its_name() -> None:
         ("sla: {later: {error_rate: 1%}}", "unknown metric 'later.error_rate'"),
         ("sla: {later: {p99_ttft: 500}}", "p99_ttft needs a unit"),
         ("sla: {p99_ttft: 1s, later: {}}", "later: these are limits of a class; write {p99_ttft: 500ms}"),
-        ("sla: {p99_ttft: 1s}\nobjectives: [output_throughput, later.p99_ttft]",
-         "the frontier is of all requests, not of a class; write p99_ttft"),
     ],
 )  # fmt: skip
 def test_wrong_limits_of_classes_are_refused(more: str, words: str) -> None:
@@ -110,6 +108,9 @@ def test_wrong_limits_of_classes_are_refused(more: str, words: str) -> None:
 
 def test_classes_need_sessions() -> None:
     assert "no shape has requests of the class later" in complaint("1024/256", "sla: {later: {p99_ttft: 1s}}")
+    axes = "objectives: [output_throughput, first.p99_ttft]"
+    assert "no shape has requests of the class first" in complaint("1024/256", axes)
+    assert config(more=axes).objectives[1] == "first.p99_ttft"
     with pytest.raises(UsageError, match="unknown metric"):
         parse_sla("later.goodput>=3")
 

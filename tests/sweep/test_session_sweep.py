@@ -106,9 +106,6 @@ def test_what_does_not_know_sessions_says_so(run: Run) -> None:
     said = frontier("predict", str(run.path), cwd=run.path.parent)
     assert said.code == 2
     assert "agent is a session of several turns, and the model that is fitted to points knows none" in said.err
-    said = frontier("show", str(run.path), "--objectives", "output_throughput,later.p99_ttft", cwd=run.path.parent)
-    assert said.code == 2
-    assert "later.p99_ttft is of a class of requests, the frontier of all" in said.err
 
 
 def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
@@ -122,3 +119,13 @@ def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
     page = (run.path.parent / "r.md").read_text()
     assert "sessions open at a time" in page
     assert "of later turns" in page
+
+
+def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> None:
+    axes = ("output_throughput", "first.p90_ttft")
+    (drawn,) = run.uncertainties(axes).values()
+    values = [p.metrics["first.p90_ttft"].value for p in run.points(names=axes)]
+    assert drawn.reference[1] >= max(values)
+    (band,) = {len(drawn.band.x)}
+    assert band
+    assert min(drawn.band.x) > max(p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2)
