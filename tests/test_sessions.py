@@ -51,12 +51,14 @@ def test_fixed_sessions_grow_by_their_turns() -> None:
     assert (AGENT.isl.low, AGENT.isl.high, AGENT.shared) == (8192, 8192 + 7 * 700, 2048)
 
 
-def test_think_times_are_exponential_unless_fixed() -> None:
+def test_think_times_are_exponential_unless_uniform() -> None:
     pauses = [t.pause for n in range(600) for t in plan_session(AGENT, 5, n, 0).turns[1:]]
     assert statistics.fmean(pauses) == pytest.approx(10, rel=0.05)
     assert statistics.stdev(pauses) == pytest.approx(10, rel=0.05)
-    fixed = Session(Lengths.fixed(3), Lengths.fixed(10), Lengths.fixed(10), 2.0, "fixed")
-    assert {fixed.pause(random.Random(i)) for i in range(5)} == {2.0}
+    uniform = Session(Lengths.fixed(3), Lengths.fixed(10), Lengths.fixed(10), 2.0, 0.5)
+    pauses = [uniform.pause(random.Random(i)) for i in range(500)]
+    assert 1.5 <= min(pauses) < 1.6
+    assert 2.4 < max(pauses) <= 2.5
     none = Session(Lengths.fixed(3), Lengths.fixed(10), Lengths.fixed(10))
     assert none.pause(random.Random(1)) == 0.0
 

@@ -136,10 +136,10 @@ class ClosedLoop:
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
             request = await self.pipeline.next_turn(request)
-            if request is not None:
-                # Without a think time the next turn is due when the answer has been read.
-                free = free if request.pause else self.clock()
+            if request is not None and request.pause:
                 continue
+            if request is not None:  # the next turn is due when the answer has been read
+                free = self.clock()
             delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.mean_tpot, self.pipeline.mean_e2e)
             if (pause or delay) and not self.closing:
                 await asyncio.sleep(pause or delay)

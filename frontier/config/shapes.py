@@ -1,6 +1,6 @@
 """Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they begin with."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
@@ -95,16 +95,18 @@ def _per_turn(value: Any) -> tuple[Lengths, Lengths]:
 _PER_TURN = "write new input/output tokens of each turn, as 400/300"
 
 
-def _think(value: Any) -> tuple[float, Literal["exponential", "fixed"]]:
-    """Mean seconds of thinking, and their distribution: 10s, {fixed: 10s} or {exponential: 10s}."""
+def _think(value: Any) -> tuple[float, float | None]:
+    """Mean seconds of thinking and how far they spread: 10s (exponential, None), or {uniform: [5s, 15s]}."""
     if not isinstance(value, dict):
-        return duration(value, most=3_600.0), "exponential"
-    hint = "write 10s, drawn from the exponential distribution, or {fixed: 10s}"
-    kinds: tuple[Literal["fixed", "exponential"], ...] = ("fixed", "exponential")
-    for kind in kinds:
-        if list(value) == [kind]:
-            return duration(value[kind], most=3_600.0), kind
-    raise Problem("{key} is neither fixed nor exponential", hint)
+        return duration(value, most=3_600.0), None
+    hint = "write 10s, drawn from the exponential distribution, or {uniform: [5s, 15s]}"
+    pair = value.get("uniform")
+    if len(value) != 1 or not isinstance(pair, list) or len(pair) != 2:
+        raise Problem("{key} is neither a time nor uniform", hint)
+    low, high = (duration(each, most=3_600.0) for each in pair)
+    if low >= high:
+        raise Problem("{key}: uniform runs from the shorter to the longer time", hint)
+    return (low + high) / 2, (high - low) / 2
 
 
 class _SessionConfig(_Common):
@@ -114,7 +116,7 @@ class _SessionConfig(_Common):
     turns: Annotated[Lengths, PlainValidator(_lengths)]
     first: Annotated[Lengths, PlainValidator(_lengths)]
     per_turn: Annotated[tuple[Lengths, Lengths], PlainValidator(_per_turn)]
-    think: Annotated[tuple[float, Literal["exponential", "fixed"]], PlainValidator(_think)] = (0.0, "exponential")
+    think: Annotated[tuple[float, float | None], PlainValidator(_think)] = (0.0, None)
 
     def shape(self) -> Shape:
         """The shape."""
@@ -150,6 +152,7 @@ def described(shape: Shape) -> str:
     """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
     text = f"{shape.isl}/{shape.osl}"
     if (s := shape.session) is not None:
-        text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think_kind} {s.think:g}s,"
+        spread = "" if s.spread is None else f" +-{s.spread:g}s"
+        text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
     text = f"{shape.name}: {text}" if shape.name else text
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

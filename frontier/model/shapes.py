@@ -111,18 +111,21 @@ FIRST, LATER = TURN_CLASSES
 @dataclass(frozen=True, slots=True)
 class Session:
     """What makes a shape a session: its number of turns, the prompt tokens of the first one, those that each later one
-    adds to the history, and the seconds of thinking before it, `think` on average.
+    adds to the history, and the seconds of thinking before it: exponential with the mean `think`, or uniform within
+    `spread` around it. Never always the same: equal sessions would then run in step.
     """
 
     turns: Lengths
     first: Lengths
     added: Lengths
     think: float = 0.0
-    think_kind: Literal["exponential", "fixed"] = "exponential"
+    spread: float | None = None
 
     def pause(self, rng: random.Random) -> float:
         """One random think time."""
-        return rng.expovariate(1 / self.think) if self.think and self.think_kind == "exponential" else self.think
+        if self.spread is not None:
+            return rng.uniform(self.think - self.spread, self.think + self.spread)
+        return rng.expovariate(1 / self.think) if self.think else 0.0
 
     def prompts(self, osl: Lengths) -> Lengths:
         """The prompt tokens over all requests of such sessions: from the shortest to the longest, and their mean."""

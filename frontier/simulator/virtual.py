@@ -347,7 +347,7 @@ class _Loop:
             thinking = self._continue(request)
             if thinking is None:
                 self._begin(request.stream)
-            else:
+            elif thinking:
                 delay = 0.0
             send = step.end + delay + (thinking or 0.0)
             bisect.insort(self.sends, (send, delay))

@@ -25,17 +25,18 @@ def test_a_session_is_read_in_full() -> None:
     assert shape.session is not None
     assert (shape.session.turns, shape.session.first) == (Lengths.fixed(8), Lengths.fixed(8192))
     assert (shape.session.added, shape.osl) == (Lengths.fixed(400), Lengths.fixed(300))
-    assert (shape.session.think, shape.session.think_kind, shape.shared) == (10.0, "exponential", 2048)
+    assert (shape.session.think, shape.session.spread, shape.shared) == (10.0, None, 2048)
     assert (shape.label, str(shape.isl)) == ("agent", "8192-13092")
 
 
-def test_lengths_turns_and_think_times_may_be_drawn_or_fixed() -> None:
-    text = "{name: a, turns: {uniform: [2, 6]}, first: {normal: [900, 50]}, per_turn: 100-300/64, think: {fixed: 2s}}"
+def test_lengths_turns_and_think_times_may_be_drawn() -> None:
+    text = "{name: a, turns: {uniform: [2, 6]}, first: {normal: [900, 50]}, per_turn: 100-300/64, "
+    text += "think: {uniform: [1s, 3s]}}"
     (shape,) = config(text).shapes
     assert shape.session is not None
     assert shape.session.turns == Lengths.uniform(2, 6)
     assert shape.session.added == Lengths.uniform(100, 300)
-    assert (shape.session.think, shape.session.think_kind) == (2.0, "fixed")
+    assert (shape.session.think, shape.session.spread) == (2.0, 1.0)
     assert config("{name: a, turns: 2, first: 9, per_turn: 9/9}").shapes[0].session.think == 0.0
 
 
@@ -60,7 +61,8 @@ def test_system_and_prefix_are_one_mechanism() -> None:
         (AGENT.replace("400/300", "400"), "per_turn is two lengths; this is 400; write new input/output tokens"),
         (AGENT.replace("400/300", "many"), "per_turn: 'many' is not a shape; write new input/output tokens"),
         (AGENT.replace("10s", "10"), "think needs a unit"),
-        (AGENT.replace("10s", "{normal: 3s}"), "think is neither fixed nor exponential; write 10s"),
+        (AGENT.replace("10s", "{normal: 3s}"), "think is neither a time nor uniform; write 10s"),
+        (AGENT.replace("10s", "{uniform: [3s, 3s]}"), "think: uniform runs from the shorter to the longer time"),
         (AGENT.replace("turns: 8", "turns: 2000"), "turns: 2,000 is out of range; a session has at most 1000"),
         (AGENT.replace("turns: 8", "turns: 8, isl: 5"), "unknown key 'isl'"),
         (AGENT.replace("400/300", "400000/30000").replace("turns: 8", "turns: 90"), "the last prompt would have"),
@@ -119,7 +121,7 @@ def test_another_session_is_another_measurement_and_plain_shapes_are_what_they_w
     texts = [
         AGENT,
         AGENT.replace("10s", "9s"),
-        AGENT.replace("10s", "{fixed: 10s}"),
+        AGENT.replace("10s", "{uniform: [5s, 15s]}"),
         AGENT.replace("turns: 8", "turns: 9"),
     ]
     prints = {make_plan(config(text)).trials[0].fingerprint for text in texts}
