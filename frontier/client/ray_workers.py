@@ -26,7 +26,7 @@ RAY_SETTINGS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` Ray would upload the working directory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns where it is left out
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # what goes wrong comes back as an error; its log would be among the sweep's lines
+    "RAY_BACKEND_LOG_LEVEL": "fatal",  # errors come back as answers; its lines would stand among the sweep's
 }
 _OWN_RAY: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: no node but this one, so it listens on 127.0.0.1 only
@@ -38,8 +38,8 @@ _GONE = "was lost: the process that speaks with Ray has ended"
 
 
 def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: bool) -> dict[str, str]:
-    """The environment of the bridge, which a Ray that it starts inherits: no variable that holds a secret, and none that
-    is meant for another Ray. A cluster may need the latter, its token among them.
+    """The environment of the bridge, which a Ray that it starts inherits: without variables that hold a secret, and
+    without those for another Ray. To reach a cluster the latter may be needed, its token among them.
     """
     hidden = secrets.values | secrets.whole
     kept = {
@@ -76,11 +76,7 @@ class RayWorkers:
         local = self._address is None
         self._bridge = _Bridge(bridge_environment(os.environ, self._secrets, local=local))
         where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
-        hint = (
-            None
-            if local
-            else "see  ray status  there; it needs the versions of Ray and Python that run here, and its RAY_AUTH_TOKEN if it has one"
-        )
+        hint = None if local else "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
                 problem, hosts = await self._bridge.ask(None, "open", self._address)
