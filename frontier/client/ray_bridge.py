@@ -10,7 +10,7 @@ import asyncio
 import os
 import shutil
 import socket
-import tempfile
+import sys
 from typing import Any
 
 import ray
@@ -33,24 +33,24 @@ class Cluster:
         self._actors: dict[int, Any] = {}
         self._folder: str | None = None
 
-    def open(self, address: str | None) -> Answer:
-        """Reach a cluster, or without an address start one on this machine; the hosts of its nodes."""
+    def open(self, address: str | None, folder: str | None) -> Answer:
+        """Reach a cluster, or without an address start one on this machine, with its files in `folder`.
+
+        The result is the hosts of the nodes.
+        """
+        self._folder = folder
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if address is not None:
                 ray.init(address, **quiet)
             else:
-                # Only this user may read it. In /tmp, as the paths of sockets are short.
-                self._folder = tempfile.mkdtemp(prefix="frontier-ray-", dir="/tmp")
+                # Ray opens its folder to everybody: it lies in one that nobody else may enter.
                 ray.init(
                     "local", num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=_STORE,
-                    _temp_dir=self._folder, **quiet,
+                    _temp_dir=f"{folder}/ray", **quiet,
                 )  # fmt: skip
         except (RayError, OSError, RuntimeError, ValueError) as error:
-            return (
-                f"did not start: {first_line(error)}" if address is None else f"is not there: {first_line(error)}",
-                None,
-            )
+            return f"{'did not start' if address is None else 'is not there'}: {first_line(error)}", None
         # A node without processors, as many a head, is not meant to run anything.
         alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         self._nodes = sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"]))
@@ -88,6 +88,12 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def mute_ray() -> None:
+    """Keep the lines that Ray writes beside its errors from the sweep's; what Python itself reports is still seen."""
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 async def serve(connection: socket.socket) -> None:
     """Answer the sweep's questions, side by side, until it closes the connection."""
     reader, writer = await asyncio.open_unix_connection(sock=connection)
@@ -109,4 +115,5 @@ async def serve(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    mute_ray()
     asyncio.run(serve(socket.socket(fileno=0)))

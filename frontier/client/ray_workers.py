@@ -10,9 +10,12 @@ import contextlib
 import importlib.util
 import itertools
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
@@ -26,7 +29,6 @@ RAY_SETTINGS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # under `uv run` Ray would upload the working directory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray warns where it is left out
-    "RAY_BACKEND_LOG_LEVEL": "fatal",  # errors come back as answers; its lines would stand among the sweep's
 }
 _OWN_RAY: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: no node but this one, so it listens on 127.0.0.1 only
@@ -56,6 +58,7 @@ class RayWorkers:
 
     def __init__(self, address: str | None, secrets: Secrets) -> None:
         self._address, self._secrets = address, secrets
+        self._folder: str | None = None
         self._bridge: _Bridge | None = None
         self._hosts: list[str] = []
 
@@ -75,11 +78,13 @@ class RayWorkers:
             raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
         local = self._address is None
         self._bridge = _Bridge(bridge_environment(os.environ, self._secrets, local=local))
+        if local:  # only this user may enter it; in /tmp, as the paths of sockets are short
+            self._folder = tempfile.mkdtemp(prefix="frontier-ray-", dir="/tmp")
         where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
         hint = None if local else "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
-                problem, hosts = await self._bridge.ask(None, "open", self._address)
+                problem, hosts = await self._bridge.ask(None, "open", self._address, self._folder)
         except TimeoutError:
             problem, hosts = f"gave no answer for {_CONNECT_LIMIT:g} s", None
         if problem is not None:
@@ -97,7 +102,9 @@ class RayWorkers:
         """End them all, and the Ray that was started for them."""
         if self._bridge is not None:
             self._bridge.close()
-        self._bridge = None
+            if self._folder is not None:  # where the bridge was killed it could not remove it
+                shutil.rmtree(self._folder, ignore_errors=True)
+        self._bridge = self._folder = None
 
 
 class RayWorker:
@@ -134,7 +141,7 @@ class _Bridge:
     @property
     def alive(self) -> bool:
         """It has not ended."""
-        return self._child.poll() is None
+        return self._reading is not None and not self._reading.done()
 
     async def ask(self, worker: int | None, method: str, *arguments: Any) -> tuple[str | None, Any]:
         """The answer of a client process, or without one of the bridge: as of `ShardHost.answer`."""
@@ -172,8 +179,11 @@ class _Bridge:
         try:
             self._child.wait(_STOP_LIMIT)
         except subprocess.TimeoutExpired:
-            self._child.kill()  # its children end with it
+            self._child.kill()
             self._child.wait()
+        with contextlib.suppress(ProcessLookupError):
+            # Where it was killed, some of what it started would only look for it after a minute.
+            os.killpg(self._child.pid, signal.SIGKILL)
         if self._writer is not None:
             self._writer.close()
         self._socket.close()
