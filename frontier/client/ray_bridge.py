@@ -73,7 +73,7 @@ class Cluster:
         try:
             problem, result = await self.actor(index).answer.remote(method, arguments)
         except RayError as error:
-            return f"was lost: {first_line(error)}", None
+            return f"was lost: {cause(error)}", None
         return problem and f"failed: {problem}", result
 
     def close(self) -> None:
@@ -86,6 +86,12 @@ class Cluster:
 def first_line(error: BaseException) -> str:
     """What an error says, without what Ray tells beside it."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def cause(error: RayError) -> str:
+    """Why an actor is lost. Ray tells its circumstances first, or a traceback, and ends with the reason and guesses."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip().split(". ")[0].rstrip(".")
 
 
 def mute_ray() -> None:

@@ -34,6 +34,7 @@ _OWN_RAY: Mapping[str, str] = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: no node but this one, so it listens on 127.0.0.1 only
     "RAY_AUTH_MODE": "token",  # else any user of this machine could have it run what he likes
 }
+_REACH_LIMIT = 10.0
 _CONNECT_LIMIT = 120.0
 _STOP_LIMIT = 15.0
 _GONE = "was lost: the process that speaks with Ray has ended"
@@ -53,6 +54,20 @@ def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: b
     return {**kept, **RAY_SETTINGS, **own}
 
 
+async def _why_not_there(address: str | None) -> str | None:
+    """Why nothing listens at the address of a cluster; None where something does. Ray itself tries for minutes."""
+    if address is None:
+        return None
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        async with asyncio.timeout(_REACH_LIMIT):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except OSError as error:  # a timeout among them
+        return error.strerror or f"no answer for {_REACH_LIMIT:g} s"
+    writer.close()
+    return None
+
+
 class RayWorkers:
     """The client processes of a sweep on Ray. `address` None: a Ray of our own on this machine."""
 
@@ -68,20 +83,25 @@ class RayWorkers:
         return len(self._hosts)
 
     async def connect(self) -> None:
-        """Reach the cluster, or start Ray. UsageError where Ray is not installed,
-        MeasurementError where there is no cluster.
+        """Reach the cluster, or start Ray. UsageError where Ray is not installed, MeasurementError where it does not
+        answer.
         """
         if self._bridge is not None and self._bridge.alive:
             return
+        self.close()
         spec = importlib.util.find_spec("ray")
         if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
             raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
         local = self._address is None
+        where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
+        hint = None if local else "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
+        if (problem := await _why_not_there(self._address)) is not None:
+            raise MeasurementError(
+                f"{where} is not there: {problem}", "start it, or let the sweep start one:  workers: ray"
+            )
         self._bridge = _Bridge(bridge_environment(os.environ, self._secrets, local=local))
         if local:  # only this user may enter it; in /tmp, as the paths of sockets are short
             self._folder = tempfile.mkdtemp(prefix="frontier-ray-", dir="/tmp")
-        where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
-        hint = None if local else "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
         try:
             async with asyncio.timeout(_CONNECT_LIMIT):
                 problem, hosts = await self._bridge.ask(None, "open", self._address, self._folder)
