@@ -49,7 +49,7 @@ class Cluster:
                     "local", num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=_STORE,
                     _temp_dir=f"{folder}/ray", **quiet,
                 )  # fmt: skip
-        except (RayError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - as Ray raises, for one, where a node takes too long to start
             return f"{'did not start' if address is None else 'is not there'}: {first_line(error)}", None
         # A node without processors, as many a head, is not meant to run anything.
         alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]

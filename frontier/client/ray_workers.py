@@ -93,8 +93,13 @@ class RayWorkers:
         if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
             raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
         local = self._address is None
-        where = "Ray on this machine" if local else f"the Ray cluster at {self._address}"
-        hint = None if local else "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
+        where, hint = (
+            "Ray on this machine",
+            "see whether this machine is too busy for it; or do without:  workers: auto",
+        )
+        if not local:
+            where = f"the Ray cluster at {self._address}"
+            hint = "check  ray status  there, its versions of Ray and Python, and RAY_AUTH_TOKEN"
         if (problem := await _why_not_there(self._address)) is not None:
             raise MeasurementError(
                 f"{where} is not there: {problem}", "start it, or let the sweep start one:  workers: ray"
