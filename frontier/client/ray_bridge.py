@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from frontier.client.shard import ShardHost
 from frontier.client.worker import read_frame, write_frame
+from frontier.text import one_line, shortened
 
 _STORE = 100 * 2**20
 """Bytes of Ray's shared memory. Records pass through it by the 100 kB."""
@@ -50,7 +51,8 @@ class Cluster:
                     _temp_dir=f"{folder}/ray", **quiet,
                 )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - as Ray raises, for one, where a node takes too long to start
-            return f"{'did not start' if address is None else 'is not there'}: {first_line(error)}", None
+            what = "did not start" if address is None else "cannot be used"
+            return f"{what}: {shortened(one_line(str(error)), 300)}", None
         # A node without processors, as many a head, is not meant to run anything.
         alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         self._nodes = sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"]))
@@ -83,15 +85,9 @@ class Cluster:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, without what Ray tells beside it."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 def cause(error: RayError) -> str:
     """Why an actor is lost. Ray tells its circumstances first, or a traceback, and ends with the reason and guesses."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip().split(". ")[0].rstrip(".")
+    return str(error).strip().rpartition("\n")[2].strip().partition(". ")[0].rstrip(".")
 
 
 def mute_ray() -> None:

@@ -42,6 +42,7 @@ from frontier.text import NO_SECRETS, Secrets
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 from tests.client.test_sharded import target, trial
+from tests.commands import frontier
 
 on_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"
@@ -80,6 +81,19 @@ def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: 
         MeasurementError, match="Ray on this machine was lost: the process that speaks with Ray has ended"
     ):
         run(RayWorkers(None, NO_SECRETS).connect())
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ("ray", "from Ray (local); client processes: one on each node."),
+        ("{ray: ray://head:10001, count: 8}", "from Ray (ray://head:10001); client processes: 8."),
+    ],
+)
+def test_a_plan_says_from_where_the_load_is_sent(workers: str, said: str, tmp_path: Path) -> None:
+    text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2]\nworkers: {workers}\n"
+    (tmp_path / "sweep.yaml").write_text(text)
+    assert f"The load is sent {said}" in frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
 
 
 @pytest.mark.parametrize("scheme", ["", "ray://"])
