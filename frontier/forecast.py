@@ -48,7 +48,7 @@ GROWTH = 0.35
 """The power of concurrency with which a request's time is taken to grow where less than a curve is known."""
 DEPENDENCE = 2
 """Requests that are taken to stand for one independent request before a scan has shown it."""
-FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (8.0, 45.0), (3.0, 30.0)
+FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0)
 """Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
 until the answer, the same where a candidate was given up before, after the answer, and beyond a better candidate."""
 ANOTHER = 8.0
@@ -165,7 +165,7 @@ def ahead(
         rest.append(dataclasses.replace(part, optional=not completion.may_be_better(after, config.limits, history)))
     elif config.searches and isinstance(later, Ask):  # what is measured now may show another candidate
         another = _windows(config, series, policy, history, None, BETTER)
-        rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER, optional=True))
+        rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER))
     planned_settings = {t.concurrency for t in own}
     for each, count in completion.trials_left(policy, config.tiers, history, point):
         if each.phase is not Phase.GRID or each.concurrency not in planned_settings:
@@ -300,7 +300,8 @@ class TimeEstimator:
         optional, optional_more = both(part for part in ahead.rest if part.optional)
         free = max(0.0, room - answer - owed)
         some = free if ahead.fills and free < math.inf else min(optional, free)
-        some_more = min(optional_more, max(0.0, free - some))
+        last = max((self._seconds(part.trial, times, histories)[0] for part in ahead.rest), default=0.0)
+        some_more = max(min(optional_more, free - some), last if room < math.inf else 0.0)  # one begun before the end
         return Expected(answer, answer_more, owed + some, math.hypot(owed_more, some_more))
 
     def room(self, plan: Plan, series: Series, history: History, times: TrialTimes, policy: SearchPolicy) -> float:

@@ -468,7 +468,10 @@ class Conductor:
         ask = self._ask(series)
         if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
             return  # a proof goes on: what its windows say meanwhile is no judgement
-        (decision,) = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        decisions = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        if not decisions:
+            return  # every setting was only scanned, and excluded
+        (decision,) = decisions
         before = self._announced.get(series)
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
             if before is not None:
