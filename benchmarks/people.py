@@ -42,7 +42,7 @@ REPLICAS = (1, 1, 2, 4, 8)
 LAWS = ("exponential", "lognormal")
 LOGNORMAL = 1.0
 """The sigma of lognormal think times: their coefficient of variation is 1.3."""
-JUDGED, LOOKED = 20_000, 8_000
+JUDGED, LOOKED = 10_000, 4_000
 """Requests by which a promise is judged, and by which the most people are looked for."""
 Result = dict[str, Any]
 
@@ -202,7 +202,7 @@ def measured(spec: EngineSpec, shape: Shape, seed: int, top: int) -> list[tuple[
     """A sweep of the grid up to `top`: one window each, long enough to prove a p99 away from its limit."""
     history = []
     for c in (c for c in GRID if c <= top):
-        requests = max(1000, 40 * c)
+        requests = 1000 if c >= 4 else 400
         trial = Trial(
             "default", shape, c, 1, Phase.GRID, requests, seed * 1000 + c, 0.0, 0.0, math.inf, f"{seed}-{c}",
         )  # fmt: skip
@@ -216,7 +216,7 @@ def drawn(number: int) -> tuple[Case, list[tuple[Trial, WindowData]], Decision, 
     for attempt in itertools.count():
         rng = random.Random(f"people {number} {attempt}")
         family = FAMILIES[number % len(FAMILIES)]
-        shape = Shape(_lengths(rng, 64, 2048), _lengths(rng, 16, 96))
+        shape = Shape(_lengths(rng, 64, 2048), _lengths(rng, 8, 48))
         ms = 1e-3
         spec = EngineSpec(
             step_base=rng.uniform(4, 12) * ms, per_decode=rng.uniform(0.01, 0.15) * ms,

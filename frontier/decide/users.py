@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.decide.proof import quantity
 from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Point
 from frontier.stats.window import Floats, WindowData
@@ -37,21 +36,56 @@ _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Latencies:
+    """Latencies in ascending order, and the share of time at which a request that arrives meets at most each of them.
+
+    A request stands for the time until the next one was sent. Counted one by one, requests of a closed loop would hide
+    a pause of the server: few are sent in it, but people go on asking.
+    """
+
+    seconds: Floats
+    share: Floats
+
+    @classmethod
+    def of(cls, seconds: Floats, time: Floats) -> "Latencies":
+        order = np.argsort(seconds)
+        share = np.cumsum(time[order])
+        return cls(seconds[order], share / share[-1] if len(share) else share)
+
+    def above(self, limit: float) -> float:
+        """The share above a limit; 1 where there are none, of which nothing is known."""
+        within = int(np.searchsorted(self.seconds, limit, side="right"))
+        return 1 - float(self.share[within - 1]) if within else 1.0
+
+    def quantiles(self) -> Floats:
+        """Evenly spread quantiles."""
+        values: Floats = self.seconds[np.searchsorted(self.share, _QUANTILES)]
+        return values
+
+
+def _lasted(sample: WindowData) -> Floats:
+    """Seconds until the next request was sent, or the window ended."""
+    following = np.append(sample.sent[1:], np.inf)
+    time: Floats = np.maximum(np.minimum(following, sample.ends[sample.window]) - sample.sent, _RARE)
+    return time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FirstTokens:
     """The queue of requests that wait for their first token, at one setting.
 
-    `rates[m - 1]` are first tokens per second while m wait, `seconds[m]` the sorted TTFTs of requests that found m
-    others waiting; the last of each holds for longer queues too.
+    `rates[m - 1]` are first tokens per second while m wait, `found[m]` the TTFTs of requests that found m others
+    waiting; the last of each holds for longer queues too.
     """
 
     rates: Floats
-    seconds: tuple[Floats, ...]
+    found: tuple[Latencies, ...]
 
     @classmethod
     def of(cls, sample: WindowData) -> "FirstTokens":
         """As the requests of a window show it; those that failed are left out."""
         ok = np.isfinite(sample.ttft)
-        sent, ttft = sample.sent[ok], sample.ttft[ok]
+        sent, ttft, time = sample.sent[ok], sample.ttft[ok], _lasted(sample)[ok]
         times = np.concatenate((sent, sent + ttft))
         change = np.concatenate((np.ones(len(sent), np.int64), -np.ones(len(sent), np.int64)))
         order = np.lexsort((change, times))  # a first token comes before a request that is sent at that moment
@@ -65,32 +99,27 @@ class FirstTokens:
         found = np.empty(len(times), np.int64)
         found[order] = before
         state = np.minimum(found[: len(sent)], longest - 1)
-        return cls(np.append(own, rest), tuple(np.sort(ttft[state == m]) for m in range(longest)))
+        groups = [state == m for m in range(longest)]
+        return cls(np.append(own, rest), tuple(Latencies.of(ttft[group], time[group]) for group in groups))
 
     def late(self, limit: float, rate: float, most: int) -> float:
         """The share of TTFTs above `limit` where requests arrive at random, `rate` per second, `most` in flight."""
         m = np.arange(most)
         service = self.rates[np.minimum(m, len(self.rates) - 1)]
         weight = np.append(1.0, np.cumprod(rate / service[:-1])) if most > 1 else np.ones(1)
-        last = len(self.seconds) - 1
+        last = len(self.found) - 1
         longer = np.maximum(0, m - last) / self.rates[-1]
-        share = np.array([_above(self.seconds[min(i, last)], limit - longer[i]) for i in range(most)])
+        share = np.array([self.found[min(i, last)].above(limit - longer[i]) for i in range(most)])
         return float(np.average(share, weights=weight))
-
-
-def _above(values: Floats, limit: float) -> float:
-    """The share of sorted values above a limit; 1 without any, which nothing is known of."""
-    return 1 - int(np.searchsorted(values, limit, side="right")) / len(values) if len(values) else 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """What one measured setting shows: request rate, sorted latencies by quantity, the first-token queue, failures."""
+    """What one measured setting shows: requests per second, TTFT and E2E by name, and the share that failed."""
 
     concurrency: int
     rate: float
-    latencies: Mapping[str, Floats]
-    first_tokens: FirstTokens
+    latencies: Mapping[str, Latencies]
     failed: float
 
 
@@ -98,11 +127,13 @@ class Measured:
 class Replica:
     """One server with at most `cap` requests in flight, as its sweep measured it up to there; `settings` ascend.
 
+    `first_tokens` is the queue for first tokens at the cap: no other setting has so many waiting, nor longer steps.
     `limits` are those on percentiles of TTFT and E2E, and by how much the bound of each is above its value.
     """
 
     cap: int
     settings: tuple[Measured, ...]
+    first_tokens: FirstTokens
     limits: tuple[tuple[Limit, float], ...]
 
     def rates(self, replicas: int, states: int) -> Floats:
@@ -144,14 +175,14 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     for point in sorted(points, key=lambda p: p.concurrency):
         rate, sample = point.metrics.get("request_throughput"), samples.get(point.concurrency)
         if point.concurrency <= cap and point.valid and rate is not None and rate.value > 0 and sample is not None:
-            values = {name: quantity(sample, name) for name in ("ttft", "e2e")}
-            latencies = {name: np.sort(v[np.isfinite(v)]) for name, v in values.items()}
-            failed = 1 - len(latencies["e2e"]) / max(1, sample.n)
-            measured.append(Measured(point.concurrency, rate.value, latencies, FirstTokens.of(sample), failed))
+            ok, time = np.isfinite(sample.e2e), _lasted(sample)
+            latencies = {name: Latencies.of(v[ok], time[ok]) for name, v in (("ttft", sample.ttft), ("e2e", sample.e2e))}
+            measured.append(Measured(point.concurrency, rate.value, latencies, 1 - float(ok.mean())))
     if not measured or measured[-1].concurrency != cap:
         raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
     waits = [limit for limit in decision.limits if limit.of.quantity in ("ttft", "e2e")]
-    return Replica(cap, tuple(measured), tuple((limit, _spread(decision, limit)) for limit in waits))
+    limits = tuple((limit, _spread(decision, limit)) for limit in waits)
+    return Replica(cap, tuple(measured), FirstTokens.of(samples[cap]), limits)
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
@@ -219,22 +250,17 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
     where each replica gets `rate` per second.
     """
     promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
+    if limit.of.quantity == "ttft":
+        bunched = replica.first_tokens.late(promise, rate, replica.cap)
+        late = np.full(len(replica.settings), full.failed + (1 - full.failed) * bunched)
+    else:
+        late = np.array([s.failed + (1 - s.failed) * s.latencies["e2e"].above(promise) for s in replica.settings])
     each = -(-np.arange(1, min(slots, len(found)) + 1) // replicas)  # in flight on its replica, itself included
-    late = np.array([_late_at(s, limit, promise, rate) for s in replica.settings])
     place = np.searchsorted([s.concurrency for s in replica.settings], each)  # never a setting below it
     total = float(found[:slots] @ late[place])
     if len(found) > slots:
         total += float(found[slots:] @ _late_after_wait(full, limit, promise, replicas, len(found) - slots))
     return total
-
-
-def _late_at(setting: Measured, limit: Limit, promise: float, rate: float) -> float:
-    """The share of late requests among those that get a slot at once, at one measured setting."""
-    if limit.of.quantity == "ttft":
-        late = setting.first_tokens.late(promise, rate, setting.concurrency)
-    else:
-        late = _above(setting.latencies["e2e"], promise)
-    return setting.failed + (1 - setting.failed) * late
 
 
 def _late_after_wait(full: Measured, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
@@ -243,7 +269,7 @@ def _late_after_wait(full: Measured, limit: Limit, promise: float, replicas: int
     """
     from scipy.special import gammaincc  # half a second to import, which no other command need pay
 
-    left = promise - np.quantile(full.latencies[limit.of.quantity or ""], _QUANTILES, method="inverted_cdf")
+    left = promise - full.latencies[limit.of.quantity or ""].quantiles()
     turns = -(-np.arange(1, queue + 1) // replicas)
     distinct = np.arange(1, int(turns[-1]) + 1)
     tail = np.where(left > 0, gammaincc(distinct[:, None], full.rate * np.maximum(left, 0.0)), 1.0).mean(axis=1)
