@@ -15,7 +15,7 @@ from frontier.units import format_number, trimmed
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """The setting that limits the requests in flight of an engine, with `{c}` for the number, and what happens over it."""
+    """The setting that limits the requests in flight of an engine, `{c}` of them, and what happens over it."""
 
     engine: str
     setting: str
@@ -27,10 +27,12 @@ KNOBS: Mapping[str, Knob] = {
     "vllm": Knob("vLLM", "--max-num-seqs {c}", _WAIT),
     "sglang": Knob("SGLang", "--max-running-requests {c}", _WAIT),
     "trtllm": Knob("TensorRT-LLM", "max_batch_size {c}", "requests over it wait in the engine's queue"),
-    "tgi": Knob("TGI", "--max-concurrent-requests {c}", "requests over it are refused (429), so let a gateway queue them"),
+    "tgi": Knob("TGI", "--max-concurrent-requests {c}", "requests over it are refused (429): let a gateway queue them"),
     "llamacpp": Knob("llama.cpp", "--parallel {c}", "requests over it are deferred by the server"),
     "ollama": Knob(
-        "Ollama", "OLLAMA_NUM_PARALLEL={c}", "requests over it wait, up to OLLAMA_MAX_QUEUE; then they are refused (503)"
+        "Ollama",
+        "OLLAMA_NUM_PARALLEL={c}",
+        "requests over it wait, OLLAMA_MAX_QUEUE at most; then 503",
     ),
 }
 """By the name of the engine's dialect. Versions read: vLLM 0.32.0, SGLang 0.5.23; the others by their documentation."""
@@ -113,7 +115,7 @@ def _envoy(e: Emitted) -> str:
     )
     most = e.concurrency * e.replicas
     return f"""\
-# Envoy: at most {most} requests in flight on all replicas ({e.concurrency} on each of {e.replicas}), counted by each Envoy for itself.
+# Envoy: at most {most} requests in flight, {e.concurrency} for each of {e.replicas} replicas; each Envoy counts for itself.
 # With HTTP/1.1 to the replicas, up to 1,024 more wait; further ones get 503 (flag UO).
 static_resources:
   clusters:
@@ -146,7 +148,8 @@ def _metrics(e: Emitted) -> tuple[str, str, str]:
     """The two gauges, and a comment that says whose they are."""
     if e.engine is not None and e.engine not in _METRICS:
         raise UsageError(
-            f"no metric names are known for {KNOBS[e.engine].engine}", "--emit vllm shows the number to put into a rule"
+            f"no metric names are known for {KNOBS[e.engine].engine}",
+            "--emit vllm shows the number to put into a rule",
         )
     running, waiting = _METRICS[e.engine or "vllm"]
     return running, waiting, "" if e.engine else "# Metric names are vLLM's: the engine of this run is not known.\n"
@@ -157,6 +160,11 @@ def _mean(e: Emitted) -> str:
     if e.in_flight is None:
         raise UsageError("this target is a mean number in flight, which depends on the people", "add  --think 45s")
     return trimmed(format_number(e.in_flight))
+
+
+def _in_flight(over: str, time: str, *gauges: str) -> str:
+    """The mean of the gauges' sum over a time; `over` all replicas."""
+    return " + ".join(f"{over}(avg_over_time({gauge}[{time}]))" for gauge in gauges)
 
 
 def _keda(e: Emitted) -> str:
@@ -180,7 +188,7 @@ spec:
       metricType: AverageValue
       metadata:
         serverAddress: http://prometheus:9090
-        query: "sum({running}) + sum({waiting})"
+        query: "{_in_flight("sum", "2m", running, waiting)}"
         threshold: "{mean}"
 """
 
@@ -188,8 +196,11 @@ spec:
 def _prometheus_rule(e: Emitted) -> str:
     running, waiting, note = _metrics(e)
     mean, prefix = _mean(e), running.partition(":")[0]
-    rules = [("MorePeopleThanPlanned", f"avg({running} + {waiting}) > {mean}", "more requests in flight than planned"),
-             ("RequestsWaitForASlot", f"avg({waiting}) > 0.5", "all slots are taken")]  # fmt: skip
+    load, queued = _in_flight("avg", "10m", running, waiting), _in_flight("avg", "10m", waiting)
+    rules = [
+        ("MorePeopleThanPlanned", f"{load} > {mean}", "more requests in flight than planned"),
+        ("RequestsWaitForASlot", f"{queued} > 1", "requests wait for a slot all the time"),
+    ]
     for limit in e.limits:
         if limit.of.p is not None and limit.of.unit is Unit.SECONDS and limit.of.quantity in _HISTOGRAMS:
             name = f"{prefix}:{_HISTOGRAMS[limit.of.quantity]}_bucket"

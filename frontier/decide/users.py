@@ -1,13 +1,13 @@
 """Head count: how many thinking people one operating point serves, and how many replicas a number of people needs.
 
-A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such people have a request in
-flight is a birth-death process: with n in flight the other N - n ask at the rate (N - n) / think, and the replicas end
-requests at the rate that the sweep measured with n / replicas in flight on each. Beyond the proven concurrency, the cap,
-a request waits for a slot: its wait is a sum of gaps between departures of a full replica, and counts.
+A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such people have a request
+in flight is a birth-death process: with n in flight the other N - n ask at the rate (N - n) / think, and the replicas
+end requests at the rate that the sweep measured with n / replicas in flight on each. Beyond the proven concurrency, the
+cap, a request waits for a slot: its wait is a sum of gaps between departures of a full replica, and counts.
 
 Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their first token are a
-queue of its own. How fast it is served, and how long a request takes that finds m others in it, is read off the records;
-how often m are found follows from the rate of arrivals (a birth-death process again).
+queue of its own. How fast it is served, and how long a request takes that finds m others in it, is read off the
+records; how often m are found follows from the rate of arrivals (a birth-death process again).
 
 A head count is promised where, in each limited percentile, the share of late requests stays within what the percentile
 forgives. docs/users.md has the assumptions and how often the promise holds.
@@ -75,11 +75,13 @@ class FirstTokens:
     """The queue of requests that wait for their first token, at one setting.
 
     `rates[m - 1]` are first tokens per second while m wait, `found[m]` the TTFTs of requests that found m others
-    waiting; the last of each holds for longer queues too.
+    waiting; the last of each holds for longer queues too. `variety` is the squared coefficient of variation of the
+    prompts' lengths, which stand for the work of a first token.
     """
 
     rates: Floats
     found: tuple[Latencies, ...]
+    variety: float = 1.0
 
     @classmethod
     def of(cls, sample: WindowData) -> "FirstTokens":
@@ -100,13 +102,25 @@ class FirstTokens:
         found[order] = before
         state = np.minimum(found[: len(sent)], longest - 1)
         groups = [state == m for m in range(longest)]
-        return cls(np.append(own, rest), tuple(Latencies.of(ttft[group], time[group]) for group in groups))
+        prompts = sample.prompt_tokens[ok]
+        variety = float(np.var(prompts) / np.mean(prompts) ** 2)
+        found_by_state = tuple(Latencies.of(ttft[group], time[group]) for group in groups)
+        return cls(np.append(own, rest), found_by_state, 1.0 if math.isnan(variety) else variety)
 
-    def late(self, limit: float, rate: float, most: int) -> float:
-        """The share of TTFTs above `limit` where requests arrive at random, `rate` per second, `most` in flight."""
+    def late(self, limit: float, rate: float, most: int, replicas: int) -> float:
+        """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on each of so many
+        replicas, with `most` in flight.
+
+        Rates that depend on the state alone are those of exponential times. Work of even length, and arrivals that a
+        router has spread, make long queues rarer: as in the two-moment formula of Kingman the mean of both squared
+        coefficients of variation says how much. `test_users.py` compares with M/M/1 and M/D/1.
+        """
         m = np.arange(most)
         service = self.rates[np.minimum(m, len(self.rates) - 1)]
-        weight = np.append(1.0, np.cumprod(rate / service[:-1])) if most > 1 else np.ones(1)
+        even = 2 - min(1.0, (1 / replicas + self.variety) / 2)
+        ratio = rate / service[: most - 1]
+        ratio[1:] = np.where(ratio[1:] < 1, ratio[1:] ** even, ratio[1:])
+        weight = np.append(1.0, np.cumprod(ratio))
         last = len(self.found) - 1
         longer = np.maximum(0, m - last) / self.rates[-1]
         share = np.array([self.found[min(i, last)].above(limit - longer[i]) for i in range(most)])
@@ -176,7 +190,9 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
         rate, sample = point.metrics.get("request_throughput"), samples.get(point.concurrency)
         if point.concurrency <= cap and point.valid and rate is not None and rate.value > 0 and sample is not None:
             ok, time = np.isfinite(sample.e2e), _lasted(sample)
-            latencies = {name: Latencies.of(v[ok], time[ok]) for name, v in (("ttft", sample.ttft), ("e2e", sample.e2e))}
+            latencies = {
+                name: Latencies.of(v[ok], time[ok]) for name, v in (("ttft", sample.ttft), ("e2e", sample.e2e))
+            }
             measured.append(Measured(point.concurrency, rate.value, latencies, 1 - float(ok.mean())))
     if not measured or measured[-1].concurrency != cap:
         raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
@@ -251,7 +267,7 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
     """
     promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
     if limit.of.quantity == "ttft":
-        bunched = replica.first_tokens.late(promise, rate, replica.cap)
+        bunched = replica.first_tokens.late(promise, rate, replica.cap, replicas)
         late = np.full(len(replica.settings), full.failed + (1 - full.failed) * bunched)
     else:
         late = np.array([s.failed + (1 - s.failed) * s.latencies["e2e"].above(promise) for s in replica.settings])

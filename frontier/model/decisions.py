@@ -280,8 +280,8 @@ class Decision(OfSeries):
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
     best unproven or marginal setting, or the nearest miss. `last_pass` and `first_fail` bracket the limit among the
     measured settings. `claim` is what the proof covers: of the operating point, or of a setting that a later visit
-    contradicted where that left none. `engine` is the dialect of the server that answered, where its limit on requests in
-    flight is known (decide/knobs.py).
+    contradicted where that left none. `engine` is the dialect of the server that answered, where its limit on requests
+    in flight is known (decide/knobs.py).
     """
 
     deployment: str

@@ -11,7 +11,7 @@ from frontier.decide.users import Users
 from frontier.decide.wording import count, setting
 from frontier.report.json_out import number, tree_of
 from frontier.report.tables import text_grid, to_text
-from frontier.units import format_number, format_seconds, format_share, trimmed
+from frontier.units import format_number, format_seconds, trimmed
 
 USERS_SCHEMA = "frontier.users/1"
 
@@ -28,7 +28,7 @@ def _users(users: Users, width: int, colour: bool) -> str:
         head = f"No head count is safe: bunched arrivals may break the SLA with one person alone   {name}"
         why = "The limits are close to what the closed loop gives. This proves a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
-    head = f"{count(users.one.people, 'person', 'people')} per replica, each asking again {think} after an answer"
+    head = f"{people_words(users.one.people)} per replica, each asking again {think} after an answer"
     lines = [basis_sentence(users), f"On each replica {knob_sentence(users.decision.engine, _cap(users))}.",
              f"Assumed: {'; '.join(assumed(users))}."]  # fmt: skip
     return to_text(
@@ -57,21 +57,36 @@ def _rows(users: Users) -> list[tuple[str, str]]:
     """The figures of an answer, by name."""
     rows, fleet = [], users.fleet
     if fleet is not None and users.people is not None:
-        needed = count(fleet.replicas, "replica")
-        if users.spare:
-            needed += f"; {users.replicas:,} to run, so that {users.spare} may be down"
-        more = f"up to {fleet.people:,} on {fleet.replicas:,}"
-        rows += [(people_words(users.people), needed),
-                 ("head-room", f"{format_share(headroom(users))} ({more})")]  # fmt: skip
+        rows.append(
+            (people_words(users.people), f"{count(fleet.replicas, 'replica')}{_with_spare(users, fleet.replicas)}")
+        )
+        sticky = -(-users.people // users.one.people)
+        if sticky > fleet.replicas:
+            rows.append(("sticking", f"{_with_spare(users, sticky)}, where each person stays on one replica"))
+        rows.append(("head-room", f"{share_words(headroom(users))}: up to {fleet.people:,} on {fleet.replicas:,}"))
     shown = fleet or users.one
-    load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {trimmed(format_number(shown.rate))} requests/s"
+    in_flight, rate = (trimmed(format_number(value)) for value in (shown.in_flight, shown.rate))
+    load = f"{in_flight} in flight on average, {rate} requests/s"
     if shown.waiting is not None:
-        load += f"; {format_share(shown.waiting)} of requests wait for a slot"
+        load += f"; {share_words(shown.waiting)} of requests wait for a slot"
     rows.append(("each replica", load))
     if users.cost is not None:
         person = users.cost / (users.people or users.one.people)
-        rows.append(("cost", f"${users.cost:,.2f}/h for {count(users.replicas, 'replica')}, ${person:.3g} a person and hour"))
+        rows.append(
+            ("cost", f"${users.cost:,.2f}/h for {count(users.replicas, 'replica')}, ${person:.3g} a person and hour")
+        )
     return rows
+
+
+def _with_spare(users: Users, needed: int) -> str:
+    """'9 replicas; 10 to run, so that 1 may be down'."""
+    more = f"; {needed + users.spare:,} to run, so that {users.spare} may be down" if users.spare else ""
+    return f"{count(needed, 'replica')}{more}"
+
+
+def share_words(share: float) -> str:
+    """'0.52%', '5.5%', '16%'."""
+    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def headroom(users: Users) -> float:
@@ -95,7 +110,7 @@ def basis_sentence(users: Users) -> str:
 def assumed(users: Users) -> list[str]:
     """What the answer holds for."""
     alone = [
-        "people are independent of each other, no rush",
+        "people act independently of each other (no rush)",
         f"think times are exponential or lognormal with a mean of {trimmed_seconds(users.think)}",
         f"{users.decision.shape.label} alone, with prompts that meet no cache",
     ]
@@ -103,8 +118,7 @@ def assumed(users: Users) -> list[str]:
         return alone
     if users.verified is not None:
         return [*alone, "a router that gives each replica the same share"]
-    return [*alone, "a router that sends each request to the replica with the fewest in flight; people who stick to a "
-            "replica need as many replicas as there are head counts of one"]  # fmt: skip
+    return [*alone, "a router that sends each request to the replica with the fewest in flight"]
 
 
 def users_json(answers: Sequence[Users]) -> dict[str, Any]:

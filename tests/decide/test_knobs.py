@@ -59,6 +59,7 @@ def flags(target: str) -> list[str]:
     return [word for line in emitted(target).splitlines() if not line.startswith("#") for word in line.split()]
 
 
+@pytest.mark.engine
 def test_vllm_takes_its_flag() -> None:
     python = default_folder() / "venv" / "bin" / "python"
     if not python.exists():
@@ -113,6 +114,7 @@ def test_envoy_takes_its_cluster(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 SCALED_OBJECT = {
     "type": "object",
     "required": ["apiVersion", "kind", "metadata", "spec"],
@@ -128,14 +130,13 @@ SCALED_OBJECT = {
                     "type": "object",
                     "required": ["name"],
                     "additionalProperties": False,
-                    "properties": dict.fromkeys(
-                        ("apiVersion", "envSourceContainerName", "kind", "name"), {"type": "string"}
-                    ),
+                    "properties": {"apiVersion": TEXT, "envSourceContainerName": TEXT, "kind": TEXT, "name": TEXT},
                 },
-                **dict.fromkeys(
-                    ("cooldownPeriod", "idleReplicaCount", "maxReplicaCount", "minReplicaCount", "pollingInterval"),
-                    {"type": "integer"},
-                ),
+                "cooldownPeriod": NUMBER,
+                "idleReplicaCount": NUMBER,
+                "maxReplicaCount": NUMBER,
+                "minReplicaCount": NUMBER,
+                "pollingInterval": NUMBER,
                 "triggers": {
                     "type": "array",
                     "items": {
@@ -143,8 +144,10 @@ SCALED_OBJECT = {
                         "required": ["metadata", "type"],
                         "additionalProperties": False,
                         "properties": {
-                            "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
-                            **dict.fromkeys(("metricType", "name", "type"), {"type": "string"}),
+                            "metadata": {"type": "object", "additionalProperties": TEXT},
+                            "metricType": TEXT,
+                            "name": TEXT,
+                            "type": TEXT,
                         },
                     },
                 },

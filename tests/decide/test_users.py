@@ -7,29 +7,45 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from benchmarks import people as study
 from frontier.decide import users
-from frontier.decide.users import FirstTokens, HeadCount, Measured, Replica, Verified, head_count, replicas_for
+from frontier.decide.users import (
+    FirstTokens,
+    HeadCount,
+    Latencies,
+    Measured,
+    Replica,
+    Verified,
+    head_count,
+    replicas_for,
+)
 from frontier.model import Limit, Shape
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 from frontier.stats.intervals import clopper_pearson
 
+Floats = NDArray[np.float64]
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(5)
 
 
-def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1.0, service: float = 1e6) -> Measured:
-    """A setting at which nothing varies, with a first-token queue that is served at `service`."""
-    firsts = FirstTokens(np.array([service]), (np.array([ttft]),))
-    return Measured(concurrency, rate, {"ttft": np.array([ttft]), "e2e": np.array([e2e])}, firsts, 0.0)
+def alike(*seconds: float) -> Latencies:
+    """Latencies that are equally frequent."""
+    return Latencies.of(np.array(seconds), np.ones(len(seconds)))
 
 
-def replica(cap: int, rate: float, *limits: Limit, **how: float) -> Replica:
-    """A replica whose throughput grows in a line up to `rate` at its cap."""
-    return Replica(cap, (measured(cap, rate, **how),), tuple((limit, 1.0) for limit in limits))
+def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1.0) -> Measured:
+    """A setting at which nothing varies."""
+    return Measured(concurrency, rate, {"ttft": alike(ttft), "e2e": alike(e2e)}, 0.0)
+
+
+def replica(cap: int, rate: float, *limits: Limit, ttft: float = 0.1, service: float = 1e6) -> Replica:
+    """A replica whose throughput grows in a line up to `rate` at its cap, its first-token queue served at `service`."""
+    firsts = FirstTokens(np.array([service]), (alike(ttft),))
+    return Replica(cap, (measured(cap, rate),), firsts, tuple((limit, 1.0) for limit in limits))
 
 
 # --- requests in flight
@@ -43,7 +59,9 @@ def test_without_a_queue_the_number_in_flight_is_binomial() -> None:
 
 
 def test_with_a_queue_it_is_what_the_generator_of_the_chain_says() -> None:
-    people, think, one = 30, 3.0, Replica(4, (measured(1, 1.0), measured(2, 1.8), measured(4, 2.5)), ())
+    people, think, one = 30, 3.0, Replica(
+        4, (measured(1, 1.0), measured(2, 1.8), measured(4, 2.5)), FirstTokens(np.ones(1), (alike(0.1),)), ()
+    )  # fmt: skip
     rates = users.Replica.rates(one, 2, people)
     generator = np.zeros((people + 1, people + 1))
     for n in range(people):
@@ -59,19 +77,19 @@ def test_with_a_queue_it_is_what_the_generator_of_the_chain_says() -> None:
 # --- the queue for first tokens
 
 
-def window_of(sent: np.ndarray, ttft: np.ndarray) -> object:
-    class Window:
-        n = len(sent)
+class Window:
+    """What of a window is read: when requests were sent, their TTFTs, their prompts."""
 
-    Window.sent, Window.ttft = sent, ttft  # type: ignore[attr-defined]
-    return Window
+    def __init__(self, sent: Floats, ttft: Floats) -> None:
+        self.sent, self.ttft, self.prompt_tokens = sent, ttft, np.tile([100.0, 300.0], len(sent) // 2)
+        self.ends, self.window, self.n = np.array([sent[-1] + 1]), np.zeros(len(sent), np.int64), len(sent)
 
 
 def test_the_first_token_queue_is_read_off_the_records_as_a_slow_twin_does() -> None:
     sent = np.sort(RNG.uniform(0, 60, 600))
     ttft = RNG.exponential(0.15, 600)
     ttft[::50] = math.inf
-    got = FirstTokens.of(window_of(sent, ttft))  # type: ignore[arg-type]
+    got = FirstTokens.of(Window(sent, ttft))  # type: ignore[arg-type]
     ok = np.isfinite(ttft)
     begin, end = sent[ok], (sent + ttft)[ok]
     found = [int(((begin < at) & (end > at)).sum()) for at in begin]
@@ -88,23 +106,50 @@ def test_the_first_token_queue_is_read_off_the_records_as_a_slow_twin_does() -> 
     assert got.rates[-1] == pytest.approx(rest)
     for m in range(longest):
         own = [t for t, f in zip(ttft[ok], found, strict=True) if min(f, longest - 1) == m]
-        assert got.seconds[m] == pytest.approx(sorted(own))
+        assert got.found[m].seconds == pytest.approx(sorted(own))
+    kept = np.tile([100.0, 300.0], 300)[ok]
+    assert got.variety == pytest.approx(kept.var() / kept.mean() ** 2)
+
+
+def test_a_pause_that_few_requests_meet_counts_for_as_long_as_it_lasts() -> None:
+    """The server stands still for 1 s of 10; one request of ten is late, and people ask all the time."""
+    sent = np.array([0, 1, 2, 3, 4, 5, 6, 7, 7.1, 9.0])
+    late = Latencies.of(np.where(sent == 7.1, 2.0, 0.1), users._lasted(Window(sent, sent)))  # type: ignore[arg-type]
+    assert late.above(1.0) == pytest.approx(0.19)
+    assert (late.above(0.05), late.above(2.0)) == (1.0, 0.0)
+    assert (late.quantiles() > 1).mean() == pytest.approx(0.19, abs=0.006)
+    assert alike().above(1.0) == 1.0
 
 
 def test_a_ttft_at_random_arrivals_is_that_of_the_queue() -> None:
     """One server first come first served (M/M/1): the time in it is exponential with the rate mu - lambda."""
     service, rate = 10.0, 6.0
-    groups = tuple(np.sort(RNG.gamma(m + 1, 1 / service, 40_000)) for m in range(12))
+    groups = tuple(alike(*RNG.gamma(m + 1, 1 / service, 20_000)) for m in range(12))
     queue = FirstTokens(np.full(12, service), groups)
     for limit in (0.2, 0.5, 1.0):
-        assert queue.late(limit, rate, 200) == pytest.approx(math.exp(-(service - rate) * limit), rel=0.03)
-    assert queue.late(0.5, 2.0, 200) < queue.late(0.5, rate, 200) < queue.late(0.5, 9.0, 200)
+        assert queue.late(limit, rate, 200, 1) == pytest.approx(math.exp(-(service - rate) * limit), rel=0.03)
+    assert queue.late(0.5, 2.0, 200, 1) < queue.late(0.5, rate, 200, 1) < queue.late(0.5, 9.0, 200, 1)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7, 0.85])
+def test_work_of_even_length_makes_long_queues_rarer(load: float) -> None:
+    """M/D/1 by Lindley's recursion: TTFTs beyond a limit are about as rare as said, and not rarer where it matters."""
+    gaps = RNG.exponential(1 / load, 400_000)
+    steps = np.cumsum(1.0 - gaps)
+    wait = steps - np.minimum.accumulate(np.minimum(steps, 0))
+    truth = np.append(0.0, wait[:-1]) + 1.0  # a service takes 1 s
+    groups = tuple(alike(*np.linspace(m + (m > 0) * 0.0 + 0.0, m + 1.0, 200)) for m in range(40))
+    queue = FirstTokens(np.ones(40), groups, 0.0)
+    for share in (0.05, 0.01):
+        limit = float(np.quantile(truth, 1 - share))
+        assert 0.8 * share < queue.late(limit, load, 200, 1) < 3 * share
+        assert queue.late(limit, load, 200, 4) < queue.late(limit, load, 200, 1)
 
 
 def test_a_wait_for_a_slot_counts() -> None:
     """Against draws: so many departures of a full replica with exponential gaps, then the latency itself."""
     e2e = RNG.gamma(4, 0.25, 500)
-    full = Measured(8, 5.0, {"e2e": np.sort(e2e)}, FirstTokens(np.ones(1), (e2e,)), 0.02)
+    full = Measured(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
     limit = Limit("p99_e2e", 2.0)
     got = users._late_after_wait(full, limit, 2.0, 2, 7)
     for queue in (0, 1, 2, 6):
@@ -142,7 +187,7 @@ def test_more_thinking_and_more_replicas_serve_more_people_and_together_more_tha
     alone = [head_count(one, think, 1).people for think in (1.0, 5.0, 20.0, 60.0)]
     assert alone == sorted(set(alone))
     four = head_count(one, 20.0, 4).people
-    assert 4 * alone[2] < four < 4 * 8.0 * (20 + 2)
+    assert 4 * alone[2] < four < 4 * 8.0 * (20 + 4)
 
 
 def test_the_fewest_replicas_serve_the_people_and_one_less_does_not() -> None:
@@ -176,7 +221,7 @@ def test_people_who_do_not_think_are_a_closed_loop() -> None:
 
 def test_a_fleet_serves_people_as_the_response_time_law_says() -> None:
     fleet = study.Fleet(EngineSpec(max_num_seqs=64), Shape.of(256, 32), 3, 5.0, "lognormal", 1).run(200, 6000)
-    assert fleet.rate * (float(fleet.e2e.mean()) + 5.0) == pytest.approx(200, rel=0.04)
+    assert fleet.rate * (float(fleet.e2e.mean()) + 5.0) == pytest.approx(200, rel=0.06)
 
 
 def test_the_tables_of_the_study_count_what_holds() -> None:
