@@ -5,27 +5,25 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.decide.knobs import EMITTED
 from frontier.errors import ExitCode, UsageError
 from frontier.units import parse_duration
 
 if TYPE_CHECKING:
-    from frontier.decide.users import Replica, Users, Verified
+    from frontier.decide.users import Users, Verified
     from frontier.model import Decision
     from frontier.run import Run
 
+TARGETS = ("vllm", "sglang", "litellm", "envoy", "keda", "prometheus-rule")
 LONGEST = 86_400.0
 """Seconds to think, the most that are taken for one."""
 
 
 @common.subcommand("users")
 @click.option("--think", metavar="TIME", help="Mean time between an answer and the next question, as 45s.")
-@click.option("--people", type=click.IntRange(1, 10_000_000), metavar="N", help="People at once at peak.")
-@click.option(
-    "--spare", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
-    help="Replicas that may be down while the others serve all --people.",
-)  # fmt: skip
-@click.option("--emit", type=click.Choice(list(EMITTED)), help="Print the lines that set the limit there, instead.")
+@click.option("--people", type=click.IntRange(1, 1_000_000), metavar="N", help="People at once, at peak.")
+@click.option("--spare", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
+              help="Replicas that may be down while the others serve all --people.")  # fmt: skip
+@click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
 @common.run_options("run", "deployments", "shapes", "settings", "sla", "as_json")
 def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
     """How many people does the operating point of RUN serve, and how many replicas do so many people need?
@@ -42,9 +40,10 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
       frontier users runs/llama8b --emit vllm
       frontier users runs/llama8b --think 45s --people 5000 --emit keda
     """
-    from frontier.decide import operating_point as solver
-    from frontier.decide.sentences import next_step_lines
+    from frontier.decide.operating_point import exit_code
+    from frontier.plot.selection import provenance_of
     from frontier.report.answer import decision_table
+    from frontier.report.emit import emit as lines
     from frontier.report.users import users_json, users_text
 
     seconds = None if think is None else common.parsed("--think", think, parse_duration)
@@ -57,30 +56,32 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     proven = [decision for decision in decisions if decision.concurrency is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
-        for decision in decisions:
-            if decision.concurrency is None:
-                common.say(decision_table([decision]))
-                words, step = next_step_lines(decision)
-                if not (words or step):
-                    common.say("frontier solve  says what would decide it")
-    if emit is not None:
-        return _emit(run, proven, emit, seconds, people) if proven else solver.exit_code(decisions)
-    assert seconds is not None
-    answers = [_answer(run, decision, seconds, people, spare) for decision in proven]
-    if options.as_json:
-        common.answer_json(users_json(answers))
-    elif answers:
-        common.answer(users_text(answers, **common.layout()))
-    code = solver.exit_code(decisions)
-    return ExitCode.NOT_PROVEN if code == ExitCode.YES and not all(each.one.people for each in answers) else code
+        common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
+    if emit is not None and len(proven) > 1:
+        raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
+    answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
+    if emit is None:
+        if options.as_json:
+            common.answer_json(users_json(answers))
+        elif answers:
+            common.answer(users_text(answers, **common.layout()))
+    elif proven:
+        model = run.config.deployment(proven[0].deployment).model or provenance_of(run).model or "MODEL"
+        served = (answers[0].fleet or answers[0].one) if answers else None
+        common.answer(lines(emit, proven[0], model, served).rstrip("\n"))
+    code = exit_code(decisions)
+    return ExitCode.NOT_PROVEN if code == ExitCode.YES and any(not each.one.people for each in answers) else code
 
 
-def _replica(run: "Run", decision: "Decision") -> "Replica":
-    """The replica that an operating point describes."""
-    from frontier.decide.users import replica_of
+def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
+    """The answer for one operating point."""
+    from frontier.decide.users import replica_of, users
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]
-    return replica_of(decision, points, run.samples(decision.series))
+    return users(
+        decision, replica_of(decision, points, run.samples(decision.series)), think, people=people, spare=spare,
+        verified=_verified(run, decision), price=run.config.deployment(decision.deployment).price,
+    )  # fmt: skip
 
 
 def _verified(run: "Run", decision: "Decision") -> "Verified | None":
@@ -93,35 +94,3 @@ def _verified(run: "Run", decision: "Decision") -> "Verified | None":
         if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
             return Verified(found.done.proven, e2e.value)
     return None
-
-
-def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
-    """The answer for one operating point."""
-    from frontier.decide.users import users
-
-    return users(
-        decision, _replica(run, decision), think, people=people, spare=spare, verified=_verified(run, decision),
-        price=run.config.deployment(decision.deployment).price,
-    )  # fmt: skip
-
-
-def _emit(run: "Run", proven: "list[Decision]", target: str, think: float | None, people: int | None) -> int:
-    """Print the lines for one target."""
-    from frontier.decide.knobs import Emitted
-    from frontier.plot.selection import provenance_of
-
-    if len(proven) > 1:
-        raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
-    (decision,) = proven
-    assert decision.concurrency is not None
-    shown = None
-    if think is not None:
-        answer = _answer(run, decision, think, people, 0)
-        shown = answer.fleet or answer.one
-    model = run.config.deployment(decision.deployment).model or provenance_of(run).model or "MODEL"
-    text = EMITTED[target](Emitted(
-        decision.concurrency, shown.replicas if shown else 1, model, decision.engine, decision.limits,
-        shown.in_flight if shown else None,
-    ))  # fmt: skip
-    common.answer(text.rstrip("\n"))
-    return ExitCode.YES

@@ -14,7 +14,7 @@ forgives. docs/users.md has the assumptions and how often the promise holds.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,8 +88,7 @@ class FirstTokens:
         """As the requests of a window show it; those that failed are left out."""
         ok = np.isfinite(sample.ttft)
         sent, ttft, time = sample.sent[ok], sample.ttft[ok], _lasted(sample)[ok]
-        times = np.concatenate((sent, sent + ttft))
-        change = np.concatenate((np.ones(len(sent), np.int64), -np.ones(len(sent), np.int64)))
+        times, change = np.concatenate((sent, sent + ttft)), np.repeat([1, -1], len(sent))
         order = np.lexsort((change, times))  # a first token comes before a request that is sent at that moment
         after = np.cumsum(change[order])
         before = after - change[order]
@@ -100,12 +99,10 @@ class FirstTokens:
         rest = served[longest:].sum() / max(float(lasted[longest:].sum()), _RARE)
         found = np.empty(len(times), np.int64)
         found[order] = before
-        state = np.minimum(found[: len(sent)], longest - 1)
-        groups = [state == m for m in range(longest)]
-        prompts = sample.prompt_tokens[ok]
-        variety = float(np.var(prompts) / np.mean(prompts) ** 2)
-        found_by_state = tuple(Latencies.of(ttft[group], time[group]) for group in groups)
-        return cls(np.append(own, rest), found_by_state, 1.0 if math.isnan(variety) else variety)
+        groups = [np.minimum(found[: len(sent)], longest - 1) == m for m in range(longest)]
+        by_state = tuple(Latencies.of(ttft[group], time[group]) for group in groups)
+        variety = float(np.var(sample.prompt_tokens[ok]) / np.mean(sample.prompt_tokens[ok]) ** 2)
+        return cls(np.append(own, rest), by_state, 1.0 if math.isnan(variety) else variety)
 
     def late(self, limit: float, rate: float, most: int, replicas: int) -> float:
         """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on each of so many
@@ -190,9 +187,8 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
         rate, sample = point.metrics.get("request_throughput"), samples.get(point.concurrency)
         if point.concurrency <= cap and point.valid and rate is not None and rate.value > 0 and sample is not None:
             ok, time = np.isfinite(sample.e2e), _lasted(sample)
-            latencies = {
-                name: Latencies.of(v[ok], time[ok]) for name, v in (("ttft", sample.ttft), ("e2e", sample.e2e))
-            }
+            both = {"ttft": sample.ttft, "e2e": sample.e2e}
+            latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
             measured.append(Measured(point.concurrency, rate.value, latencies, 1 - float(ok.mean())))
     if not measured or measured[-1].concurrency != cap:
         raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
@@ -209,29 +205,27 @@ def _spread(decision: Decision, limit: Limit) -> float:
 
 def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
     """The most people that so many replicas serve within the limits; 0 people where not one is."""
-    low, high = 0, 1
-    while high < MOST and _keeps(replica, think, replicas, high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _keeps(replica, think, replicas, middle) else (low, middle)
-    share = _in_flight(replica, think, replicas, low)
-    n, ended = np.arange(len(share)), replica.rates(replicas, len(share) - 1)
-    waiting = float(_in_flight(replica, think, replicas, max(0, low - 1))[replicas * replica.cap :].sum())
-    return HeadCount(low, replicas, float(share @ n) / replicas, float(share[1:] @ ended) / replicas, waiting)
+    most = _last(lambda people: _keeps(replica, think, replicas, people))
+    share = _in_flight(replica, think, replicas, most)
+    rate = float(share[1:] @ replica.rates(replicas, len(share) - 1)) / replicas
+    waiting = float(_in_flight(replica, think, replicas, max(0, most - 1))[replicas * replica.cap :].sum())
+    return HeadCount(most, replicas, float(share @ np.arange(len(share))) / replicas, rate, waiting)
 
 
 def replicas_for(replica: Replica, think: float, people: int) -> int:
-    """The fewest replicas that serve so many people within the limits."""
+    """The fewest replicas that serve so many people within the limits, where one serves one person."""
+    return 1 + _last(lambda replicas: not _keeps(replica, think, replicas, people))
+
+
+def _last(holds: Callable[[int], bool]) -> int:
+    """The highest number for which something holds that holds up to some number; 0 where it does not for 1."""
     low, high = 0, 1
-    while not _keeps(replica, think, high, people):
+    while high < MOST and holds(high):
         low, high = high, 2 * high
-        if high > people:
-            return people
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _keeps(replica, think, middle, people) else (middle, high)
-    return high
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Floats:
@@ -304,8 +298,8 @@ class Verified:
     e2e: float
 
     def head_count(self, think: float, replicas: int) -> HeadCount:
-        """The people whose requests are that rate on each replica: N = X (R + Z), here with a proven rate X. Fewer
-        people than that many make arrivals that bunch less than the Poisson arrivals of the proof.
+        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less than the Poisson
+        arrivals of the proof, as those who wait for an answer do not ask.
         """
         people = replicas * math.floor(self.rate * (self.e2e + think) + 1e-9)
         return HeadCount(people, replicas, self.rate * self.e2e, self.rate, None)
@@ -327,9 +321,19 @@ class Users:
     price: float | None = None
 
     @property
+    def cap(self) -> int:
+        """The proven concurrency."""
+        return self.decision.concurrency or 0
+
+    @property
     def replicas(self) -> int:
         """Replicas to run, the spare ones included."""
         return self.spare + (self.fleet or self.one).replicas
+
+    @property
+    def sticky(self) -> int | None:
+        """Replicas that serve the people, without spare ones, where each person stays on one of them."""
+        return None if self.people is None or not self.one.people else math.ceil(self.people / self.one.people)
 
     @property
     def cost(self) -> float | None:
@@ -345,10 +349,10 @@ def users(
     which is proven, else by the estimate from the closed loop.
     """
     one = verified.head_count(think, 1) if verified is not None else head_count(replica, think, 1)
-    fleet = None
-    if people is not None and one.people:
-        if verified is not None:
-            fleet = verified.head_count(think, math.ceil(people / one.people))
-        else:
-            fleet = head_count(replica, think, replicas_for(replica, think, people))
-    return Users(decision, think, one, verified, people, fleet, spare if fleet is not None else 0, price)
+    if people is None or not one.people:
+        return Users(decision, think, one, verified, price=price)
+    if verified is not None:
+        fleet = verified.head_count(think, math.ceil(people / one.people))
+    else:
+        fleet = head_count(replica, think, replicas_for(replica, think, people))
+    return Users(decision, think, one, verified, people, fleet, spare, price)

@@ -40,15 +40,15 @@ def test_people_per_replica_and_replicas_for_so_many_people(cwd: Path) -> None:
     one = answer(cwd, "--think", "45s")
     assert one["basis"] == "closed_loop"
     assert one["people"] is None
-    assert one["per_replica"]["people"] > 0
+    assert one["one"]["people"] > 0
     many = answer(cwd, "--think", "45s", "--people", "20000", "--spare", "2", "--set", "price=$3/h")
     fleet = many["fleet"]
     assert many["replicas"] == fleet["replicas"] + 2
     assert fleet["people"] >= 20000
-    assert many["headroom"] == pytest.approx(fleet["people"] / 20000 - 1)
+    assert many["sticky_replicas"] == -(-20000 // one["one"]["people"])
     assert many["cost_per_hour"] == pytest.approx(3 * many["replicas"])
-    assert fleet["replicas"] <= -(-20000 // one["per_replica"]["people"])
-    assert answer(cwd, "--think", "10s")["per_replica"]["people"] < one["per_replica"]["people"]
+    assert fleet["replicas"] <= -(-20000 // one["one"]["people"])
+    assert answer(cwd, "--think", "10s")["one"]["people"] < one["one"]["people"]
 
 
 def test_the_answer_reads_as_a_user_needs_it(cwd: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(tmp_path: Path)
     said = frontier("users", "run", "--think", "45s", "--people", "20000", "--json", cwd=tmp_path)
     (shape,) = json.loads(said.out)["shapes"]
     assert shape["basis"] == "verified_rate"
-    assert shape["per_replica"]["people"] == pytest.approx(found.done.proven * 45.4, abs=1)
-    assert shape["fleet"]["replicas"] == -(-20000 // shape["per_replica"]["people"])
+    assert shape["one"]["people"] == pytest.approx(found.done.proven * 45.4, abs=1)
+    assert shape["fleet"]["replicas"] == -(-20000 // shape["one"]["people"])
     text = frontier("users", "run", "--think", "45s", cwd=tmp_path).out
     assert "that are proven on one replica" in text

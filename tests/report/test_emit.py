@@ -9,17 +9,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frontier.decide.knobs import EMITTED, KNOBS, Emitted, engine_of, knob_sentence
+from frontier.cli.users import TARGETS
+from frontier.decide.knobs import KNOBS, engine_of, knob_sentence
+from frontier.decide.users import HeadCount
 from frontier.errors import UsageError
-from frontier.model import Limit
+from frontier.model import Decision, Limit, Shape, Verdict
+from frontier.report.emit import BY_PEOPLE, TEMPLATES, emit
 from tests.engines.vllm_cpu import default_folder
 
 LIMITS = (Limit("p99_ttft", 0.5), Limit("p95_e2e", 12.0), Limit("p99_tpot", 0.03), Limit("error_rate", 0.01))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+PEOPLE = HeadCount(1900, 3, 36.4, 5.1, 0.004)
 
 
-def emitted(target: str, *, engine: str | None = "vllm", in_flight: float | None = 36.4, replicas: int = 3) -> str:
-    return EMITTED[target](Emitted(48, replicas, MODEL, engine, LIMITS, in_flight))
+def emitted(target: str, *, engine: str | None = "vllm", people: HeadCount | None = PEOPLE) -> str:
+    decision = Decision("default", Shape.of(1024, 256), LIMITS, Verdict.MEETS, 48, "p99_ttft", {}, (), engine=engine)
+    return emit(target, decision, MODEL, people)
 
 
 def test_each_engine_has_its_own_knob_and_says_what_happens_over_it() -> None:
@@ -43,9 +48,11 @@ def test_the_engine_is_the_first_word_of_what_a_server_says_of_itself(said: list
 
 
 def test_what_needs_the_people_is_refused_without_them() -> None:
-    for target in ("keda", "prometheus-rule"):
+    assert set(TARGETS) == TEMPLATES.keys()
+    assert all("48" in emitted(target, people=None) for target in TARGETS if target not in BY_PEOPLE)
+    for target in BY_PEOPLE:
         with pytest.raises(UsageError, match="--think"):
-            emitted(target, in_flight=None)
+            emitted(target, people=None)
         with pytest.raises(UsageError, match="TGI"):
             emitted(target, engine="tgi")
         assert "not known" in emitted(target, engine=None)
@@ -209,7 +216,7 @@ def test_prometheus_raises_the_alert_when_people_are_too_many(tmp_path: Path) ->
 
     def alert(load: int, fires: bool) -> dict:
         summary = {"summary": "more requests in flight than planned"}
-        wanted = [{"exp_labels": {"severity": "warning"}, "exp_annotations": summary}] if fires else []
+        wanted = [{"exp_annotations": summary}] if fires else []
         asked = {"eval_time": "10m", "alertname": "MorePeopleThanPlanned", "exp_alerts": wanted}
         return {"interval": "1m", "input_series": series(load), "alert_rule_test": [asked]}
 
