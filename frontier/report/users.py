@@ -43,7 +43,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
     if fleet is not None and users.people is not None:
         rows.append((_people(users.people), _replicas(fleet.replicas, users.spare)))
         if (alone := users.sticky or 0) > fleet.replicas:
-            rows.append(("sticking", f"{_replicas(alone, users.spare)}, where each person stays on one replica"))
+            rows.append(("if each stays on one", _replicas(alone, users.spare)))
         more = _share(fleet.people / users.people - 1)
         rows.append(("head-room", f"{more}: up to {_people(fleet.people)} on {fleet.replicas:,}"))
     load = f"{_number(shown.in_flight)} in flight on average, {_number(shown.rate)} requests/s"

@@ -66,7 +66,7 @@ def test_the_answer_reads_as_a_user_needs_it(cwd: Path) -> None:
     said = frontier("users", "--think", "45s", "--people", "20000", "--set", "price=$3/h", cwd=cwd)
     assert said.code == 0
     for words in ("people per replica", "head-room", "so that 1 may be down", "/h for", "--max-num-seqs", "Assumed:",
-                  "frontier verify --find", "fewest in flight", "stays on one replica"):  # fmt: skip
+                  "frontier verify --find", "fewest in flight", "if each stays on one"):  # fmt: skip
         assert words in said.out
     alone = frontier("users", "--think", "45s", cwd=cwd).out
     assert "router" not in alone
