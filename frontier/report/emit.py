@@ -34,7 +34,8 @@ TEMPLATES = {
 """,
     "litellm": """\
 # LiteLLM: at most {{ c }} requests in flight on each replica; each proxy process counts for itself.
-# Further requests wait in the proxy. least-busy sends each to the replica with the fewest.
+# Further ones are refused with 429 (1.106.2; versions before let them wait), so let the engine have a limit and queue.
+# least-busy sends each request to the replica with the fewest in flight.
 model_list:
 {% for i in range(1, replicas + 1) %}
   - model_name: {{ model | tojson }}

@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from frontier.decide.knobs import knob_sentence
+from frontier.decide.sentences import claim_sentence
 from frontier.decide.users import Users
 from frontier.decide.wording import count, setting
 from frontier.report.json_out import tree_of
@@ -29,7 +30,9 @@ def _users(users: Users, width: int, colour: bool) -> str:
         why = "The limits are close to what the closed loop gives. This looks for a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
     head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
-    lines = [_basis(users), f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
+    claim = users.decision.claim
+    early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
+    lines = [_basis(users), *early, f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
              f"Assumed: {'; '.join(_assumed(users))}."]  # fmt: skip
     return to_text(
         Text.assemble((head, "bold green"), f"   {name}"), Padding(text_grid(_rows(users)), (0, 0, 0, 2)),

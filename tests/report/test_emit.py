@@ -11,6 +11,7 @@ import yaml
 
 from frontier.cli.users import TARGETS
 from frontier.decide.knobs import KNOBS, engine_of, knob_sentence
+from frontier.decide.sentences import production_lines
 from frontier.decide.users import HeadCount
 from frontier.errors import UsageError
 from frontier.model import Decision, Limit, Shape, Verdict
@@ -22,9 +23,12 @@ MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 PEOPLE = HeadCount(1900, 3, 36.4, 5.1, 0.004)
 
 
+def decision(engine: str | None) -> Decision:
+    return Decision("default", Shape.of(1024, 256), LIMITS, Verdict.MEETS, 48, "p99_ttft", {}, (), engine=engine)
+
+
 def emitted(target: str, *, engine: str | None = "vllm", people: HeadCount | None = PEOPLE) -> str:
-    decision = Decision("default", Shape.of(1024, 256), LIMITS, Verdict.MEETS, 48, "p99_ttft", {}, (), engine=engine)
-    return emit(target, decision, MODEL, people)
+    return emit(target, decision(engine), MODEL, people)
 
 
 def test_each_engine_has_its_own_knob_and_says_what_happens_over_it() -> None:
@@ -34,6 +38,13 @@ def test_each_engine_has_its_own_knob_and_says_what_happens_over_it() -> None:
     assert "429" in knob_sentence("tgi", 48)
     assert "your gateway's limit" in knob_sentence(None, 48)
     assert all("48" in knob_sentence(engine, 48) for engine in KNOBS)
+
+
+def test_the_answer_of_a_sweep_names_the_knob_where_the_engine_is_known() -> None:
+    known, unknown = (production_lines(decision(engine), None) for engine in ("sglang", None))
+    over = "requests over it wait in the engine's queue, which has no limit"
+    assert known == [f"Holds for at most 48 requests in flight: set SGLang --max-running-requests 48; {over}."]
+    assert unknown == ["Holds for at most 48 requests in flight: set vLLM --max-num-seqs 48, or your gateway's limit."]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +114,8 @@ def test_litellm_takes_its_config() -> None:
     router = Router(model_list=config["model_list"], **config["router_settings"])
     for deployment in router.get_model_list() or []:
         client = router._get_client(deployment=deployment, kwargs={}, client_type="max_parallel_requests")
-        assert 48 == client._value
+        held = client.max_parallel_requests if hasattr(client, "max_parallel_requests") else client._value
+        assert 48 == held
 
 
 def test_envoy_takes_its_cluster(tmp_path: Path) -> None:
