@@ -1,5 +1,6 @@
 """The head count against oracles: closed formulas, a slow twin, draws, and fleets of the embedded engine."""
 
+import dataclasses
 import math
 import subprocess
 import sys
@@ -226,11 +227,11 @@ def test_a_fleet_serves_people_as_the_response_time_law_says() -> None:
 
 def test_the_tables_of_the_study_count_what_holds() -> None:
     results = [
-        {"family": "plain", "law": "exponential", "replicas": 1, "binding": "p99_ttft", "people": 90, "most": most,
-         "holds": most >= 90, "mean_holds": False}
+        {"family": "plain", "replicas": 1, "binding": "p99_ttft", "people": 90, "most": most,
+         "holds": {"exponential": most >= 90, "lognormal": True}, "mean_holds": False}
         for most in (100, 100, 80)
     ]  # fmt: skip
-    assert "| all | 3 | 66.7% | 13.5% | 90% |" in study.tables(results)
+    assert "| all | 3 | 3 | 66.7% | 100.0% | " in study.tables(results)
 
 
 @pytest.mark.slow
@@ -242,7 +243,32 @@ def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path
     results = study.known(file)
     assert len(results) == 40
     # 95 % are asked for: it fails when fewer are sure.
-    assert clopper_pearson(sum(r["holds"] for r in results), 40, 0.99)[1] >= 0.95
+    answered = [r for r in results if r["people"]]
+    for law in study.LAWS:
+        assert clopper_pearson(sum(r["holds"][law] for r in answered), len(answered), 0.99)[1] >= 0.95
     assert np.median([study.share(r) for r in results]) >= 0.85
     # The mean alone (N = X (R + Z)) breaks the SLA nearly always.
-    assert sum(r["mean_holds"] for r in results) < 10
+    assert sum(r["mean_holds"] for r in results) < 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
+    """A rate of (nearly) Poisson arrivals that keeps the SLA with some room stands for a proof; think times of both
+    kinds. 3,000 people who seldom ask are as good as a Poisson process.
+    """
+    kept = []
+    for number in (0, 1, 4, 5, 8, 9, 12, 13, 16, 17):
+        case, _, decision, _ = study.drawn(number)
+        cap = decision.concurrency or 1
+        rate = 0.95 * decision.metrics["request_throughput"].value
+        alone = dataclasses.replace(case, replicas=1)
+        while True:
+            crowd = dataclasses.replace(alone, think=3000 / rate, law="exponential").served(cap, 3000, 5000)
+            if all(crowd.late(limit) <= 0.8 * (1 - (limit.of.p or 0)) for limit in case.limits):
+                break
+            rate *= 0.93
+        people = Verified(rate, float(crowd.e2e.mean())).head_count(case.think, 1).people
+        served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
+        kept += [each.keeps(case.limits) for each in served]
+    assert sum(kept) >= 19
