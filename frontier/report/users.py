@@ -9,10 +9,10 @@ from rich.text import Text
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.sentences import claim_sentence
 from frontier.decide.users import Users
-from frontier.decide.wording import count, setting
+from frontier.decide.wording import count, limit_value_text, setting, value_text
 from frontier.report.json_out import tree_of
 from frontier.report.tables import text_grid, to_text
-from frontier.units import format_number, format_seconds, trimmed
+from frontier.units import format_number, trimmed
 
 USERS_SCHEMA = "frontier.users/1"
 
@@ -29,7 +29,7 @@ def _users(users: Users, width: int, colour: bool) -> str:
         head = f"No head count is safe: requests at random may break the SLA with one person alone   {name}"
         why = "The limits are close to what the closed loop gives. This looks for a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
-    head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
+    head = f"{_people(users.one.people)} per replica, each asking again {limit_value_text('mean_e2e', users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
     lines = [_basis(users), *early, f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
@@ -47,10 +47,10 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         rows.append((_people(users.people), _replicas(fleet.replicas, users.spare)))
         if (alone := users.sticky or 0) > fleet.replicas:
             rows.append(("if each stays on one", _replicas(alone, users.spare)))
-        more = _share(fleet.people / users.people - 1)
+        more = value_text("error_rate", fleet.people / users.people - 1)
         rows.append(("head-room", f"{more}: up to {_people(fleet.people)} on {fleet.replicas:,}"))
-    load = f"{_number(shown.in_flight)} in flight on average, {_number(shown.rate)} requests/s"
-    waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} of requests wait for a slot"
+    load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
+    waits = "" if shown.waiting is None else f"; {value_text('error_rate', shown.waiting)} wait for a slot"
     rows.append(("each replica", load + waits))
     if users.cost is not None:
         person = users.cost / (users.people or users.one.people)
@@ -64,31 +64,25 @@ def _people(number: int) -> str:
     return f"{number:,} {'person' if number == 1 else 'people'}"
 
 
+def _time(seconds: float) -> str:
+    return limit_value_text("mean_e2e", seconds)
+
+
+def _rate(rate: float) -> str:
+    """'9.5 requests/s'."""
+    return f"{trimmed(format_number(rate))} requests/s"
+
+
 def _replicas(needed: int, spare: int) -> str:
     """'9 replicas; 10 to run, so that 1 may be down'."""
     more = f"; {needed + spare:,} to run, so that {spare} may be down" if spare else ""
     return f"{count(needed, 'replica')}{more}"
 
 
-def _number(value: float) -> str:
-    return trimmed(format_number(value))
-
-
-def _share(share: float) -> str:
-    """'0.52%', '5.5%', '16%'."""
-    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
-
-
-def _time(seconds: float) -> str:
-    """'45 s' rather than '45.0 s'."""
-    value, _, unit = format_seconds(seconds).partition(" ")
-    return f"{trimmed(value)} {unit}"
-
-
 def _basis(users: Users) -> str:
     """What the head count stands on."""
     if users.verified is not None:
-        return f"By the {_number(users.verified.rate)} requests/s of independent users that are proven on one replica."
+        return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
     estimate = f"An estimate from the closed loop, with {setting(users.cap)} proven"
     return f"{estimate}; frontier verify --find proves a rate, and this command then counts by it."
 
@@ -97,7 +91,7 @@ def _assumed(users: Users) -> list[str]:
     """What the answer holds for."""
     alone = [
         "people act independently of each other (no rush)",
-        f"think times are exponential or lognormal with a mean of {_time(users.think)}",
+        f"think times are exponential or lognormal with a mean of {limit_value_text('mean_e2e', users.think)}",
         f"{users.decision.shape.label} alone, with prompts that meet no cache",
     ]
     if (users.fleet or users.one).replicas == 1:
