@@ -29,7 +29,7 @@ def _users(users: Users, width: int, colour: bool) -> str:
         head = f"No head count is safe: requests at random may break the SLA with one person alone   {name}"
         why = "The limits are close to what the closed loop gives. This looks for a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
-    head = f"{_people(users.one.people)} per replica, each asking again {limit_value_text('mean_e2e', users.think)} after an answer"
+    head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
     lines = [_basis(users), *early, f"On each replica {knob_sentence(users.decision.engine, users.cap)}.",
@@ -91,7 +91,7 @@ def _assumed(users: Users) -> list[str]:
     """What the answer holds for."""
     alone = [
         "people act independently of each other (no rush)",
-        f"think times are exponential or lognormal with a mean of {limit_value_text('mean_e2e', users.think)}",
+        f"think times are exponential or lognormal with a mean of {_time(users.think)}",
         f"{users.decision.shape.label} alone, with prompts that meet no cache",
     ]
     if (users.fleet or users.one).replicas == 1:
