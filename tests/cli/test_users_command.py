@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from frontier.config import parse_sla
+from frontier.decide.users import HeadCount, Users
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.report.users import users_text
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
@@ -162,3 +164,10 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
     assert shape["fleet"]["replicas"] == -(-20000 // shape["one"]["people"])
     text = frontier("users", "run", "--think", "45s", cwd=tmp_path).out
     assert "that are proven on one replica" in text
+
+
+def test_where_nobody_is_safe_it_says_so(cwd: Path) -> None:
+    (decision,) = load(cwd / "runs" / "night").solve(parse_sla(SLA))
+    text = users_text([Users(decision, 45.0, HeadCount(0, 1, 0.0, 0.0, 0.0))])
+    assert "No head count is safe" in text
+    assert "frontier verify --find" in text

@@ -271,4 +271,4 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
         people = Verified(rate, float(crowd.e2e.mean())).head_count(case.think, 1).people
         served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
         kept += [each.keeps(case.limits) for each in served]
-    assert sum(kept) >= 19
+    assert sum(kept) >= 19  # of 20
