@@ -45,6 +45,7 @@ from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
+from frontier.stats.time_breakdown import time_breakdown
 from frontier.stats.window import Floats, WindowData
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
@@ -201,7 +202,7 @@ class Run:
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
             for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
         ]  # fmt: skip
-        point = replace(point, flags=(*changed, *point.flags))
+        point = replace(point, flags=(*changed, *point.flags), time=time_breakdown(sample.server))
         roofline = self.light(point.deployment)
         if roofline is None:
             return point

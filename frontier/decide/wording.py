@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import Estimate, Flag, Frontier, Limit, Point
+from frontier.model import Estimate, Flag, Frontier, Limit, Point, TimeBreakdown
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.units import format_number, roughly
+from frontier.units import format_number, format_seconds, roughly
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -379,3 +379,31 @@ def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | Non
         f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
         f"is not known; give it with  --set-{side} gpus=N."
     )
+
+
+# --- where the time goes
+
+PART_WORDS = {
+    "connect": "connect", "network": "network", "front_end": "server front end", "queue": "queue",
+    "prefill": "prefill", "decode": "decode",
+}  # fmt: skip
+"""The parts of a time breakdown, in words."""
+_WORTH_A_WORD = 0.005
+
+
+def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
+    """The time breakdown of a setting: 'Where the time goes at c=64 (means): TTFT 212 ms (queue 20 ms, ...'."""
+    head = f"Where the time goes at {setting(concurrency)}"
+    if breakdown.refused:
+        return f"{head} is not known: {breakdown.refused}."
+    before = [
+        f"{PART_WORDS[name]} {format_seconds(value)}" for name, value in breakdown.parts.items()
+        if name != "decode" and value > _WORTH_A_WORD * breakdown.ttft
+    ]  # fmt: skip
+    parts = f" ({', '.join(before)})" if before else ""
+    decode = f", decode {format_seconds(breakdown.parts['decode'])}" if "decode" in breakdown.parts else ""
+    rest = f", {breakdown.rest / breakdown.e2e:.1%} of it unexplained".replace("-0.0%", "0.0%")
+    names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
+    missing = f" (the server does not tell {names})" if names else ""
+    whole = f"{decode}, E2E {format_seconds(breakdown.e2e)}{rest}{missing}"
+    return f"{head} (means): TTFT {format_seconds(breakdown.ttft)}{parts}{whole}."
