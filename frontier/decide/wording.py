@@ -392,18 +392,21 @@ _WORTH_A_WORD = 0.005
 
 
 def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
-    """The time breakdown of a setting: 'Where the time goes at c=64 (means): TTFT 212 ms (queue 20 ms, ...'."""
-    head = f"Where the time goes at {setting(concurrency)}"
+    """The time breakdown of a setting: 'at c=64, means: TTFT 212 ms (queue 20.0 ms, ...), decode 1.9 s, ...'."""
     if breakdown.refused:
-        return f"{head} is not known: {breakdown.refused}."
+        return f"not known at {setting(concurrency)}: {breakdown.refused}."
     before = [
         f"{PART_WORDS[name]} {format_seconds(value)}" for name, value in breakdown.parts.items()
         if name != "decode" and value > _WORTH_A_WORD * breakdown.ttft
     ]  # fmt: skip
     parts = f" ({', '.join(before)})" if before else ""
     decode = f", decode {format_seconds(breakdown.parts['decode'])}" if "decode" in breakdown.parts else ""
-    rest = f", {breakdown.rest / breakdown.e2e:.1%} of it unexplained".replace("-0.0%", "0.0%")
     names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
     missing = f" (the server does not tell {names})" if names else ""
-    whole = f"{decode}, E2E {format_seconds(breakdown.e2e)}{rest}{missing}"
-    return f"{head} (means): TTFT {format_seconds(breakdown.ttft)}{parts}{whole}."
+    whole = f", E2E {format_seconds(breakdown.e2e)}, {unexplained_text(breakdown)} of it unexplained"
+    return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
+
+
+def unexplained_text(breakdown: TimeBreakdown) -> str:
+    """The share of the mean E2E latency that no part explains; below zero where the parts are more than it."""
+    return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")

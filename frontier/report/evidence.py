@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.decide.wording import PART_WORDS, setting
+from frontier.decide.wording import PART_WORDS, setting, unexplained_text
 from frontier.model import Point
 from frontier.stats.window import WindowData
 from frontier.units import format_bytes, format_number, format_seconds, format_share
@@ -36,7 +36,7 @@ def time_grids(points: Sequence[Point]) -> list[Grid]:
         (
             setting(c), format_seconds(time.ttft), format_seconds(time.e2e),
             *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
-            "–" if time.refused else f"{format_seconds(time.rest)} ({format_share(time.rest / time.e2e)})",
+            "–" if time.refused else unexplained_text(time),
             format_number(time.requests), time.refused,
         )
         for c, time in known

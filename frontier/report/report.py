@@ -235,7 +235,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
         why=(
             *((question, sentence(reason)) for question, reason in sides.items()),
             *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
-            *([("Where the time goes", line)] if (line := time_line(points, chosen)) else []),
+            *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision

@@ -280,8 +280,10 @@ def _series_block(
         sign, style = ("○", "") if kind.fatal else ("!", "dim")
         lines.append(Padding(Text(f"{sign} {kind.text()}", style=style), (0, 0, 0, 2)))
         lines += [Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4))] if kind.advice else []
-    below = [line for line in (time_line(points, chosen), whole_run_sentence(points, chosen, gpus)) if line]
-    return [*lines, *(Text(line, style="dim") for line in below)]
+    if time := time_line(points, chosen):
+        lines.append(Text(f"Where the time goes {time}", style="dim"))
+    whole = whole_run_sentence(points, chosen, gpus)
+    return [*lines, *([Text(whole, style="dim")] if whole else [])]
 
 
 def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:

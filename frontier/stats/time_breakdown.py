@@ -63,9 +63,9 @@ def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
     if refused := _other_load(total):
         return TimeBreakdown(round(n), ttft, e2e, refused=refused)
     parts = _parts(total, ttft, e2e)
-    known = {name: max(0.0, value) for name in PARTS if (value := parts[name]) is not None}
+    known = {name: round(max(0.0, value), 6) for name in PARTS if (value := parts[name]) is not None}
     missing = tuple(name for name in PARTS if parts[name] is None)
-    return TimeBreakdown(round(n), ttft, e2e, known, e2e - sum(known.values()), missing)
+    return TimeBreakdown(round(n), ttft, e2e, known, round(e2e - sum(known.values()), 6), missing)
 
 
 def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
