@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ from frontier.client.facts import (
     window_facts,
 )
 from frontier.client.http import Client
+from frontier.client.server_settings import ask_settings, told_settings
 from frontier.client.target import Target
 from frontier.model import MetricSeries, SourceReadings
 from frontier.text import NO_SECRETS, Secrets
@@ -295,6 +297,7 @@ class Evidence:
         self._gpus = Gpus(target)
         self._cpu = CpuEnergy(target)
         self._metrics = Readings("metrics")
+        self._settings: dict[str, str] = {}
         self._reading: asyncio.Task[None] | None = None
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
@@ -321,6 +324,7 @@ class Evidence:
     async def _scrape(self) -> None:
         """Metrics count only where they could be read at both ends of the window."""
         async with Client(self._target) as client:
+            self._settings = await ask_settings(client)
             if await scrape(client) is None:
                 return
             await self.opened.wait()
@@ -345,6 +349,10 @@ class Evidence:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.closed.wait(), _EVERY)
             self._cpu.read(last=self.closed.is_set())
+
+    def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
+        """What the server told of its settings, on a route or in its metrics."""
+        return self._settings | told_settings(readings)
 
     def readings(self, epoch: float) -> tuple[SourceReadings, ...]:
         """What was read in the window, on the clock of the trial, which began at `epoch` (unix time)."""

@@ -5,7 +5,7 @@ prefix. Counters and the sums and counts of histograms become increases over the
 a percentile here: buckets are not kept, and percentiles come from the client's own stamps.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from frontier.model import MetricSeries, SourceReadings
@@ -166,8 +166,13 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
 
 
 _ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **RAPL})
-NAMES = tuple(_by_name(EXPORTED))
-"""The names in EXPORTED, without labels."""
+INFO = (
+    "vllm:cache_config_info", "trtllm_model_config_info", "trtllm_parallel_config_info",
+    "trtllm_speculative_config_info", "trtllm_kv_cache_config_info",
+)  # fmt: skip
+"""Metrics whose labels are the server's settings."""
+NAMES = (*_by_name(EXPORTED), *INFO)
+"""What is kept of a Prometheus text, without labels."""
 
 
 # --- readings to facts
@@ -271,8 +276,3 @@ def _number(word: str) -> float:
     if value is None:
         raise ValueError(f"{word!r:.40} cannot be one of its numbers")
     return value
-
-
-def each_series(readings: Iterable[SourceReadings], name: str) -> Iterator[Mapping[str, str]]:
-    """The labels of every series of a name."""
-    return (series.labels for source in readings for series in source.series if series.name == name)

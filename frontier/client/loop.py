@@ -411,8 +411,8 @@ async def measurement(
     readings = evidence.readings(epoch)
     full_identity = ", ".join(part for part in (identity, server_life(readings)) if part) or None
     window = Window(state.start, state.end)
-    facts = window_facts(readings)
-    return Measurement(trial, epoch, window, state.ended, health, facts, full_identity, workers, readings)
+    facts, settings = window_facts(readings), evidence.settings(readings)
+    return Measurement(trial, epoch, window, state.ended, health, facts, full_identity, workers, readings, settings)
 
 
 def progress(stage: Stage, status: StreamStatus, live: LiveStats) -> TrialProgress:

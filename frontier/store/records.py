@@ -68,8 +68,8 @@ def _of(file: Path | None) -> str:
 
 # --- measurements
 
-_LATER = ("workers", "readings")
-"""Fields that older files do not have, and that are left out where they are empty."""
+_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}}
+"""Fields that older files do not have, and that are left out where they are empty, as here."""
 LATEST = 1e11
 """Unix time: the year 5138."""
 
@@ -88,7 +88,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError when it is none."""
     fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name not in _LATER}
-    fields |= {name: tree.get(name, []) for name in _LATER}
+    fields |= {name: tree.get(name, empty) for name, empty in _LATER.items()}
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     measurement: Measurement = build(Measurement, fields | {"server": server})
