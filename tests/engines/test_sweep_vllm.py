@@ -133,7 +133,7 @@ def test_the_engines_histograms_explain_where_the_time_goes(swept: Swept) -> Non
         assert time["refused"] == ""
         assert time["missing"] == []
         assert abs(time["rest"]) < 0.03 * time["e2e"], point["concurrency"]
-    told = swept.trials()[0][0].server_settings
+    told = next(swept.trials())[0].server_settings
     assert {"block_size", "gpu_memory_utilization", "num_gpu_blocks"} <= set(told)
 
 
