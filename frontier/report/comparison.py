@@ -24,7 +24,7 @@ from frontier.run import Run
 from frontier.text import suggestion
 
 COMPARE_SCHEMA = "frontier.compare/1"
-MOST_CHANGES = 12
+MOST_CHANGES = 6
 Settings = Mapping[str, Mapping[str, str]]
 """What the servers told of themselves, by deployment."""
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}

@@ -28,6 +28,7 @@ SHAPE = Shape.of(64, 32)
 def balancer(*urls: str, delay: float = 0.0) -> Iterator[str]:
     """A TCP relay to these servers in turn, which holds every read back for `delay` seconds on its way."""
     ports = itertools.cycle([urlsplit(url).port for url in urls])
+    tasks: list[asyncio.Task[None] | None] = []
     ready: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,6 +39,7 @@ def balancer(*urls: str, delay: float = 0.0) -> Iterator[str]:
         await asyncio.sleep(delay)
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.current_task())
         onward = await asyncio.open_connection("127.0.0.1", next(ports))
         try:
             await asyncio.gather(relay(reader, onward[1]), relay(onward[0], writer))
@@ -53,6 +55,10 @@ def balancer(*urls: str, delay: float = 0.0) -> Iterator[str]:
             port = server.sockets[0].getsockname()[1]
             ready.put((f"http://127.0.0.1:{port}/v1", asyncio.get_running_loop(), stop))
             await stop.wait()
+            for task in filter(None, tasks):
+                task.cancel()
+            await asyncio.gather(*filter(None, tasks))
+            await asyncio.sleep(0.05)  # what was aborted is closed in the loop's next turns
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
