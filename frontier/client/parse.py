@@ -245,6 +245,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         scheduled=None if exchange.scheduled is None else exchange.scheduled - zero,
         resent=exchange.resent,
         gaps=tuple([int((b - a) * 1e6 + 0.5) for a, b in itertools.pairwise(times)]),
+        connect=exchange.connect,
     )
 
 

@@ -265,7 +265,7 @@ class _Loop:
             hashes: Sequence[tuple[str, int]] = ()
             if self.shared:
                 hashes = self.shared[: int(self.prefix * prompt) // self.block]
-            self.scheduler.submit(request.index, prompt, output, hashes)
+            self.scheduler.submit(request.index, prompt, output, hashes, sent)
 
     def advance(self, now: float) -> Step | None:
         """One step from `now` on; None when the engine is idle until the next arrival."""
@@ -328,10 +328,13 @@ class _Loop:
 class _Gauges:
     """What a scrape of the server's metrics over the window would have said."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, now: float) -> None:
+        self.scheduler, self.begun = scheduler, now
         self.running = self.waiting = self.kv = self.time = 0.0
-        self.before = scheduler.counters
+        self.before = self._counters()
+
+    def _counters(self) -> dict[str, float]:
+        return {**self.scheduler.counters, **self.scheduler.times.counters}
 
     def add(self, step: Step) -> None:
         self.time += step.duration
@@ -339,14 +342,16 @@ class _Gauges:
         self.waiting += step.duration * step.waiting
         self.kv += step.duration * step.kv_used
 
-    def result(self) -> dict[str, float]:
+    def result(self, now: float) -> dict[str, float]:
         time = self.time or 1.0
         means = {
             "num_requests_running": self.running / time,
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
+            "observed_from": self.begun,
+            "observed_until": now,
         }
-        return means | {name: value - self.before[name] for name, value in self.scheduler.counters.items()}
+        return means | {name: value - self.before[name] for name, value in self._counters().items()}
 
 
 def _simulate(
@@ -375,7 +380,7 @@ def _simulate(
     start = end = math.inf
     unseen = set(range(concurrency))
     before = sent = done = 0
-    gauges, server = _Gauges(loop.scheduler), {}
+    gauges, server = _Gauges(loop.scheduler, now), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
@@ -389,7 +394,7 @@ def _simulate(
             if len(loop.sends) - before >= least and (over or now - start >= min_time):
                 sent = sum(start <= when <= edge for when, _ in loop.sends[before:])
                 if sent >= least:
-                    ended, end, server = "time" if over else "requests", edge, gauges.result()
+                    ended, end, server = "time" if over else "requests", edge, gauges.result(now)
         if not step.finished:
             continue
         if start == math.inf:
@@ -398,7 +403,7 @@ def _simulate(
             if warm or now >= max_time / 2:
                 # Streams that are waiting as the window opens send in it.
                 start, before = now - step.duration / 2, max(0, len(loop.sends) - concurrency)
-                gauges = _Gauges(loop.scheduler)
+                gauges = _Gauges(loop.scheduler, now)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
     for request in loop.requests:
         if not request.done and request.open >= 0:
