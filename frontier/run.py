@@ -45,6 +45,7 @@ from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
+from frontier.stats.time_breakdown import time_breakdown
 from frontier.stats.window import Floats, WindowData
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
@@ -94,7 +95,8 @@ class Run:
     was not run, by its key. `imported` are aggregates of other tools: values without intervals. `altered` are the
     trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
     not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
-    is what its trials took, `spent` what its sessions did.
+    is what its trials took, `spent` what its sessions did. `server_settings` are those that each deployment's server
+    told last.
     """
 
     path: Path
@@ -108,6 +110,7 @@ class Run:
     standing: Standing | None = field(default=None, repr=False)
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
+    server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -201,7 +204,7 @@ class Run:
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
             for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
         ]  # fmt: skip
-        point = replace(point, flags=(*changed, *point.flags))
+        point = replace(point, flags=(*changed, *point.flags), time=time_breakdown(sample.server))
         roofline = self.light(point.deployment)
         if roofline is None:
             return point
@@ -402,6 +405,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         standing=None if "imported" in run.manifest else standing(run, config, trials),
         times=TrialTimes.of(run.journal_lines(), trials),
         spent=Amount.of(run.journal_lines()),
+        server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
     )
 
 

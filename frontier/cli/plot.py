@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from frontier.plot.data import Picture
     from frontier.run import Run
 
-FIGURES = ("frontier", "latency", "throughput", "goodput", "inflation", "tails", "jitter", "lengths", "timeline")
+FIGURES = (
+    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "timeline",
+)  # fmt: skip
 
 Theme = Literal["light", "dark"]
 

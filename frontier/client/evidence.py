@@ -1,8 +1,8 @@
-"""Evidence beside a trial: the server's metrics (Prometheus text) and this machine's GPUs (nvidia-smi), in the window.
+"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi, RAPL.
 
-It answers whether the load arrived and whether requests were preempted; it is never a source of latencies. Counters
-become differences over the window, gauges means of samples taken at most once a second. Names of all engines are mapped
-to vLLM's, without the prefix.
+Each source is read off the hot path, when the window opens, when it closes, and about once a second between, and kept
+as it came. `client.facts` makes facts of it. It answers where the time went, whether the load arrived and whether
+requests were preempted; it is never a source of percentiles.
 """
 
 import asyncio
@@ -12,7 +12,10 @@ import re
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -20,9 +23,76 @@ from urllib.parse import urlsplit
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from frontier.client.facts import (
+    FACTS,
+    NAMES,
+    START,
+    Key,
+    Samples,
+    facts_at,
+    started,
+    stored_readings,
+    window_facts,
+)
 from frontier.client.http import Client
+from frontier.client.server_settings import ask_settings, told_settings
 from frontier.client.target import Target
+from frontier.model import MetricSeries, SourceReadings
+from frontier.text import NO_SECRETS, Secrets
 from frontier.units import usable
+
+_EVERY = 1.0
+_SETTLED = 2.0
+_MOST_VALUES = 200_000
+"""Values that are kept of a source: about 1.5 MB. With more, every second moment is dropped."""
+_LONGEST_LABEL = 200
+
+
+class Readings:
+    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of it."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._moments: list[tuple[float, Samples]] = []
+        self._values = self._seen = 0
+        self._stride = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._moments)
+
+    def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
+        """Keep what it said `at` a moment (perf_counter seconds)."""
+        self._seen += 1
+        if not last and (self._seen - 1) % self._stride:
+            return
+        self._moments.append((at, samples))
+        self._values += len(samples)
+        if self._values > _MOST_VALUES and not last:
+            self._moments = self._moments[::2]
+            self._values = sum(len(kept) for _, kept in self._moments)
+            self._stride *= 2
+
+    def stored(self, zero: float = 0.0, secrets: Secrets = NO_SECRETS) -> tuple[SourceReadings, ...]:
+        """As it is kept in the evidence, times counting from `zero` (perf_counter seconds); none without a reading."""
+        if not self._moments:
+            return ()
+        moments = list(self._moments)
+        kept = stored_readings(self._source, [at - zero for at, _ in moments], [samples for _, samples in moments])
+        cleaned: dict[str, str] = {}
+
+        def clean(text: str) -> str:
+            if text not in cleaned:
+                cleaned[text] = secrets.said(text, _LONGEST_LABEL)
+            return cleaned[text]
+
+        series = [
+            MetricSeries(line.name, {clean(name): clean(value) for name, value in line.labels.items()}, line.values)
+            for line in kept.series
+        ]
+        return (dataclasses.replace(kept, series=tuple(series)),)
+
+
+# --- this machine's GPUs and CPU
 
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")
@@ -32,11 +102,11 @@ GpuSample = tuple[float | None, ...]
 
 
 class Gpus:
-    """Reads the GPUs once a second while a trial runs. `result()` covers what was read in its window."""
+    """Reads the GPUs once a second while a trial runs. `readings` has what was read in its window."""
 
     def __init__(self, target: Target) -> None:
         self._tool = shutil.which("nvidia-smi") if is_here(target.base_url) else None
-        self._gpu_samples: list[GpuSample] = []
+        self.readings = Readings("nvidia-smi")
 
     async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
         """One process for the whole trial, begun before the window, so that starting it disturbs nothing."""
@@ -56,32 +126,26 @@ class Gpus:
             process.wait()
 
     def _read(self, process: "subprocess.Popen[bytes]", opened: asyncio.Event) -> None:
-        """In a thread of its own: a line a second."""
+        """In a thread of its own: a line a second for each GPU, which together are a moment."""
         assert process.stdout is not None
+        moment: dict[Key, float] = {}
         with process.stdout as lines:
             for line in lines:
                 sample = parse_gpu_line(line.decode(errors="replace"))
-                if sample is not None and opened.is_set():
-                    self._gpu_samples.append(sample)
+                if sample is None or not opened.is_set():
+                    continue
+                index = (("index", f"{sample[0]:.0f}"),)
+                if ("index", index) in moment:
+                    self.readings.add(moment, time.perf_counter())
+                    moment = {}
+                values = zip(_FIELDS, sample, strict=True)
+                moment |= {(name, index): value for name, value in values if value is not None}
+        if moment and not self.readings:  # a later one may lack GPUs: it was cut off
+            self.readings.add(moment, time.perf_counter())
 
     def result(self) -> dict[str, float]:
-        """Over all GPUs: power in watts and memory in bytes added up, utilization as a mean share, the lowest clock in
-        hertz, the highest temperature in degrees Celsius. A value that no GPU has is left out."""
-        samples = list(self._gpu_samples)
-        if not samples:
-            return {}
-        count = float(len({sample[0] for sample in samples}))
-        columns = ([value for value in column if value is not None] for column in list(zip(*samples, strict=True))[1:])
-        power, busy, memory, clock, heat = columns
-        values = {
-            "gpu_count": count,
-            "gpu_power": _mean(power) * count if power else None,
-            "gpu_utilization": _mean(busy) / 100 if busy else None,
-            "gpu_memory_used": _mean(memory) * count * 2**20 if memory else None,
-            "gpu_sm_clock_min": min(clock) * 1e6 if clock else None,
-            "gpu_temperature_max": max(heat, default=None),
-        }
-        return {name: value for name, value in values.items() if value is not None}
+        """The facts of what was read."""
+        return window_facts(self.readings.stored())
 
 
 def parse_gpu_line(line: str) -> GpuSample | None:
@@ -99,10 +163,6 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def is_here(url: str) -> bool:
     """The address is this machine's own."""
     host = urlsplit(url).hostname or ""
@@ -114,92 +174,88 @@ def is_here(url: str) -> bool:
         return False
 
 
-_GAUGES = {
-    "vllm:num_requests_running": "num_requests_running",
-    "vllm:num_requests_waiting": "num_requests_waiting",
-    "vllm:kv_cache_usage_perc": "kv_cache_usage_perc",
-    "vllm:gpu_cache_usage_perc": "kv_cache_usage_perc",
-    "sglang:num_running_reqs": "num_requests_running",
-    "sglang:num_queue_reqs": "num_requests_waiting",
-    "sglang:token_usage": "kv_cache_usage_perc",
-    "llamacpp:requests_processing": "num_requests_running",
-    "llamacpp:requests_deferred": "num_requests_waiting",
-    "tgi_batch_current_size": "num_requests_running",
-    "tgi_queue_size": "num_requests_waiting",
-    "trtllm_kv_cache_utilization": "kv_cache_usage_perc",
-}
-_COUNTERS = {
-    "vllm:num_preemptions_total": "num_preemptions_total",
-    "vllm:prefix_cache_queries_total": "prefix_cache_queries_total",
-    "vllm:prefix_cache_hits_total": "prefix_cache_hits_total",
-    "vllm:gpu_prefix_cache_queries_total": "prefix_cache_queries_total",
-    "vllm:gpu_prefix_cache_hits_total": "prefix_cache_hits_total",
-    "vllm:generation_tokens_total": "generation_tokens_total",
-    "vllm:prompt_tokens_total": "prompt_tokens_total",
-    "vllm:spec_decode_num_drafts_total": "spec_decode_num_drafts_total",
-    "vllm:spec_decode_num_draft_tokens_total": "spec_decode_num_draft_tokens_total",
-    "vllm:spec_decode_num_accepted_tokens_total": "spec_decode_num_accepted_tokens_total",
-    "sglang:num_retracted_requests_total": "num_preemptions_total",
-    "sglang:generation_tokens_total": "generation_tokens_total",
-    "sglang:prompt_tokens_total": "prompt_tokens_total",
-    "llamacpp:tokens_predicted_total": "generation_tokens_total",
-    "llamacpp:prompt_tokens_total": "prompt_tokens_total",
-    # TGI counts tokens in histograms only.
-    "tgi_request_generated_tokens_sum": "generation_tokens_total",
-    "tgi_request_input_length_sum": "prompt_tokens_total",
-}
-_START = "process_start_time_seconds"
+POWERCAP = Path("/sys/class/powercap")
+
+
+class CpuEnergy:
+    """The energy counters of this machine's CPU packages (RAPL), of AMD's too; none where they may not be read.
+
+    A counter starts again from 0 at `max_energy_range_uj`, about once in ten minutes under load; what is kept goes on.
+    """
+
+    def __init__(self, target: Target, root: Path = POWERCAP) -> None:
+        self._zones = sorted(root.glob("intel-rapl:[0-9]")) if is_here(target.base_url) else []
+        self._before: dict[Path, int] = {}
+        self._turns: dict[Path, int] = {}
+        self.readings = Readings("rapl")
+
+    def read(self, *, last: bool = False) -> None:
+        """Read all packages now."""
+        samples: dict[Key, float] = {}
+        with suppress(OSError, ValueError):
+            for zone in self._zones:
+                value, most = (int((zone / name).read_text()) for name in ("energy_uj", "max_energy_range_uj"))
+                self._turns[zone] = self._turns.get(zone, 0) + most * (value < self._before.get(zone, 0))
+                self._before[zone] = value
+                samples["energy_uj", (("zone", zone.name),)] = float(value + self._turns[zone])
+        if samples and len(samples) == len(self._zones):
+            self.readings.add(samples, time.perf_counter(), last=last)
+
+
+# --- metrics over HTTP
+
 _WANTED = re.compile(
-    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$"
-    % b"|".join(re.escape(name.encode()) for name in (*_GAUGES, *_COUNTERS, _START)),
+    rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % b"|".join(re.escape(name.encode()) for name in (*NAMES, START)),
     re.MULTILINE,
 )
-_EVERY = 1.0
-_SETTLED = 2.0
 _MOST_SERIES = 5_000
 """Far more than the replicas of one server have, and read in a fraction of a second."""
-_SHARES = frozenset({"kv_cache_usage_perc"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scrape:
-    """One reading of the metrics: counters and gauges under common names, and the server process's start."""
+    """One reading of the metrics, `at` a moment on the client's clock: the known series as they came."""
 
-    counters: Mapping[str, float]
-    gauges: Mapping[str, float]
-    started: float | None
+    samples: Samples
+    at: float = 0.0
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """The facts that count, from the server's start."""
+        return {name: value for name, value in facts_at(self.samples).items() if FACTS[name].time == "increase"}
+
+    @property
+    def gauges(self) -> dict[str, float]:
+        """The facts that hold now."""
+        return {name: value for name, value in facts_at(self.samples).items() if FACTS[name].time != "increase"}
+
+    @property
+    def started(self) -> float | None:
+        """When the server's process was started (unix time), if it says so."""
+        return started(self.samples)
 
 
 def parse_metrics(*texts: bytes) -> Scrape:
-    """The known metrics in Prometheus texts, one per replica. Series of one name are added up (of shares the
-    highest counts).
+    """The known metrics in Prometheus texts, one per replica or exporter.
 
     ValueError when one is no such text, or has so many that reading them would disturb what is measured. NaN and
     infinite values, which some exporters give before their first request, say nothing and are left out, as is what no
-    server can mean: a value below zero or beyond `units.MOST`.
+    server can mean: a value below zero or beyond `units.MOST`. Series that are there twice are added up.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and time is short here.
-    known = [line for text in texts for line in _WANTED.findall(text)]
-    if len(known) > _MOST_SERIES * len(texts):
-        raise ValueError(f"{len(known):,} series of the known metrics")
-    lines = b"\n".join(known).decode(errors="replace") + "\n"
-    counters: dict[str, float] = {}
-    gauges: dict[str, float] = {}
-    started: float | None = None
-    for family in _families(lines):
-        for sample in family.samples:
-            name, value = sample.name, usable(sample.value)
-            if value is None or value < 0:
-                continue
-            if name in _COUNTERS:
-                counters[_COUNTERS[name]] = counters.get(_COUNTERS[name], 0.0) + value
-            elif name in _GAUGES:
-                common = _GAUGES[name]
-                before = gauges.get(common, 0.0)
-                gauges[common] = max(before, value) if common in _SHARES else before + value
-            elif name == _START:
-                started = max(started or 0.0, value)
-    return Scrape(counters, gauges, started)
+    known = [_WANTED.findall(text) for text in texts]
+    if (count := sum(map(len, known))) > _MOST_SERIES * len(texts):
+        raise ValueError(f"{count:,} series of the known metrics")
+    samples: dict[Key, float] = {}
+    for number, lines in enumerate(known):
+        source = (("metrics_url", str(number)),) if len(texts) > 1 else ()
+        for family in _families(b"\n".join(lines).decode(errors="replace") + "\n"):
+            for sample in family.samples:
+                value = usable(sample.value)
+                if value is not None and value >= 0:
+                    key = (sample.name, (*source, *sample.labels.items()))
+                    samples[key] = samples.get(key, 0.0) + value
+    return Scrape(samples)
 
 
 def _families(lines: str) -> list[Metric]:
@@ -212,21 +268,25 @@ def _families(lines: str) -> list[Metric]:
 
 async def scrape(client: Client) -> Scrape | None:
     """The known metrics of a target now, of all its replicas; None when one of them has none."""
-    target, texts = client.target, []
+    target, texts, begun = client.target, [], client.clock()
     for url in target.metrics_urls or (target.url(target.adapter.metrics),):
         exchange = await client.ask(url, 2.0)
         if exchange.failure is not None or exchange.status != 200:
             return None
         texts.append(b"".join(exchange.reads))
+    at = (begun + client.clock()) / 2  # the server made its answer somewhere between
     try:
-        metrics = parse_metrics(*texts)
+        metrics = dataclasses.replace(parse_metrics(*texts), at=at)
     except ValueError:
         return None
-    return metrics if metrics.counters or metrics.gauges else None
+    return metrics if facts_at(metrics.samples) else None
+
+
+# --- all of them
 
 
 class Evidence:
-    """The metrics of a target and of its machine's GPUs, read when the window opens, when it closes, and between.
+    """The metrics of a target and of its machine, read when the window opens, when it closes, and between.
 
     A context manager, which reads in a task of its own.
     """
@@ -235,9 +295,9 @@ class Evidence:
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self._target = dataclasses.replace(target, timeouts=short)
         self._gpus = Gpus(target)
-        self._first: Scrape | None = None
-        self._last: Scrape | None = None
-        self._samples: list[Scrape] = []
+        self._cpu = CpuEnergy(target)
+        self._metrics = Readings("metrics")
+        self._settings: dict[str, str] = {}
         self._reading: asyncio.Task[None] | None = None
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
@@ -259,38 +319,43 @@ class Evidence:
 
     async def _run(self) -> None:
         """From the opening of the window to its close; ends quietly where there is nothing to read."""
-        await asyncio.gather(self._scrape(), self._gpus.watch(self.opened, self.closed))
+        await asyncio.gather(self._scrape(), self._read_cpu(), self._gpus.watch(self.opened, self.closed))
 
     async def _scrape(self) -> None:
+        """Metrics count only where they could be read at both ends of the window."""
         async with Client(self._target) as client:
+            self._settings = await ask_settings(client)
             if await scrape(client) is None:
                 return
             await self.opened.wait()
-            self._first = await scrape(client)
-            while self._first is not None and not self.closed.is_set():
+            metrics, first = Readings("metrics"), await scrape(client)
+            if first is None:
+                return
+            metrics.add(first.samples, first.at)
+            while not self.closed.is_set():
                 try:
                     await asyncio.wait_for(self.closed.wait(), _EVERY)
                 except TimeoutError:
-                    sample = await scrape(client)
-                    self._samples += [] if sample is None else [sample]
-            self._last = await scrape(client)
+                    if (between := await scrape(client)) is not None:
+                        metrics.add(between.samples, between.at)
+            if (final := await scrape(client)) is not None:
+                metrics.add(final.samples, final.at, last=True)
+                self._metrics = metrics
 
-    def result(self) -> tuple[dict[str, float], str | None]:
-        """The window's metrics with those of this machine's GPUs, if the server is on it, and the start of the server's
-        process, which changes when it is restarted (None: it does not say)."""
-        first, last = self._first, self._last
-        gpus = self._gpus.result()
-        if first is None or last is None:
-            return gpus, None
-        samples = [first, *self._samples, last]
-        steps = {name: last.counters[name] - first.counters[name] for name in first.counters if name in last.counters}
-        metrics = {name: step for name, step in steps.items() if step >= 0}
-        starts = {s.started for s in samples if s.started is not None}
-        if len(starts) > 1 or len(metrics) < len(steps):
-            # Another process answered within the window: its start is another, or its counters began anew.
-            metrics["restarts"] = float(max(1, len(starts) - 1))
-        for name in sorted(set().union(*(s.gauges for s in samples))):
-            values = [s.gauges[name] for s in samples if name in s.gauges]
-            metrics[name] = _mean(values)
-            metrics[f"{name}_max"] = max(values)
-        return metrics | gpus, None if last.started is None else f"started {last.started:.0f}"
+    async def _read_cpu(self) -> None:
+        await self.opened.wait()
+        self._cpu.read()
+        while self._cpu.readings and not self.closed.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.closed.wait(), _EVERY)
+            self._cpu.read(last=self.closed.is_set())
+
+    def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
+        """What the server told of its settings, on a route or in its metrics."""
+        return self._settings | told_settings(readings)
+
+    def readings(self, epoch: float) -> tuple[SourceReadings, ...]:
+        """What was read in the window, on the clock of the trial, which began at `epoch` (unix time)."""
+        zero = time.perf_counter() - (time.time() - epoch)
+        sources = (self._metrics, self._cpu.readings, self._gpus.readings)
+        return tuple(kept for source in sources for kept in source.stored(zero, self._target.secrets))

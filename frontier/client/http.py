@@ -38,7 +38,8 @@ _OWN_LIMITS = {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, e
 class Exchange:
     """One request and what came back: `reads[i]` was received at `stamps[i]` (the client's clock, seconds).
 
-    `failure` is None when the body came to its proper end. `headers` ignore case. `reused`: it went out on a connection
+    `failure` is None when the body came to its proper end. `headers` ignore case. `connect`: seconds until a connection
+    was open, from `sent` on; 0 on one that was. `reused`: it went out on a connection
     that had carried a request before; `resent`: that one died, and it went out once more, on a fresh one. `limit`:
     seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
 
@@ -54,6 +55,7 @@ class Exchange:
     headers: Mapping[str, str] = field(default_factory=dict)
     failure: tuple[Outcome, str] | None = None
     end: float = 0.0
+    connect: float = 0.0
     reused: bool = False
     resent: bool = False
     limit: float | None = None
@@ -180,8 +182,10 @@ class Client:
         async def connection_reused(_: object, trace: SimpleNamespace, __: object) -> None:
             trace.trace_request_ctx.reused = True
 
-        async def connection_opened(_: object, __: object, ___: object) -> None:
+        async def connection_opened(_: object, trace: SimpleNamespace, __: object) -> None:
             self.opened += 1
+            exchange: Exchange = trace.trace_request_ctx
+            exchange.connect = self.clock() - exchange.sent
 
         async def headers_sent(_: object, trace: SimpleNamespace, __: object) -> None:
             self._start_clock(trace.trace_request_ctx)
@@ -261,6 +265,7 @@ class Client:
                 self._start_clock(exchange)
             else:
                 self.opened += 1
+                exchange.connect = self.clock() - exchange.sent
             pool.send(connection, body)
             exchange.status, exchange.headers, content = await pool.answer(connection)
             capture = connection.protocol.capture

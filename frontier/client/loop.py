@@ -27,6 +27,7 @@ from typing import Any
 from yarl import URL
 
 from frontier.client.evidence import Evidence
+from frontier.client.facts import server_life, window_facts
 from frontier.client.health import BEAT, HealthMonitor
 from frontier.client.http import Client, Clock, Exchange
 from frontier.client.parse import parse_all, retry_after
@@ -423,10 +424,11 @@ async def measurement(
     assert state.ended is not None
     if state.ended in ("requests", "time"):
         await evidence.settle()
-    server, server_life = evidence.result()
-    full_identity = ", ".join(part for part in (identity, server_life) if part) or None
+    readings = evidence.readings(epoch)
+    full_identity = ", ".join(part for part in (identity, server_life(readings)) if part) or None
     window = Window(state.start, state.end)
-    return Measurement(trial, epoch, window, state.ended, health, server, full_identity, workers)
+    facts, settings = window_facts(readings), evidence.settings(readings)
+    return Measurement(trial, epoch, window, state.ended, health, facts, full_identity, workers, readings, settings)
 
 
 def progress(stage: Stage, status: StreamStatus, live: LiveStats) -> TrialProgress:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point
+from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point, TimeBreakdown
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
-from frontier.units import format_number, roughly
+from frontier.units import format_number, format_seconds, roughly
 
 if TYPE_CHECKING:
     from frontier.decide.compare import Comparison
@@ -392,3 +392,34 @@ def trial_words(key: str) -> str:
     where, c, repeat = match.groups()
     again = f", repeat {repeat}" if repeat != "1" else ""
     return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {setting(int(c))}{again}"
+
+
+# --- where the time goes
+
+PART_WORDS = {
+    "connect": "connect", "network": "network", "front_end": "server front end", "queue": "queue",
+    "prefill": "prefill", "decode": "decode",
+}  # fmt: skip
+"""The parts of a time breakdown, in words."""
+_WORTH_A_WORD = 0.005
+
+
+def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
+    """The time breakdown of a setting: 'at c=64, means: TTFT 212 ms (queue 20.0 ms, ...), decode 1.9 s, ...'."""
+    if breakdown.refused:
+        return f"not known at {setting(concurrency)}: {breakdown.refused}."
+    before = [
+        f"{PART_WORDS[name]} {format_seconds(value)}" for name, value in breakdown.parts.items()
+        if name != "decode" and value > _WORTH_A_WORD * breakdown.ttft
+    ]  # fmt: skip
+    parts = f" ({', '.join(before)})" if before else ""
+    decode = f", decode {format_seconds(breakdown.parts['decode'])}" if "decode" in breakdown.parts else ""
+    names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
+    missing = f" (the server does not tell {names})" if names else ""
+    whole = f", E2E {format_seconds(breakdown.e2e)}, {unexplained_text(breakdown)} of it unexplained"
+    return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
+
+
+def unexplained_text(breakdown: TimeBreakdown) -> str:
+    """The share of the mean E2E latency that no part explains; below zero where the parts are more than it."""
+    return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")

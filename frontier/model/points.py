@@ -119,10 +119,30 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeBreakdown:
+    """Where the time of the `requests` that ended in the windows went, as means in seconds.
+
+    `parts` holds what is known of connect, network, front_end, queue, prefill and decode, in this order; together with
+    `rest`, which nothing explains, they are the mean E2E latency. All but decode are within the mean TTFT. `missing`
+    names the parts that neither the server's metrics nor the client's stamps show: their time is in `rest`.
+    `refused` says why there are no parts at all.
+    """
+
+    requests: int
+    ttft: float
+    e2e: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    rest: float = 0.0
+    missing: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Point(OfSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from `metrics`.
 
-    `light` is its roofline, known when the config describes the hardware; `power` is what `energy` was computed with.
+    `light` is its roofline, known when the config describes the hardware; `power` is what `energy` was computed with;
+    `time` is where the time of its requests went, known where the server's metrics say so.
     `in_flight` is the mean number of requests in flight where that is not the concurrency, which then counts sessions.
     """
 
@@ -138,6 +158,7 @@ class Point(OfSeries):
     light: Distance | None = None
     power: Power | None = None
     in_flight: float | None = None
+    time: TimeBreakdown | None = None
 
     @property
     def valid(self) -> bool:

@@ -97,7 +97,8 @@ class Record:
     `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without reasoning tokens that
     it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no length was asked for. CANCELLED (by the
     client, at the end) is neither success nor failure; CLIENT is a failure of the client itself (no file descriptors)
-    and is never counted against the server.
+    and is never counted against the server. `connect` is how long opening a connection took, from `sent` on; 0 on a
+    kept one.
     Of a request of a session, `session` is the number of the session in its trial, `turn` that of the request in it,
     from 0, and `reusable` how many of its prompt tokens were sent or answered before, by the server's counts.
     """
@@ -129,6 +130,7 @@ class Record:
     session: int | None = None
     turn: int | None = None
     reusable: int | None = None
+    connect: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +183,37 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """One series of a source as it came: its name and labels, and a value for each of the source's times.
+
+    The values are one text, numbers with a space between them and '-' where none came: a file of a trial holds
+    thousands of them, which are seldom looked at.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReadings:
+    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi' or 'rapl' (the CPU's
+    energy counters). `times` are seconds on the trial's clock, as one text.
+    """
+
+    source: str
+    times: str
+    series: tuple[MetricSeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """The facts of a finished trial beside its records: its window, its start as unix time, and the evidence gathered.
 
     `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server` holds the server's
-    own metrics over the window (counters as differences, gauges as means), under vLLM's names without the prefix.
+    own metrics over the window (counters as differences, gauges as means), under vLLM's names without the prefix:
+    facts that `client.facts` made of the `readings`, which are kept as they came. `server_settings` are what the server
+    told of its own flags.
     `health` is the worst of all client processes; `workers` are these, where there were several.
     """
 
@@ -197,3 +225,5 @@ class Measurement:
     server: Mapping[str, float] = field(default_factory=dict)
     server_identity: str | None = None
     workers: tuple[WorkerFacts, ...] = ()
+    readings: tuple[SourceReadings, ...] = ()
+    server_settings: Mapping[str, str] = field(default_factory=dict)

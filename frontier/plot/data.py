@@ -128,14 +128,15 @@ class Line:
     """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
 
     stair: a measured frontier, with `band` (x, low, high) as its attainment band; path: settings in order; measured:
-    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not joined. An infinite
+    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not joined; layer: of each
+    setting a part of a column, `band` being (x, low, high). An infinite
     value, or 0 on a logarithm, is drawn at the edge as an open triangle, never left out.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     role: Role = Role.FRONTIER
-    kind: Literal["stair", "path", "roofline", "predicted", "measured", "steps", "fit", "cloud"] = "measured"
+    kind: Literal["stair", "path", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer"] = "measured"
     marker: str = "o"
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -354,6 +355,9 @@ def tick_text(value: float) -> str:
 def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
     colours = COLOURS[theme]
     paper = colours["paper"]
+    if line.kind == "layer":
+        _draw_layer(axes, line, ink(line.role, theme))
+        return
     thin = line.kind not in ("stair", "path", "roofline")
     colour = ink(line.role, theme) if thin else colours[line.role.value]
     if line.band:
@@ -377,6 +381,13 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
                       zorder=4)  # fmt: skip
     bars = [(x, bar) for (x, _), bar in zip(line.points, line.bars, strict=False) if bar]
     _draw_bars(axes, bars, colour, upright=True)
+
+
+def _draw_layer(axes: Axes, line: Line, colour: str) -> None:
+    """A part of each setting's column; columns are as wide as the two nearest settings leave room for."""
+    xs, lows, highs = (np.array(values) for values in zip(*line.band, strict=True))
+    half = min(1.12, *(xs[1:] / xs[:-1]) ** 0.4) if len(xs) > 1 else 1.12
+    axes.bar(xs / half, highs - lows, xs * half - xs / half, lows, align="edge", color=colour, lw=0, zorder=1.5)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:

@@ -8,7 +8,7 @@ such figure of it.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ from frontier.plot.data import (
     concurrency_axis,
     padded_axis,
 )
-from frontier.plot.labels import view_name
+from frontier.plot.series_figure import chosen_rule, excluded_notes, series_figure, valid_points
+from frontier.plot.time_figure import time_figure
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import WindowData
 from frontier.units import seconds_axis
@@ -50,31 +51,7 @@ VARIED = 1.2
 """Lengths that differ by less than this factor show no dependence on them."""
 
 
-def _figure(
-    name: str, view: View, title: str, panels: Sequence[Panel], notes: Iterable[str], *, columns: int = 2,
-    tall: float = 300.0,
-) -> Picture:  # fmt: skip
-    """The figure of one series; its notes end with what its lines do not show."""
-    title = f"{view_name(view)}: {title}"
-    contents = "; ".join(f"{p.title}: {', '.join(li.name for li in p.lines if li.name)}" for p in panels)
-    return Picture(
-        name, title, tuple(panels), notes=tuple(notes), description=f"{title}. {contents}".rstrip(" :.") + ".",
-        columns=columns, tall=tall,
-    )  # fmt: skip
-
-
 # --- from points: everything against concurrency
-
-
-def valid_points(view: View) -> list[Point]:
-    """By concurrency, without the excluded."""
-    return [p for p in view.mine if p.valid]
-
-
-def _excluded(view: View) -> list[str]:
-    """The note on what the lines do not show."""
-    flagged = [setting(p.concurrency) for p in view.mine if not p.valid]
-    return [f"Excluded, and so not in these charts: {', '.join(flagged)}."] if flagged else []
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
@@ -106,12 +83,6 @@ def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = Fa
     return [f"{head}: {'; '.join(lines)}." for head, lines in places.items() if lines]
 
 
-def _chosen_rule(view: View) -> tuple[Rule, ...]:
-    """The operating point, upright."""
-    c = view.decision.concurrency if view.decision else None
-    return (Rule("x", float(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
-
-
 def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, marker: str = "o") -> Line:
     """A series with its intervals, cut to the axis; an interval open on both sides is not known."""
     points = tuple((float(c), e.value * scale) for c, e in values)
@@ -135,8 +106,8 @@ def latency_figure(view: View) -> Picture | None:
     if any(bar.open_low or bar.open_high for bar in bars):
         notes.append("An arrow: the interval has no bound there, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
-    return _figure("latency", view, "latency against concurrency", panels, (*notes, *_excluded(view)), columns=columns,
-                   tall=250)  # fmt: skip
+    notes += excluded_notes(view)
+    return series_figure("latency", view, "latency against concurrency", panels, notes, columns=columns, tall=250)
 
 
 def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
@@ -155,7 +126,7 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
     rules = [Rule("y", li.promise * scale, (limit_text(li),)) for li in near]
     far = [f"{limit_text(li)} (outside the chart)" for li in limits if li not in near]
     title = words + (f"   {', '.join(far)}" if far else "")
-    return Panel(title, concurrency_axis(settings), y, tuple(lines), rules=(*rules, *_chosen_rule(view)))
+    return Panel(title, concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
 
 
 def throughput_figure(view: View) -> Picture | None:
@@ -176,7 +147,7 @@ def throughput_figure(view: View) -> Picture | None:
     curve = tuple((c, fitted.best(c) * share) for c in steps) if fitted.best else ()
     y = axis_from_zero(unit_text(name, view.gpus), [*tops, *(v for _, v in curve)])
     lines = [_measured("measured", values, share, y, Role.FRONTIER)]
-    notes, rules = [], list(_chosen_rule(view))
+    notes, rules = [], list(chosen_rule(view))
     if fitted.best is not None:
         law = {"usl": "Universal Scalability Law", "capped": "line to a cap"}[fitted.best.model]
         lines.append(Line("fit", curve, Role.THIRD, "fit"))
@@ -192,11 +163,11 @@ def throughput_figure(view: View) -> Picture | None:
     kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
         f"speed each stream keeps (100% = at c={first})", x, axis_from_zero("%", [y for _, y in kept]),
-        (Line("measured", kept),), rules=_chosen_rule(view),
+        (Line("measured", kept),), rules=chosen_rule(view),
     )  # fmt: skip
     panels = [Panel("output throughput", x, y, tuple(lines), rules=tuple(rules)), efficiency]
-    notes += [*_edge_notes(points, [name]), *_excluded(view)]
-    return _figure("throughput", view, "throughput and efficiency", panels, notes)
+    notes += [*_edge_notes(points, [name]), *excluded_notes(view)]
+    return series_figure("throughput", view, "throughput and efficiency", panels, notes)
 
 
 def goodput_figure(view: View) -> Picture | None:
@@ -213,14 +184,14 @@ def goodput_figure(view: View) -> Picture | None:
         _measured("within every limit", good, share, y, Role.SLA, "s"),
     )
     panel = Panel(f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines,
-                  rules=_chosen_rule(view))  # fmt: skip
+                  rules=chosen_rule(view))  # fmt: skip
     best = max(good, key=lambda item: item[1].value)
     most = f"Most goodput: {value_text('goodput', best[1].value, view.gpus)} at {setting(best[0])}."
     most = most if best[1].value else "No request kept every limit, at any setting."
     limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
     notes = [f"{most} A request counts as good when it alone keeps {limits}.",
-             *_edge_notes(points, ["goodput", "request_throughput"]), *_excluded(view)]  # fmt: skip
-    return _figure("goodput", view, "goodput against concurrency", [panel], notes, columns=1)
+             *_edge_notes(points, ["goodput", "request_throughput"]), *excluded_notes(view)]  # fmt: skip
+    return series_figure("goodput", view, "goodput against concurrency", [panel], notes, columns=1)
 
 
 def inflation_figure(view: View) -> Picture | None:
@@ -247,13 +218,13 @@ def inflation_figure(view: View) -> Picture | None:
         if lines:
             y = padded_axis("times (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True)
             x = concurrency_axis([p.concurrency for p in points])
-            panels.append(Panel(LATENCIES[quantity], x, y, tuple(lines), rules=_chosen_rule(view)))
+            panels.append(Panel(LATENCIES[quantity], x, y, tuple(lines), rules=chosen_rule(view)))
     if not panels:
         return None
     notes = _edge_notes(points, drawn, log=True)
     notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
     title = f"latency as a multiple of what it is at c={first}"
-    return _figure("inflation", view, title, panels, (*notes, *_excluded(view)))
+    return series_figure("inflation", view, title, panels, (*notes, *excluded_notes(view)))
 
 
 # --- from samples: distributions
@@ -282,7 +253,7 @@ def _not_shown(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
     """The notes on settings without a curve: those left out for room, and those that are excluded."""
     every = _with_samples(view, samples)
     more = set(every) - set(shown)
-    return [*([f"{len(shown)} of {len(every)} settings are shown."] if more else []), *_excluded(view)]
+    return [*([f"{len(shown)} of {len(every)} settings are shown."] if more else []), *excluded_notes(view)]
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
@@ -321,7 +292,9 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     if empty:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _not_shown(view, samples, shown)
-    return _figure("tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230)
+    return series_figure(
+        "tails", view, "how latency is distributed", (*bodies, *tails), notes, columns=len(bodies), tall=230
+    )
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
@@ -356,14 +329,16 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
         up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
         line = Line("p99 / p50", tuple(ratios), Role.TEXT)
         panels.append(Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,),
-                            rules=_chosen_rule(view)))  # fmt: skip
+                            rules=chosen_rule(view)))  # fmt: skip
     notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
     per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
     if (most := max(per_chunk, default=0.0)) > 1.05:
         notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
     if gapless := [setting(c) for c in chosen if c not in shown]:
         notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
-    return _figure("jitter", view, "how steadily tokens arrive", panels, (*notes, *_not_shown(view, samples, chosen)))
+    return series_figure(
+        "jitter", view, "how steadily tokens arrive", panels, (*notes, *_not_shown(view, samples, chosen))
+    )
 
 
 def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tuple[float, float], ...]:
@@ -408,7 +383,7 @@ def lengths_figure(view: View, samples: Samples) -> Picture | None:
         notes.append("Failed requests have no dot.")
     if few:
         notes.append(f"Fewer than 20 requests with both, and so not drawn: {', '.join(few)}.")
-    return _figure("lengths", view, "latency against length", panels, (*notes, *_not_shown(view, samples, shown)))
+    return series_figure("lengths", view, "latency against length", panels, (*notes, *_not_shown(view, samples, shown)))
 
 
 def _pairs(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
@@ -436,7 +411,7 @@ def _medians(x: Floats, y: Floats, bins: int = 10) -> tuple[tuple[float, float],
 
 FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
     "latency": latency_figure, "throughput": throughput_figure, "goodput": goodput_figure,
-    "inflation": inflation_figure,
+    "inflation": inflation_figure, "time": time_figure,
 }  # fmt: skip
 FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
     "tails": tails_figure, "jitter": jitter_figure, "lengths": lengths_figure,

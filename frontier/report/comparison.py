@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import ConsoleRenderable, RenderableType
 from rich.padding import Padding
@@ -24,6 +24,9 @@ from frontier.run import Run
 from frontier.text import suggestion
 
 COMPARE_SCHEMA = "frontier.compare/1"
+MOST_CHANGES = 6
+Settings = Mapping[str, Mapping[str, str]]
+"""What the servers told of themselves, by deployment."""
 _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 
 
@@ -74,7 +77,24 @@ def compare_runs(
             f"no deployment of {a.path} ({named[0]}) is in {b.path} ({named[1]})",
             "give a deployment the same name on both sides, or sweep one on each",
         )
-    return Comparisons(_with_proven(comparisons, (a, b), points, wanted, names))
+    noted = [
+        dataclasses.replace(c, notes=(*c.notes, *changed_settings(a.server_settings, c.a, b.server_settings, c.b)))
+        for c in comparisons
+    ]
+    return Comparisons(_with_proven(noted, (a, b), points, wanted, names))
+
+
+def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:
+    """What the servers told differently of their own settings; nothing where one of them told nothing."""
+    before, after = a.get(of_a, {}), b.get(of_b, {})
+    if not before or not after:
+        return []
+    changes = [
+        f"{name} {before.get(name, 'not told')} → {after.get(name, 'not told')}"
+        for name in sorted({*before, *after}) if before.get(name) != after.get(name)
+    ]  # fmt: skip
+    more = f" and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
+    return [f"The servers tell other settings: {', '.join(changes[:MOST_CHANGES])}{more}."] if changes else []
 
 
 def _with_proven(

@@ -29,6 +29,7 @@ from frontier.decide.wording import (
     left_out,
     limits_text,
     setting,
+    time_sentence,
     unit_text,
     value_text,
 )
@@ -293,6 +294,8 @@ def _series_block(
         sign, style = ("○", "") if kind.fatal else ("!", "dim")
         lines.append(Padding(Text(f"{sign} {kind.text()}", style=style), (0, 0, 0, 2)))
         lines += [Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4))] if kind.advice else []
+    if time := time_line(points, chosen):
+        lines.append(Text(f"Where the time goes {time}", style="dim"))
     whole = whole_run_sentence(points, chosen, gpus)
     return [*lines, *([Text(whole, style="dim")] if whole else [])]
 
@@ -314,6 +317,14 @@ def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | 
     )  # fmt: skip
     at = setting(point.concurrency)
     return f"A tool without a window, counting ramp and drain too, would report {whole} at {at} instead of {inside}."
+
+
+def time_line(points: Sequence[Point], chosen: int | None) -> str:
+    """Where the time goes at the operating point (else at the highest setting that is known); '' if unknown."""
+    known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
+    if not known:
+        return ""
+    return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
 
 
 # --- plans

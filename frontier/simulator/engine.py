@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from frontier.simulator.request_times import Clocks, RequestTimes
 from frontier.simulator.spec import EngineSpec, kv_blocks, max_len, price_of
 
 
@@ -175,13 +176,18 @@ class Request:
     with `kv` tokens in the cache; `read` tokens of the prompt (plus what was generated before) are done. Under
     speculative decoding `made` counts all tokens generated, and `blocks` those held while decoding."""
 
-    __slots__ = ("blocks", "cached", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read")
+    __slots__ = (
+        "blocks", "cached", "clocks", "hashes", "held", "id", "joined", "kv", "made", "output", "prompt", "read",
+    )  # fmt: skip
 
-    def __init__(self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable]) -> None:
+    def __init__(
+        self, name: RequestId, prompt: int, output: int, hashes: Sequence[Hashable], clocks: Clocks | None = None
+    ) -> None:
         self.id = name
         self.prompt = prompt
         self.output = output
         self.hashes = hashes
+        self.clocks = clocks
         self.held: list[Hashable] = []
         self.made = self.read = self.kv = self.blocks = 0
         self.joined = -1
@@ -198,6 +204,9 @@ class Scheduler:
         self.max_len = max_len(spec)
         self.disturbance = Disturbance(spec)
         self.drafted: Drafted | None = None
+        self.times = RequestTimes()
+        self._now = 0.0
+        self._ingest = spec.ingest * spec.time_scale
         self.preemptions = self.prompt_tokens = self.generated_tokens = 0
         self.cache_queries = self.cache_hits = 0
         self._price = price_of(spec)
@@ -262,16 +271,19 @@ class Scheduler:
         prompt_tokens: int,
         output_tokens: int,
         hashes: Sequence[Hashable] = (),
+        received: float | None = None,
     ) -> None:
         """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt with the answer, for
         the prefix cache (chained, as vLLM's).
+        `received` is when the server got it; without it the request is in none of the engine's `times`.
 
         ValueError when the name is in use, or the request cannot be served (`check`).
         """
         if name in self._known:
             raise ValueError(f"request {name!r} is already in the engine")
         self.check(prompt_tokens, output_tokens)
-        request = Request(name, prompt_tokens, output_tokens, hashes)
+        clocks = None if received is None else Clocks(received, received + self._ingest)
+        request = Request(name, prompt_tokens, output_tokens, hashes, clocks)
         self._known[name] = request
         self._waiting.append(request)
 
@@ -293,7 +305,7 @@ class Scheduler:
         """One step from `now` on, or None when there is nothing to do. Its tokens are out at the step's `end`."""
         if not self._known:
             return None
-        index = self._index
+        index, self._now = self._index, now
         preempted = self._grow(index)
         prefilled, pairs = 0, 0.0
         ended: list[Request] = []
@@ -306,6 +318,8 @@ class Scheduler:
         duration = self._cost(prefilled, pairs, len(ended))
         if not self.disturbance.quiet:
             duration = self.disturbance.apply(now, duration)
+        end = now + duration
+        self.times.step(prefilled + self._budgeted())
         counts = self._advance()
         first: tuple[RequestId, ...] = ()
         cached: tuple[int, ...] = ()
@@ -317,12 +331,17 @@ class Scheduler:
                 counts += (1,) * len(first)
             for request in ended:
                 self._join(request, index)
+                if request.clocks is not None:
+                    self.times.first_token(request.clocks, end)
         finished = self._finish(index)
+        for request in finished:
+            if request.clocks is not None:
+                self.times.finished(request.clocks, end)
         self.generated_tokens += len(tokens) if counts is None else sum(counts)
         self._index = index + 1
         return Step(
-            index, now, duration, tokens, first, cached, finished, preempted, prefilled, running, len(self._waiting),
-            kv_used, counts,
+            index, now, duration, tokens, first, cached, tuple(r.id for r in finished), preempted, prefilled,
+            running, len(self._waiting), kv_used, counts,
         )  # fmt: skip
 
     def _grow(self, index: int) -> tuple[RequestId, ...]:
@@ -385,6 +404,8 @@ class Scheduler:
         self.kv.take(self._blocks(target) - len(hits))
         request.held = list(hits)
         request.read = len(hits) * self._block
+        if request.clocks is not None and request.clocks.admitted is None:
+            request.clocks.admitted = self._now
         if request.cached < 0:
             request.cached = request.read
             self.prompt_tokens += request.prompt
@@ -419,7 +440,7 @@ class Scheduler:
         self.kv.release(request.held, self._blocks(kv))
         request.made += stayed + 1
 
-    def _finish(self, index: int) -> tuple[RequestId, ...]:
+    def _finish(self, index: int) -> Sequence[Request]:
         """The requests whose last token came in step `index` leave."""
         ending = self._ending.pop(index, None)
         if ending is None:
@@ -433,7 +454,7 @@ class Scheduler:
             # The last token was never an input: its KV does not exist.
             self.kv.register(request.hashes, request.held, (total - 1) // self._block)
             self.kv.release(request.held, self._blocks(total - 1))
-        return tuple(request.id for request in ending)
+        return ending
 
     def _preempt(self) -> RequestId:
         """The latest arrival loses its KV and waits at the queue's head."""

@@ -275,6 +275,10 @@ def metrics_text(engine: Engine, model: str) -> bytes:
     for kind, values in (("gauge", gauges), ("counter", s.counters)):
         for name, value in values.items():
             lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{{{labels}}} {float(value)}"]
+    for name, (total, count) in s.times.observed.items():
+        lines.append(f"# TYPE vllm:{name} histogram")
+        lines.append(f'vllm:{name}_bucket{{{labels},le="+Inf"}} {float(count)}')
+        lines += [f"vllm:{name}_sum{{{labels}}} {total}", f"vllm:{name}_count{{{labels}}} {float(count)}"]
     if s.drafted is not None:
         name = "spec_decode_num_accepted_tokens_per_pos_total"
         lines.append(f"# TYPE vllm:{name} counter")

@@ -176,7 +176,8 @@ class Engine:
         while True:
             while arriving and arriving[0].receipt + ingest <= at:
                 job = arriving.popleft()
-                self.scheduler.submit(job.name, job.prompt, job.output, job.hashes)
+                received = job.receipt - self.zero
+                self.scheduler.submit(job.name, job.prompt, job.output, job.hashes, received)
             self._step = self.scheduler.step(at - self.zero)
             if self._step is not None:
                 self._timer.set(self.zero + self._step.start + self._step.duration)

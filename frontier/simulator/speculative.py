@@ -10,6 +10,7 @@ requests, here in this program too.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -116,13 +117,13 @@ class SpeculativeScheduler(Scheduler):
         del self._decoding[request.id]
         self.kv.release(request.held, request.blocks)
 
-    def _finish(self, index: int) -> tuple[RequestId, ...]:  # noqa: ARG002
+    def _finish(self, index: int) -> Sequence[Request]:  # noqa: ARG002
         done, self._done = self._done, []
         for request in done:
             self.kv.register(request.hashes, request.held, (request.prompt + request.made - 1) // self._block)
             self._leave(request)
             del self._known[request.id]
-        return tuple(request.id for request in done)
+        return done
 
 
 def make_scheduler(spec: EngineSpec) -> Scheduler:

@@ -280,7 +280,7 @@ class _Loop:
             sent, _, stream = heapq.heappop(self.arrivals)
             request, hashes = self._single(sent, stream) if self.shape.session is None else self._turn(sent, stream)
             self.requests.append(request)
-            self.scheduler.submit(request.index, request.prompt, request.output, hashes)
+            self.scheduler.submit(request.index, request.prompt, request.output, hashes, sent)
 
     def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
         """A request of its own."""
@@ -395,10 +395,13 @@ class _Loop:
 class _Gauges:
     """What a scrape of the server's metrics over the window would have said."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, now: float) -> None:
+        self.scheduler, self.begun = scheduler, now
         self.running = self.waiting = self.kv = self.time = 0.0
-        self.before = scheduler.counters
+        self.before = self._counters()
+
+    def _counters(self) -> dict[str, float]:
+        return {**self.scheduler.counters, **self.scheduler.times.counters}
 
     def add(self, step: Step) -> None:
         self.time += step.duration
@@ -410,14 +413,16 @@ class _Gauges:
         """So long there was nothing to do."""
         self.time += seconds
 
-    def result(self) -> dict[str, float]:
+    def result(self, now: float) -> dict[str, float]:
         time = self.time or 1.0
         means = {
             "num_requests_running": self.running / time,
             "num_requests_waiting": self.waiting / time,
             "kv_cache_usage_perc": self.kv / time,
+            "observed_from": self.begun,
+            "observed_until": now,
         }
-        return means | {name: value - self.before[name] for name, value in self.scheduler.counters.items()}
+        return means | {name: value - self.before[name] for name, value in self._counters().items()}
 
 
 def _simulate(
@@ -446,7 +451,7 @@ def _simulate(
     start = end = math.inf
     unseen = set(range(concurrency))
     sent = done = 0
-    gauges, server = _Gauges(loop.scheduler), {}
+    gauges, server = _Gauges(loop.scheduler, now), {}
     while end == math.inf or done < sent:
         step = loop.advance(now)
         if step is None:
@@ -462,7 +467,7 @@ def _simulate(
                 # Streams that were waiting as the window opened sent in it.
                 sent = bisect.bisect_right(loop.sends, (edge, math.inf)) - bisect.bisect_left(loop.sends, (start,))
                 if sent >= least:
-                    ended, end, server = "time" if over else "requests", edge, gauges.result()
+                    ended, end, server = "time" if over else "requests", edge, gauges.result(now)
         if not step.finished:
             continue
         if start == math.inf:
@@ -470,7 +475,7 @@ def _simulate(
             warm = not unseen and loop.completed >= enough and now >= warmup
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
-                gauges = _Gauges(loop.scheduler)
+                gauges = _Gauges(loop.scheduler, now)
         done += sum(start <= loop.requests[name].sent <= end for name in step.finished)
     for request in loop.requests:
         if not request.done and request.open >= 0:

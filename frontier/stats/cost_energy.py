@@ -1,7 +1,7 @@
 """Cost and energy of a deployment: its power, joules per output token, dollars per million of them.
 
-The power is what nvidia-smi reported for the GPUs during the windows, or a flat figure that the config states. Either
-is taken as it is: the interval of an energy or a cost is that of the throughput alone.
+The power is what nvidia-smi or a device exporter reported for the GPUs during the windows, or a flat figure that the
+config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ from frontier.units import format_number
 
 
 def power_text(powers: Iterable[Power]) -> str:
-    """Where the power of some points comes from, and how much it was: 'power measured by nvidia-smi, 612 to 690 W'."""
+    """Where the power of some points comes from, and how much it was: 'power measured by ..., 612 to 690 W'."""
     by_source: dict[str, list[float]] = {}
     for power in powers:
         by_source.setdefault(power.source, []).append(power.watts)
-    words = {"measured": "measured by nvidia-smi in the windows", "stated": "stated in the config, not measured"}
+    words = {"measured": "measured by nvidia-smi or an exporter", "stated": "stated in the config, not measured"}
     parts = []
     for source, watts in sorted(by_source.items()):
         low, high = (format_number(w) for w in (min(watts), max(watts)))

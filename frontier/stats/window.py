@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from frontier.client.facts import window_facts
 from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
-from frontier.stats import cost_energy
+from frontier.stats import cost_energy, time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.units import LONGEST, MOST_COUNT
 
@@ -251,7 +252,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(dict(measurement.server),),
+        server=(_facts(measurement, everything),),
         ended=(measurement.ended,),
         client_failures=int(by_client[inside].sum()),
         odd_finishes=_most(odd),
@@ -306,7 +307,7 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "session", "turn", "reusable",
+    "connect", "began", "session", "turn", "reusable",
 )  # fmt: skip
 
 
@@ -329,12 +330,12 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *silence, r.session, r.turn, r.reusable,
+            *silence, r.connect, r.sent, r.session, r.turn, r.reusable,
         )
         for r, silence in zip(batch, _hollowness(batch), strict=True)
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 17, 18, 19]]
+    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21]]
     if (np.abs(times) > LONGEST).any() or (np.abs(counts) > MOST_COUNT).any():
         raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))
@@ -487,6 +488,12 @@ class _Blocks:
             bins[long] = bin_indices(micros[long] * _MICRO)
         bins += blocks * (TOP + 1)
         self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
+
+
+def _facts(measurement: Measurement, everything: dict[str, Floats]) -> dict[str, float]:
+    """The facts of the window: the server's, made anew of its readings where these were kept, and the client's own."""
+    facts = window_facts(measurement.readings) or dict(measurement.server)
+    return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
 
 
 def _whole_run(everything: dict[str, Floats]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from frontier.units import LONGEST, MOST_COUNT, usable, usable_count
 # --- records
 
 _DEFAULTS = {f.name: f.default for f in dataclasses.fields(Record)}
-_TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled"})
+_TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "scheduled", "connect"})
 _NUMBERS = _TIMES | {
     "index", "stream", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events",
     "reads", "text_bytes", "text_chars", "session", "turn", "reusable",
@@ -68,6 +68,8 @@ def _of(file: Path | None) -> str:
 
 # --- measurements
 
+_LATER: Mapping[str, Any] = {"workers": [], "readings": [], "server_settings": {}}
+"""Fields that older files do not have, and that are left out where they are empty, as here."""
 LATEST = 1e11
 """Unix time: the year 5138."""
 
@@ -78,8 +80,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     for name in ("seconds", "rate"):
         if tree["trial"][name] is None:
             del tree["trial"][name]
-    if not tree["workers"]:
-        del tree["workers"]
+    for name in [name for name in _LATER if not tree[name]]:
+        del tree[name]
     if tree["trial"]["shape"]["session"] is None:
         del tree["trial"]["shape"]["session"]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
@@ -87,8 +89,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError when it is none."""
-    fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name != "workers"}
-    fields["workers"] = tree.get("workers", [])
+    fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name not in _LATER}
+    fields |= {name: tree.get(name, empty) for name, empty in _LATER.items()}
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     measurement: Measurement = build(Measurement, fields | {"server": server})

@@ -93,7 +93,7 @@ def test_what_was_measured_beside_the_server_counts_before_what_is_stated(cwd: P
     drew(cwd / "night", 900.0, 2)
     found = points(frontier("show", "night", "--json", *STATED, cwd=cwd))
     assert [(pytest.approx(900.0), "measured")] * 3 == [(p["power"]["watts"], p["power"]["source"]) for p in found]
-    assert "power: measured by nvidia-smi in the windows, 900 W" in frontier("report", "night", "-o", "-", cwd=cwd).out
+    assert "power: measured by nvidia-smi or an exporter, 900 W" in frontier("report", "night", "-o", "-", cwd=cwd).out
     # Of a machine of eight these two are a part: what all of them drew is not this deployment's.
     drew(cwd / "night", 900.0, 8)
     assert ["stated"] * 3 == [

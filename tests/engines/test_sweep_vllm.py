@@ -127,6 +127,16 @@ def test_the_engine_counts_the_tokens_that_the_window_counted(swept: Swept) -> N
             )
 
 
+def test_the_engines_histograms_explain_where_the_time_goes(swept: Swept) -> None:
+    for point in swept.points():
+        time = point["time"]
+        assert time["refused"] == ""
+        assert time["missing"] == []
+        assert abs(time["rest"]) < 0.03 * time["e2e"], point["concurrency"]
+    told = next(swept.trials())[0].server_settings
+    assert {"block_size", "gpu_memory_utilization", "num_gpu_blocks"} <= set(told)
+
+
 def test_a_loose_sla_is_met_and_an_impossible_one_is_not(swept: Swept) -> None:
     """Proven on a p90; where a busy machine spoilt the lowest setting, "no" cannot be said of it."""
     best, lowest = quiet_point(swept), swept.points()[0]

@@ -1,6 +1,7 @@
 """The companion figures: what is in them, as data, against the points and samples; and that they are drawn as said."""
 
 import dataclasses
+import itertools
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -38,11 +39,12 @@ from frontier.plot.figures import (
     settings_shown,
     tails_figure,
     throughput_figure,
+    time_figure,
 )
 from frontier.plot.selection import timeline_figure
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
-from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points
+from tests.plot.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 
@@ -400,10 +402,41 @@ def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
     flagged = Flag("errors", "4.2%", "1%", "lower the concurrency")
     points = with_goodput([toy_point(c, flags=(flagged,) if c in (64, 96) else ()) for c in (1, 8, 32, 64, 96)])
     for make in FROM_POINTS.values():
-        figure = make(view(points))
+        figure = make(view(with_times(points)))
         assert figure is not None
         assert "Excluded, and so not in these charts: c=64, c=96." in figure.notes
-        assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, _ in li.points)
+        assert 32.0 == max(x for chart in figure.panels for li in chart.lines for x, *_ in li.points or li.band)
+
+
+def test_the_time_figure_stacks_the_parts_up_to_the_means() -> None:
+    points = with_times(toy_points((1, 8, 64)), missing=("queue",))
+    figure = time_figure(view(points))
+
+    assert figure is not None
+    assert ["mean time to first token", "mean end-to-end latency"] == [panel.title for panel in figure.panels]
+    for panel, means, unit in zip(figure.panels, ("ttft", "e2e"), (1e3, 1.0), strict=True):
+        names = [li.name for li in panel.lines]
+        assert "connect" not in names, "a layer that nobody could see"
+        assert names[-1] == "unexplained"
+        for i, p in enumerate(points):
+            ends = [(li.band[i][1], li.band[i][2]) for li in panel.lines]
+            assert all(low == top for (_, top), (low, _) in itertools.pairwise(ends)), "each on the one below"
+            assert p.time is not None
+            # What is not drawn is a hundredth at most.
+            assert ends[-1][1] == pytest.approx(getattr(p.time, means) * unit, rel=0.02)
+    assert "The server's metrics do not tell queue: it is in what is unexplained." in figure.notes
+
+
+def test_the_time_figure_says_what_it_cannot_draw() -> None:
+    points = with_times(toy_points((1, 8, 64)))
+    assert points[2].time is not None
+    refused = dataclasses.replace(points[2], time=dataclasses.replace(points[2].time, parts={}, refused="others"))
+    over = dataclasses.replace(points[1], time=dataclasses.replace(points[1].time, rest=-0.1, e2e=1.0))
+    figure = time_figure(view([points[0], over, refused]))
+    assert figure is not None
+    assert "Not known, and so not drawn: c=64." in figure.notes
+    assert "The parts add up to more than was measured: by 10.0% at c=8." in figure.notes
+    assert time_figure(view([refused])) is None
 
 
 @pytest.mark.parametrize("make", FROM_POINTS.values(), ids=FROM_POINTS)

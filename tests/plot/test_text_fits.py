@@ -17,7 +17,8 @@ from frontier.plot.figures import FROM_POINTS
 from frontier.plot.layout import PanelLayout, _touches
 from frontier.plot.multi_run import Group, together
 from frontier.plot.picture import small_multiples
-from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points
+from frontier.plot.time_figure import time_figure
+from tests.plot.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-fp8"
 FOOT = Provenance(run="2026-11-20-" + LONG[11:], model=LONG, server="vllm 0.33.1+" + "g" * 40, hardware="8 × H200")
@@ -66,7 +67,12 @@ CASES = {
     "five shapes": lambda: several(5),
     "overlay": lambda: laid_over(EIGHT),
     "crowded overlay of two shapes": lambda: laid_over(LADDER, FORTY),
-    **{name: lambda make=make: make(view(FORTY)) for name, make in FROM_POINTS.items() if name != "goodput"},
+    **{
+        name: lambda make=make: make(view(FORTY))
+        for name, make in FROM_POINTS.items()
+        if name not in ("goodput", "time")
+    },
+    "time": lambda: time_figure(dataclasses.replace(view(FORTY), points=with_times(view(FORTY).points))),
 }
 SLOW = ("five shapes", "crowded overlay of two shapes")
 EVERY = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES]

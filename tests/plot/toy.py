@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from frontier.decide.explain import explain
 from frontier.decide.wording import Provenance
@@ -15,6 +16,7 @@ from frontier.model import (
     Limit,
     Point,
     Shape,
+    TimeBreakdown,
     Verdict,
 )
 from frontier.plot.data import Line, Panel, Picture, Roofline, View
@@ -156,3 +158,15 @@ def picture(
 ) -> Picture:  # fmt: skip
     """The picture of one frontier."""
     return small_multiples([View(points, frontier, decision, limits, light, gpus)], footer=footer)
+
+
+def with_times(points: Iterable[Point], missing: tuple[str, ...] = ()) -> list[Point]:
+    """The points with a time breakdown: a queue that grows, and what `missing` names in the unexplained rest."""
+    timed = []
+    for p in points:
+        parts = {"connect": 0.0, "network": 0.002, "front_end": 0.004, "queue": 1e-4 * p.concurrency**1.5,
+                 "prefill": 0.040, "decode": 1.0 + 0.01 * p.concurrency}  # fmt: skip
+        rest = 0.010 + sum(parts.pop(name) for name in missing)
+        ttft = sum(parts.values()) - parts["decode"] + rest - 0.010
+        timed.append(replace(p, time=TimeBreakdown(p.n, ttft, sum(parts.values()) + rest, parts, rest, missing)))
+    return timed

@@ -20,7 +20,7 @@ from frontier.report.page import escape_markdown, report_html, report_markdown
 from frontier.report.report import NOT_SAID, Report, neighbours_grid, page_of
 from tests.golden import assert_golden
 from tests.plot.test_figures import SAMPLES
-from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points
+from tests.plot.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
@@ -66,6 +66,23 @@ def read(html: str) -> Reader:
     reader = Reader()
     reader.feed(html)
     return reader
+
+
+def test_the_page_says_where_the_time_goes() -> None:
+    points = with_times(toy_points((1, 8, 64)), missing=("queue",))
+    assert points[0].time is not None
+    refused = dataclasses.replace(points[0].time, parts={}, refused="others too")
+    points[0] = dataclasses.replace(points[0], time=refused)
+    report = viewed(usual(), points=points, frontier=toy_frontier(points), decision=toy_decision(points, LIMITS))
+    (section,) = page_of(report).sections
+    assert dict(section.why)["Where the time goes"].startswith("at c=64, means: TTFT ")
+    grid = next(grid for grid in section.evidence if grid.caption.startswith("Where the time goes"))
+    rows = grid.as_json()
+    assert ["c=1", "c=8", "c=64"] == [row["concurrency"] for row in rows]
+    assert [("–", "–", "others too"), ("–", "40.0 ms", "")] == [
+        (row["queue"], row["prefill"], row["remark"]) for row in rows[:2]
+    ]
+    assert "mean end-to-end latency" in report_html(report)
 
 
 @pytest.mark.parametrize("dress", ["html", "markdown"])

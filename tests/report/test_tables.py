@@ -25,7 +25,7 @@ from frontier.model import (
 from frontier.report.answer import answers_text, decision_table
 from frontier.report.tables import plan_table, points_table
 from tests.golden import assert_golden
-from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points
+from tests.plot.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
@@ -77,6 +77,15 @@ def test_each_point_carries_its_sign() -> None:
     assert "●" == signs[1]
     assert "✕" == signs[128]
     assert "○" == signs[4]
+
+
+def test_where_the_time_goes_is_one_line_on_the_operating_point_or_the_highest_setting() -> None:
+    points = with_times(toy_points((1, 8, 64)))
+    decided = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points, LIMITS)], width=400)
+    assert "\nWhere the time goes at c=64, means: TTFT 97.2 ms (" in decided
+    (line,) = [line for line in points_table(points[:2], [], width=400).splitlines() if line.startswith("Where")]
+    assert "at c=8, means: TTFT 48.3 ms (network 2.00 ms, server front end 4.00 ms, queue 2.26 ms, prefill 40.0" in line
+    assert "Where" not in points_table(toy_points((1, 8)), [], width=400)
 
 
 def test_a_flag_is_listed_once_with_its_settings_and_what_to_do() -> None:

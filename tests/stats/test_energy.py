@@ -97,6 +97,6 @@ def test_units_and_directions():
 
 def test_where_the_power_comes_from_is_said():
     powers = [Power(612.4, "measured"), Power(690.0, "measured")]
-    assert "power measured by nvidia-smi in the windows, 612 to 690 W" == cost_energy.power_text(powers)
+    assert "power measured by nvidia-smi or an exporter, 612 to 690 W" == cost_energy.power_text(powers)
     assert "power stated in the config, not measured, 700 W" == cost_energy.power_text([Power(700.0, "stated")] * 2)
     assert "" == cost_energy.power_text([])

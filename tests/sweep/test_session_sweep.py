@@ -103,6 +103,9 @@ def test_a_summary_read_from_its_cache_is_the_same(run: Run) -> None:
 def test_what_does_not_know_sessions_says_so(run: Run) -> None:
     with pytest.raises(UsageError, match="agent is a session, and verify sends single requests"):
         checks(run, run.limits())
+    said = frontier("users", str(run.path), "--think", "45s", cwd=run.path.parent)
+    assert said.code == 2
+    assert "agent is a session: its proven number is people with one open at a time already" in said.err
     said = frontier("predict", str(run.path), cwd=run.path.parent)
     assert said.code == 2
     assert "agent is a session of several turns, and the model that is fitted to points knows none" in said.err

@@ -1,0 +1,278 @@
+"""Facts of a window from readings: engines' metrics, device exporters, nvidia-smi, RAPL, in common names and units.
+
+A new engine or exporter is one table of names below, and nothing else. Engines' metrics get vLLM's names without the
+prefix. Counters and the sums and counts of histograms become increases over the window; gauges become means. Nothing is
+a percentile here: buckets are not kept, and percentiles come from the client's own stamps.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from frontier.model import MetricSeries, SourceReadings
+from frontier.units import usable
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+"""A series: its name and its labels, in order."""
+Samples = Mapping[Key, float]
+"""What a source said at one moment."""
+
+
+class Fact(NamedTuple):
+    """A fact: its unit, how the series of one moment become one value, and how the values of a window become one.
+
+    'level' is the mean over time, and the highest beside it as NAME_max.
+    """
+
+    unit: str
+    series: Literal["sum", "max", "min", "mean", "count"]
+    time: Literal["increase", "rate", "level", "mean", "min", "max"]
+
+
+HISTOGRAMS = {
+    "time_to_first_token_seconds": "s", "e2e_request_latency_seconds": "s", "request_queue_time_seconds": "s",
+    "request_prefill_time_seconds": "s", "request_decode_time_seconds": "s", "request_inference_time_seconds": "s",
+    "iteration_tokens_total": "tokens",
+}  # fmt: skip
+"""Of these the sum (in the unit given) and the count are facts, as NAME_sum and NAME_count."""
+COUNTERS = {
+    "num_preemptions_total": "requests", "prefix_cache_queries_total": "tokens", "prefix_cache_hits_total": "tokens",
+    "generation_tokens_total": "tokens", "prompt_tokens_total": "tokens", "spec_decode_num_drafts_total": "drafts",
+    "spec_decode_num_draft_tokens_total": "tokens", "spec_decode_num_accepted_tokens_total": "tokens",
+}  # fmt: skip
+FACTS: Mapping[str, Fact] = {
+    "num_requests_running": Fact("requests", "sum", "level"),
+    "num_requests_waiting": Fact("requests", "sum", "level"),
+    "kv_cache_usage_perc": Fact("share", "max", "level"),
+    **{name: Fact(unit, "sum", "increase") for name, unit in COUNTERS.items()},
+    **{f"{name}_sum": Fact(unit, "sum", "increase") for name, unit in HISTOGRAMS.items()},
+    **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
+    "gpu_count": Fact("1", "count", "max"),
+    "gpu_power": Fact("W", "sum", "mean"),
+    "gpu_utilization": Fact("share", "mean", "mean"),
+    "gpu_memory_used": Fact("bytes", "sum", "mean"),
+    "gpu_sm_clock_min": Fact("Hz", "min", "min"),
+    "gpu_temperature_max": Fact("°C", "max", "max"),
+    "cpu_power": Fact("W", "sum", "rate"),
+}
+START = "process_start_time_seconds"
+
+# --- tables of names: NAME, or NAME{label=value} for the series with that label, to facts and the factor to their unit
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+def _same(prefix: str, *names: str) -> dict[str, dict[str, float]]:
+    """Names that differ from the fact's by a prefix only."""
+    return {prefix + name: {name: 1.0} for name in names}
+
+
+def _histogram(name: str, fact: str) -> dict[str, dict[str, float]]:
+    """The sum and the count of a histogram."""
+    base, brace, label = name.partition("{")
+    return {f"{base}_{part}{brace}{label}": {f"{fact}_{part}": 1.0} for part in ("sum", "count")}
+
+
+VLLM: Table = {
+    **_same("vllm:", "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", *COUNTERS),
+    "vllm:gpu_cache_usage_perc": {"kv_cache_usage_perc": 1.0},
+    "vllm:gpu_prefix_cache_queries_total": {"prefix_cache_queries_total": 1.0},
+    "vllm:gpu_prefix_cache_hits_total": {"prefix_cache_hits_total": 1.0},
+    **{key: value for name in HISTOGRAMS for key, value in _histogram(f"vllm:{name}", name).items()},
+}
+# Its prefill stage runs in one pass or in chunks; the count of requests is that of the queue.
+SGLANG: Table = {
+    "sglang:num_running_reqs": {"num_requests_running": 1.0},
+    "sglang:num_queue_reqs": {"num_requests_waiting": 1.0},
+    "sglang:token_usage": {"kv_cache_usage_perc": 1.0},
+    "sglang:num_retracted_requests_total": {"num_preemptions_total": 1.0},
+    **_same("sglang:", "generation_tokens_total", "prompt_tokens_total"),
+    **_histogram("sglang:time_to_first_token_seconds", "time_to_first_token_seconds"),
+    **_histogram("sglang:e2e_request_latency_seconds", "e2e_request_latency_seconds"),
+    **_histogram("sglang:queue_time_seconds", "request_queue_time_seconds"),
+    "sglang:per_stage_req_latency_seconds_sum{stage=prefill_forward}": {"request_prefill_time_seconds_sum": 1.0},
+    "sglang:per_stage_req_latency_seconds_sum{stage=prefill_chunked_forward}":
+        {"request_prefill_time_seconds_sum": 1.0},
+}  # fmt: skip
+TENSORRT_LLM: Table = {
+    **_same("trtllm_", "num_requests_running", "num_requests_waiting", "generation_tokens_total"),
+    "trtllm_prompt_tokens_total": {"prompt_tokens_total": 1.0},
+    "trtllm_kv_cache_utilization": {"kv_cache_usage_perc": 1.0},
+    **{
+        key: value for name, unit in HISTOGRAMS.items() if unit == "s"
+        for key, value in _histogram(f"trtllm_{name}", name).items()
+    },
+}  # fmt: skip
+# TGI counts tokens in histograms only.
+TGI: Table = {
+    "tgi_batch_current_size": {"num_requests_running": 1.0},
+    "tgi_queue_size": {"num_requests_waiting": 1.0},
+    "tgi_request_generated_tokens_sum": {"generation_tokens_total": 1.0},
+    "tgi_request_input_length_sum": {"prompt_tokens_total": 1.0},
+    **_histogram("tgi_request_queue_duration", "request_queue_time_seconds"),
+    **_histogram("tgi_request_inference_duration", "request_inference_time_seconds"),
+    **_histogram("tgi_request_duration", "e2e_request_latency_seconds"),
+}
+# Seconds are added up over requests, which it does not count.
+LLAMACPP: Table = {
+    "llamacpp:requests_processing": {"num_requests_running": 1.0},
+    "llamacpp:requests_deferred": {"num_requests_waiting": 1.0},
+    "llamacpp:tokens_predicted_total": {"generation_tokens_total": 1.0},
+    "llamacpp:prompt_tokens_total": {"prompt_tokens_total": 1.0},
+    "llamacpp:prompt_seconds_total": {"request_prefill_time_seconds_sum": 1.0},
+    "llamacpp:tokens_predicted_seconds_total": {"request_decode_time_seconds_sum": 1.0},
+}
+# NVIDIA's exporter, in the names before and after DCGM 4.6.
+DCGM: Table = {
+    "DCGM_FI_DEV_POWER_USAGE": {"gpu_power": 1.0, "gpu_count": 1.0},
+    "DCGM_FI_DEV_BOARD_POWER_WATTS": {"gpu_power": 1.0, "gpu_count": 1.0},
+    "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
+    "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
+    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6},
+    "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
+    "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
+}
+AMD: Table = {
+    f"{prefix}{name}": facts
+    for prefix in ("", "amd_")
+    for name, facts in {
+        "gpu_package_power": {"gpu_power": 1.0, "gpu_count": 1.0},
+        "gpu_gfx_activity": {"gpu_utilization": 0.01},
+        "gpu_used_vram": {"gpu_memory_used": 2.0**20},
+        "gpu_junction_temperature": {"gpu_temperature_max": 1.0},
+    }.items()
+}
+NVIDIA_SMI: Table = {
+    "index": {"gpu_count": 1.0},
+    "power.draw": {"gpu_power": 1.0},
+    "utilization.gpu": {"gpu_utilization": 0.01},
+    "memory.used": {"gpu_memory_used": 2.0**20},
+    "clocks.sm": {"gpu_sm_clock_min": 1e6},
+    "temperature.gpu": {"gpu_temperature_max": 1.0},
+}
+RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
+
+EXPORTED: Table = {**VLLM, **SGLANG, **TENSORRT_LLM, **TGI, **LLAMACPP, **DCGM, **AMD}
+"""What is looked for in a Prometheus text."""
+
+
+def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]]:
+    """The entries of each name, with the label that a series must have."""
+    entries: dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]] = {}
+    for key, facts in table.items():
+        name, _, selector = key.removesuffix("}").partition("{")
+        label, _, value = selector.partition("=")
+        entries.setdefault(name, []).append(((label, value) if label else None, facts))
+    return entries
+
+
+_ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **RAPL})
+INFO = (
+    "vllm:cache_config_info", "trtllm_model_config_info", "trtllm_parallel_config_info",
+    "trtllm_speculative_config_info", "trtllm_kv_cache_config_info",
+)  # fmt: skip
+"""Metrics whose labels are the server's settings."""
+NAMES = (*_by_name(EXPORTED), *INFO)
+"""What is kept of a Prometheus text, without labels."""
+
+
+# --- readings to facts
+
+
+def facts_at(samples: Samples) -> dict[str, float]:
+    """The facts of one moment, its series joined: counters still count from the server's start."""
+    values: dict[str, list[float]] = {}
+    for (name, labels), value in samples.items():
+        for label, facts in _ENTRIES.get(name, ()):
+            if label is None or label in labels:
+                for fact, factor in facts.items():
+                    values.setdefault(fact, []).append(value * factor)
+    return {name: _joined(FACTS[name].series, several) for name, several in values.items()}
+
+
+def _joined(how: str, values: Sequence[float]) -> float:
+    if how == "mean":
+        return sum(values) / len(values)
+    return float({"sum": sum, "max": max, "min": min, "count": len}[how](values))  # type: ignore[operator]
+
+
+def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
+    """The facts of a window. `observed_from` and `observed_until` (seconds on the trial's clock) are the first and the
+    last reading of the server's metrics: increases are over the time between these.
+
+    A counter that fell, or another start of the server's process, gives `restarts`, and the counter is left out.
+    """
+    facts: dict[str, float] = {}
+    for source in readings:
+        times, moments = moments_of(source)
+        if not moments:
+            continue
+        told = [facts_at(samples) for samples in moments]
+        fell = False
+        for name in sorted(set().union(*told)):
+            values = [moment[name] for moment in told if name in moment]
+            if FACTS[name].time in ("increase", "rate"):
+                if len(told) < 2 or name not in told[0] or name not in told[-1]:
+                    continue
+                step, fell = values[-1] - values[0], fell or values[-1] < values[0]
+                if step >= 0:
+                    facts[name] = step / (times[-1] - times[0]) if FACTS[name].time == "rate" else step
+            elif FACTS[name].time == "level":
+                facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
+            else:
+                facts[name] = _joined(FACTS[name].time, values)
+        if source.source == "metrics":
+            facts |= {"observed_from": times[0], "observed_until": times[-1]}
+            if (lives := len({start for start in map(started, moments) if start is not None})) > 1 or fell:
+                facts["restarts"] = float(max(1, lives - 1))
+    return facts
+
+
+def started(samples: Samples) -> float | None:
+    """When the server's process was started (unix time), the latest of several; None when it does not say."""
+    return max((value for (name, _), value in samples.items() if name == START), default=None)
+
+
+def server_life(readings: Iterable[SourceReadings]) -> str | None:
+    """The start of the server's process at the last reading, which changes when it is restarted."""
+    for source in readings:
+        _, moments = moments_of(source)
+        if source.source == "metrics" and moments and (start := started(moments[-1])) is not None:
+            return f"started {start:.0f}"
+    return None
+
+
+# --- readings as they are stored
+
+_NONE = "-"
+
+
+def stored_readings(source: str, times: Sequence[float], moments: Sequence[Samples]) -> SourceReadings:
+    """What a source said at some times, as it is kept."""
+    series = [
+        MetricSeries(name, dict(labels), " ".join(_text(moment.get((name, labels))) for moment in moments))
+        for name, labels in dict.fromkeys(key for moment in moments for key in moment)
+    ]
+    return SourceReadings(source, " ".join(f"{time:.3f}" for time in times), tuple(series))
+
+
+def _text(value: float | None) -> str:
+    return _NONE if value is None else repr(value).removesuffix(".0")
+
+
+def moments_of(source: SourceReadings) -> tuple[list[float], list[dict[Key, float]]]:
+    """The times of a source's readings, and what it said at each. ValueError where they are damaged."""
+    times = [_number(word) for word in source.times.split()]
+    moments: list[dict[Key, float]] = [{} for _ in times]
+    for series in source.series:
+        key = (series.name, tuple(series.labels.items()))
+        for moment, word in zip(moments, series.values.split(), strict=True):
+            if word != _NONE:
+                moment[key] = _number(word)
+    return times, moments
+
+
+def _number(word: str) -> float:
+    value = usable(float(word))
+    if value is None:
+        raise ValueError(f"{word!r:.40} cannot be one of its numbers")
+    return value
