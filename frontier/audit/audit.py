@@ -1,0 +1,105 @@
+"""The audit of a pack: its hashes, its contradictions, and all that it states derived again from its records."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from frontier._version import __version__
+from frontier.audit.archive import Unpacked, unpacked
+from frontier.audit.contradictions import Journal, contradictions, is_fixed
+from frontier.audit.statement import DERIVED, SCHEMA, differences, state
+from frontier.errors import FrontierError, UsageError
+from frontier.run import Run
+from frontier.store.run_dir import RunDirectory
+from frontier.text import clean, clean_name
+
+AUDIT_SCHEMA = "frontier.audit/1"
+MOST = 1_000
+"""Contradictions that are kept; one is enough."""
+_VERSION = re.compile(r"[0-9][0-9A-Za-z.+]{0,30}")
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The result: `found` is what does not agree, `unchecked` what this pack gives no means to check. `made_by` is the
+    version that made it; `trials`, `requests` and `points` were read and derived.
+    """
+
+    found: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    made_by: str
+    trials: int = 0
+    requests: int = 0
+    points: int = 0
+
+    @property
+    def consistent(self) -> bool:
+        return not self.found
+
+    def tree(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "schema": AUDIT_SCHEMA,
+            "self_consistent": self.consistent,
+            "origin": "unknown",
+            "contradictions": list(self.found),
+            "not_checked": list(self.unchecked),
+            "made_by": self.made_by,
+            "checked": {"trials": self.trials, "requests": self.requests, "points": self.points},
+        }
+
+
+def audit(pack: Path) -> Audit:
+    """Audit a pack, in a directory of its own and without a network. UnsoundPackError for a file that is none,
+    UsageError for one that only another version can read.
+    """
+    with unpacked(pack) as inside:
+        claim, version = inside.claim, str(inside.claim.get("frontier"))
+        made_by = version if _VERSION.fullmatch(version) else "of an unknown version"  # it goes into a command
+        if claim.get("schema") != SCHEMA:
+            raise UsageError(
+                f"{pack} has a claim of another form, {clean_name(str(claim.get('schema')))!r}; this version reads {SCHEMA}",
+                f"audit it with the version that made it:  pip install llm-frontier=={made_by}",
+            )
+        found, unchecked, trials, points = _changed(inside), [], 0, 0
+        if made_by != __version__:
+            unchecked.append(f"it was made by frontier {made_by}, this is {__version__}: a number may be defined anew")
+        sla = claim.get("sla")
+        try:
+            run, derived = state(inside.run, [str(text) for text in sla] if isinstance(sla, list) else ())
+            found += [line for name in DERIVED for line in differences(claim.get(name), derived[name], name)]
+            found += [error.what for _, error in run.altered]
+            found += contradictions(run)
+            unchecked += _unchecked(run)
+            trials, points = sum(map(len, run.histories.values())), len(derived["points"])
+        except FrontierError as error:
+            found.append(f"the run in it cannot be read: {error.what}")
+        found = [clean(line.replace(str(inside.run), "run"), 300) for line in found[:MOST]]
+        return Audit(tuple(found), tuple(unchecked), made_by, trials, inside.records, points)
+
+
+def _changed(inside: Unpacked) -> list[str]:
+    """The files that are not those that the claim lists, and what a claim does not state."""
+    stated = inside.claim.get("files")
+    listed = stated if isinstance(stated, dict) else {}
+    every = sorted(listed.keys() | inside.files.keys())
+    changed = [f"{name} is not the file that was packed" for name in every if listed.get(name) != inside.files.get(name)]
+    more = sorted(inside.claim.keys() - {"schema", "frontier", "sla", "files", *DERIVED})
+    return changed + [f"claim.json states {name}, which no pack does" for name in more]
+
+
+def _unchecked(run: Run) -> list[str]:
+    """What the files of the run give no means to check."""
+    if run.is_imported:
+        return ["its points are aggregates of another tool: there are no requests to derive them from"]
+    journal = Journal.of(RunDirectory.read(run.path).journal_lines())
+    trials = [trial for history in run.histories.values() for trial, _ in history]
+    no_sums = sum(trial.key not in journal.sums for trial in trials)
+    no_seed = sum(trial.key not in journal.salts and not is_fixed(trial.shape) for trial in trials)
+    each = (
+        (run.unhashed, "trials have no hash: an earlier version measured them"),
+        (no_sums, "trials have no sums in the journal"),
+        (no_seed, "trials have lengths whose seed the journal does not keep"),
+    )
+    return [f"{count} of {len(trials)} {what}" for count, what in each if count]
