@@ -84,7 +84,9 @@ def _changed(inside: Unpacked) -> list[str]:
     stated = inside.claim.get("files")
     listed = stated if isinstance(stated, dict) else {}
     every = sorted(listed.keys() | inside.files.keys())
-    changed = [f"{name} is not the file that was packed" for name in every if listed.get(name) != inside.files.get(name)]
+    changed = [
+        f"{name} is not the file that was packed" for name in every if listed.get(name) != inside.files.get(name)
+    ]
     more = sorted(inside.claim.keys() - {"schema", "frontier", "sla", "files", *DERIVED})
     return changed + [f"claim.json states {name}, which no pack does" for name in more]
 

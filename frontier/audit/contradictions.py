@@ -166,7 +166,9 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
     sources = [random_prompts(shape, prompt_seed(salt, trial.seed, attempt)) for attempt in attempts]
 
     def as_asked(record: Record, isl_drawn: int, osl_drawn: int) -> bool:
-        first = record.index < trial.concurrency and record.asked_osl == first_length(osl_drawn, trial.seed, record.index)
+        first = record.index < trial.concurrency and record.asked_osl == first_length(
+            osl_drawn, trial.seed, record.index
+        )
         return record.asked_isl in (0, isl_drawn) and (record.asked_osl in (0, osl_drawn) or first)
 
     def requested(record: Record) -> bool:

@@ -60,7 +60,11 @@ def differences(stated: Any, derived: Any, where: str = "") -> Iterator[str]:
 
 def _label(item: Any, index: int) -> str:
     """An entry of a list, by what a reader knows it by."""
-    known = [str(item[name]) for name in ("tier", "deployment", "shape") if item.get(name)] if isinstance(item, dict) else []
+    known = (
+        [str(item[name]) for name in ("tier", "deployment", "shape") if item.get(name)]
+        if isinstance(item, dict)
+        else []
+    )
     if known and item.get("concurrency") is not None:
         known.append(f"c={item['concurrency']}")
     return " ".join(known) or str(index + 1)

@@ -60,4 +60,6 @@ def _require_no_secret(path: Path) -> None:
         if (file := path / name).exists():
             for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
                 if secrets.redact(line) != line:
-                    raise UsageError(f"{file}:{number} holds what looks like a key", "take it out; a pack is for others")
+                    raise UsageError(
+                        f"{file}:{number} holds what looks like a key", "take it out; a pack is for others"
+                    )

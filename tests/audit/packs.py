@@ -40,7 +40,9 @@ def hashed_again(files: Files) -> Files:
     files = dict(files)
     for name in [name for name in files if name.startswith("run/evidence/")]:
         tree, _ = unsealed(files[name])
-        records = files.get(name.replace("evidence", "trials").replace(".json", ".jsonl"), files.get("run/imported.jsonl"))
+        records = files.get(
+            name.replace("evidence", "trials").replace(".json", ".jsonl"), files.get("run/imported.jsonl")
+        )
         if records is not None:
             tree |= {"sha256": hashlib.sha256(records).hexdigest(), "bytes": len(records)}
         if "records" in tree and records is not None:
@@ -54,13 +56,17 @@ def hashed_again(files: Files) -> Files:
     return files | {"claim.json": orjson.dumps(claim)}
 
 
+def written(files: Files, scratch: Path) -> Path:
+    """The run in these files, with every hash made again, as a directory."""
+    for name, data in hashed_again(files).items():
+        (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+        (scratch / name).write_bytes(data)
+    return scratch / "run"
+
+
 def stated_again(files: Files, scratch: Path) -> Path:
     """A pack of these files as an owner of the run would make it: hashes, points and answers made again."""
-    for name, data in hashed_again(files).items():
-        if name != "claim.json":
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).write_bytes(data)
-    return packed(scratch / "run", scratch / "claim.zip")
+    return packed(written(files, scratch), scratch / "claim.zip")
 
 
 def of_json(change: Callable[[dict[str, object]], None], data: bytes) -> bytes:

