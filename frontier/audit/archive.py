@@ -1,7 +1,7 @@
 """The pack of a run as a zip file: written with fixed names, times and order, and read as a file from a stranger.
 
-    run/manifest.json  run/config.yaml  run/journal.jsonl  run/imported.jsonl  run/trials/KEY.jsonl  run/evidence/KEY.json
-    claim.json         what is claimed, and the size and SHA-256 of every other file
+    run/         manifest.json  config.yaml  journal.jsonl  imported.jsonl  trials/KEY.jsonl  evidence/KEY.json
+    claim.json   what is claimed, and the size and SHA-256 of every file of the run
 
 Nothing else of a run goes into a pack: no log, no lock, nothing under derived/ or verify/. A reader takes these names
 and no others, writes them into a new directory of its own, and never more bytes or records than a pack may have.
@@ -40,7 +40,8 @@ _NAMES = re.compile(
 )
 _END, _END_64 = b"PK\x05\x06", b"PK\x06\x07"
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError, struct.error,
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+    OverflowError,
 )  # fmt: skip
 """What `zipfile` raises for a file that is no sound zip."""
 
@@ -200,12 +201,15 @@ def _claim(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise ValueError(f"{_CLAIM} is too large")
     claim = orjson.loads(archive.read(_CLAIM))
     if not isinstance(claim, dict):
-        raise ValueError(f"{_CLAIM} is no object")  # noqa: TRY004  # of what is read, not of an argument
+        raise ValueError(f"{_CLAIM} is no object")
     return claim
 
 
 def _extract(archive: zipfile.ZipFile, run: Path) -> tuple[Listed, int]:
-    """Write the run's files; what they are, and how many records they have. `zipfile` gives no more bytes of an entry than its list says, and checks their CRC."""
+    """Write the run's files; what they are, and how many records they have.
+
+    `zipfile` gives no more bytes of an entry than its list says, and checks their CRC.
+    """
     files: Listed = {}
     records = 0
     for entry in archive.infolist():

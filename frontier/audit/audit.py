@@ -59,7 +59,7 @@ def audit(pack: Path) -> Audit:
         made_by = version if _VERSION.fullmatch(version) else "of an unknown version"  # it goes into a command
         if claim.get("schema") != SCHEMA:
             raise UsageError(
-                f"{pack} has a claim of another form, {clean_name(str(claim.get('schema')))!r}; this version reads {SCHEMA}",
+                f"{pack} has a claim of the form {clean_name(str(claim.get('schema')))!r}; this version reads {SCHEMA}",
                 f"audit it with the version that made it:  pip install llm-frontier=={made_by}",
             )
         found, unchecked, trials, points = _changed(inside), [], 0, 0

@@ -157,7 +157,7 @@ def _of_the_request(record: Record, requested: Callable[[Record], bool]) -> Iter
 def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Callable[[Record], bool]:
     """Whether a request asked for the lengths that the seeds give it, as far as the seed of its prompts is known.
 
-    That is made of the session's salt and of how many trials the session had sent, which may be fewer than it had begun.
+    That is made of the session's salt and of how many trials the session had sent: as many as it had begun, or fewer.
     """
     shape, isl, osl = trial.shape, trial.shape.isl, trial.shape.osl
     fixed = is_fixed(shape)

@@ -11,6 +11,10 @@ from frontier.errors import ExitCode
 if TYPE_CHECKING:
     from frontier.audit.audit import Audit
 
+CONSISTENT = (
+    "Self-consistent, origin unknown: the numbers follow from the records. Whether these were measured, and on what, "
+    "no file can prove."
+)
 SHOWN = 10
 """Contradictions that are printed; more are counted."""
 
@@ -41,18 +45,10 @@ def command(pack: Path, as_json: bool) -> int:
 
 
 def _text(pack: Path, result: "Audit") -> str:
-    lines = [f"{pack}  made by frontier {result.made_by}"]
-    lines += [
-        f"checked again: {result.points:,} points and the answers, from {result.requests:,} requests of {result.trials:,} "
-        "trials"
-    ]
+    again = f"{result.points:,} points and the answers, from {result.requests:,} requests of {result.trials:,} trials"
+    lines = [f"{pack}  made by frontier {result.made_by}", f"derived again: {again}"]
     lines += [f"not checked: {line}" for line in result.unchecked]
     lines += [f"contradiction: {line}" for line in result.found[:SHOWN]]
     if (more := len(result.found) - SHOWN) > 0:
         lines.append(f"and {more:,} more")
-    if result.consistent:
-        lines.append("Self-consistent, origin unknown: the numbers follow from the records. Whether these were measured, "
-                     "and on what, no file can prove.")  # fmt: skip
-    else:
-        lines.append("Not self-consistent: do not rely on it.")
-    return "\n".join(lines)
+    return "\n".join([*lines, CONSISTENT if result.consistent else "Not self-consistent: do not rely on it."])

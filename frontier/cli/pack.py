@@ -7,6 +7,9 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, UsageError
+from frontier.store.files import Folder
+from frontier.store.journal import MOST_BYTES
+from frontier.store.run_dir import RunDirectory
 from frontier.text import Secrets, environment_secrets
 
 
@@ -21,8 +24,8 @@ from frontier.text import Secrets, environment_secrets
 )
 @common.run_options("run")
 def command(options: common.RunOptions, output: Path, sla: tuple[str, ...]) -> int:
-    """Pack RUN into one file that anyone can check with `frontier audit`: its records, evidence, config and journal, and
-    the points and answers that follow from them.
+    """Pack RUN into one file that anyone can check with `frontier audit`: its records, evidence, config and journal,
+    and the points and answers that follow from them.
 
     A run that is being swept or was changed is not packed. Prints the SHA-256 of the pack: publish it beside the claim.
     RUN defaults to the newest run under runs/ that holds a finished trial.
@@ -35,7 +38,6 @@ def command(options: common.RunOptions, output: Path, sla: tuple[str, ...]) -> i
     from frontier.audit import archive
     from frontier.audit.contradictions import contradictions
     from frontier.audit.statement import state
-    from frontier.store.run_dir import RunDirectory
 
     path = common.find_run(options.run)
     common.read_run(path, say_unfinished=True)
@@ -55,11 +57,10 @@ def command(options: common.RunOptions, output: Path, sla: tuple[str, ...]) -> i
 
 def _require_no_secret(path: Path) -> None:
     """UsageError where a text of the run holds a key, which `sweep` writes into none: it may have been edited since."""
-    secrets = Secrets.of((), environment_secrets(os.environ))
+    secrets, folder = Secrets.of((), environment_secrets(os.environ)), Folder(path)
     for name in ("config.yaml", "manifest.json", "journal.jsonl"):
-        if (file := path / name).exists():
-            for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
-                if secrets.redact(line) != line:
-                    raise UsageError(
-                        f"{file}:{number} holds what looks like a key", "take it out; a pack is for others"
-                    )
+        text = folder.read(name, MOST_BYTES).decode(errors="replace") if folder.exists(name) else ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if secrets.redact(line) != line:
+                what = f"{folder.path / name}:{number} holds what looks like a key"
+                raise UsageError(what, "take it out: a pack is for others to read")

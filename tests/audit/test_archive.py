@@ -71,8 +71,9 @@ def test_it_holds_the_run_and_nothing_beside_it(run: Path, pack: Path) -> None:
 
 
 NAMES = [
-    "../evil", "/etc/passwd", "run/../../evil", "run\\..\\evil", "C:evil", "run/trials/../config.yaml", "run/derived/x.png",
-    "run/lock", "run/inner.zip", "run/trials/x.jsonl/y", "run/verify/journal.jsonl", "run/trials/\x1b[31m.jsonl", "claim.json/", "run/", "run/trials/" + "x" * 300 + ".jsonl", "CLAIM.JSON",
+    "../evil", "/etc/passwd", "run/../../evil", "run\\..\\evil", "C:evil", "run/trials/../config.yaml", "run/lock",
+    "run/derived/x.png", "run/inner.zip", "run/trials/x.jsonl/y", "run/verify/journal.jsonl", "claim.json/", "run/",
+    "run/trials/\x1b[31m.jsonl", "run/trials/" + "x" * 300 + ".jsonl", "CLAIM.JSON",
 ]  # fmt: skip
 
 
