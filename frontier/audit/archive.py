@@ -23,7 +23,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 import orjson
 
 from frontier.errors import ExitCode, StoreError, UsageError
-from frontier.store.files import Folder, free_bytes
+from frontier.store.files import Folder
 from frontier.text import clean_name
 from frontier.units import format_bytes
 
@@ -189,11 +189,6 @@ def _require_ours(archive: zipfile.ZipFile, size: int) -> None:
         raise ValueError(f"it would unpack to {format_bytes(total)}")
     if sum(entry.compress_size for entry in entries) > size:
         raise ValueError("its files overlap")
-    if total > (free := free_bytes(Path(tempfile.gettempdir()))):
-        raise UsageError(
-            f"the audit needs {format_bytes(total)}, and {format_bytes(free)} are free in {tempfile.gettempdir()}",
-            "name another directory in the variable TMPDIR",
-        )
 
 
 def _claim(archive: zipfile.ZipFile) -> dict[str, Any]:

@@ -1,19 +1,30 @@
-"""The audit of a pack: its hashes, its contradictions, and all that it states derived again from its records."""
+"""What a pack states of a run, and its audit: hashes, contradictions, and all that is stated derived again."""
 
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from frontier._version import __version__
 from frontier.audit.archive import Unpacked, unpacked
 from frontier.audit.contradictions import Journal, contradictions, is_fixed
-from frontier.audit.statement import DERIVED, SCHEMA, differences, state
 from frontier.errors import FrontierError, UsageError
-from frontier.run import Run
+from frontier.report.answer import answers_json
+from frontier.report.json_out import points_json
+from frontier.run import Run, load
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean, clean_name
 
+SCHEMA = "frontier.claim/1"
+DERIVED = ("servers", "unfinished", "points", "frontiers", "tiers")
+"""The parts of a statement that follow from the run's files."""
+_SAME = 1e-9
+"""Relative difference of two numbers that are the same: other builds of numpy add up in another order."""
+_AGAIN = "frontier sweep CONFIG"
 AUDIT_SCHEMA = "frontier.audit/1"
 MOST = 1_000
 """Contradictions that are kept; one is enough."""
@@ -56,7 +67,7 @@ def audit(pack: Path) -> Audit:
     """
     with unpacked(pack) as inside:
         claim, version = inside.claim, str(inside.claim.get("frontier"))
-        made_by = version if _VERSION.fullmatch(version) else "of an unknown version"  # it goes into a command
+        made_by = version if _VERSION.fullmatch(version) else "?"  # it goes into a command
         if claim.get("schema") != SCHEMA:
             raise UsageError(
                 f"{pack} has a claim of the form {clean_name(str(claim.get('schema')))!r}; this version reads {SCHEMA}",
@@ -65,9 +76,8 @@ def audit(pack: Path) -> Audit:
         found, unchecked, trials, points = _changed(inside), [], 0, 0
         if made_by != __version__:
             unchecked.append(f"it was made by frontier {made_by}, this is {__version__}: a number may be defined anew")
-        sla = claim.get("sla")
         try:
-            run, derived = state(inside.run, [str(text) for text in sla] if isinstance(sla, list) else ())
+            run, derived = state(inside.run)
             found += [line for name in DERIVED for line in differences(claim.get(name), derived[name], name)]
             found += [error.what for _, error in run.altered]
             found += contradictions(run)
@@ -87,7 +97,7 @@ def _changed(inside: Unpacked) -> list[str]:
     changed = [
         f"{name} is not the file that was packed" for name in every if listed.get(name) != inside.files.get(name)
     ]
-    more = sorted(inside.claim.keys() - {"schema", "frontier", "sla", "files", *DERIVED})
+    more = sorted(inside.claim.keys() - {"schema", "frontier", "files", *DERIVED})
     return changed + [f"claim.json states {name}, which no pack does" for name in more]
 
 
@@ -105,3 +115,57 @@ def _unchecked(run: Run) -> list[str]:
         (no_seed, "trials have lengths whose seed the journal does not keep"),
     )
     return [f"{count} of {len(trials)} {what}" for count, what in each if count]
+
+
+def state(path: Path) -> tuple[Run, dict[str, Any]]:
+    """The run in a directory, and what its pack states: every number and verdict that its records give."""
+    run = load(path)
+    if run.standing is not None:  # the command that goes on names directories of the machine
+        run = replace(run, standing=replace(run.standing, again=_AGAIN))
+    axes = run.config.objectives
+    points = run.points(names=axes)
+    summaries = run.summaries(points, axes)
+    shown = points_json(points, [summary.frontier for summary in summaries], summaries)
+    begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "server"]
+    return run, orjson.loads(orjson.dumps({
+        "schema": SCHEMA,
+        "frontier": __version__,
+        "servers": [{name: line[name] for name in ("deployment", "model", "identity")} for line in begun],
+        "unfinished": None if run.standing is None else run.standing.tree(),
+        "points": shown["points"],
+        "frontiers": shown["frontiers"],
+        "tiers": answers_json(run.answers())["tiers"],
+    }, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY))  # fmt: skip
+
+
+def differences(stated: Any, derived: Any, where: str = "") -> Iterator[str]:
+    """Where two statements differ: 'points c=88 metrics p99_ttft value: stated 0.212, the records give 0.241'."""
+    if isinstance(stated, dict) and isinstance(derived, dict):
+        for name in sorted(stated.keys() | derived.keys()):
+            yield from differences(stated.get(name), derived.get(name), f"{where} {name}".strip())
+    elif isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
+        for i, (one, other) in enumerate(zip(stated, derived, strict=True)):
+            yield from differences(one, other, f"{where} {_label(other, i)}")
+    elif not _same(stated, derived):
+        yield f"{clean(where)}: stated {_text(stated)}, the records give {_text(derived)}"
+
+
+def _label(item: Any, index: int) -> str:
+    """An entry of a list, by what a reader knows it by."""
+    tree = item if isinstance(item, dict) else {}
+    known = [str(tree[name]) for name in ("tier", "deployment", "shape") if tree.get(name)]
+    if known and tree.get("concurrency") is not None:
+        known.append(f"c={tree['concurrency']}")
+    return " ".join(known) or str(index + 1)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
+        return math.isclose(one, other, rel_tol=_SAME, abs_tol=1e-12)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return f"{len(value)} entries"
+    return "nothing" if value is None else clean(str(value), 60)

@@ -12,9 +12,8 @@ import pytest
 
 from frontier import import_files
 from frontier._version import __version__
-from frontier.audit.audit import audit
+from frontier.audit.audit import audit, differences, state
 from frontier.audit.contradictions import contradictions
-from frontier.audit.statement import differences, state
 from frontier.errors import FrontierError, UsageError
 from frontier.run import load
 from frontier.simulator.process import SimulatorProcess
@@ -65,18 +64,6 @@ def test_pack_and_audit_as_a_user_does(run: Path, tmp_path: Path) -> None:
     assert tree["checked"]["requests"] == sum(len(f.read_bytes().splitlines()) for f in (run / "trials").iterdir())
 
 
-def test_an_sla_of_the_packer_is_claimed_and_audited(run: Path, tmp_path: Path) -> None:
-    said = frontier("pack", run, "-o", "claim.zip", "--sla", "p50_e2e<=10s", "--sla", "p50_ttft<=1us", cwd=tmp_path)
-    assert said.code == 0
-    claim = orjson.loads(contents(tmp_path / "claim.zip")["claim.json"])
-    assert [tier["tier"] for tier in claim["tiers"]] == ["p50_e2e<=10s", "p50_ttft<=1us"]
-    assert [tier["shapes"][0]["concurrency"] for tier in claim["tiers"]] == [4, None]
-    assert audit(tmp_path / "claim.zip").consistent
-    files = contents(tmp_path / "claim.zip")
-    files["claim.json"] = files["claim.json"].replace(b"p50_e2e<=10s", b"p50_e2e<=90s")
-    assert not audit(zipped(files, tmp_path / "claim.zip")).consistent
-
-
 def test_nothing_of_this_machine_is_claimed(run: Path, whole: Files) -> None:
     claim = whole["claim.json"].decode()
     assert str(run.parent) not in claim
@@ -117,7 +104,7 @@ def test_a_pack_of_another_version_says_what_it_cannot_check(whole: Files, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("version", "shown"), [("2.0.0", "2.0.0"), ("1; rm -rf /", "of an unknown version"), (None, "unknown")]
+    ("version", "shown"), [("2.0.0", "2.0.0"), ("1; rm -rf /", "llm-frontier==?"), (None, "llm-frontier==?")]
 )
 def test_a_claim_of_another_form_names_the_version_to_use(
     version: object, shown: str, whole: Files, tmp_path: Path
@@ -146,24 +133,6 @@ def test_a_run_that_was_changed_is_not_packed(run: Path, tmp_path: Path) -> None
     assert said.code == 2
     assert "was changed or damaged" in said.err
     assert not (tmp_path / "claim.zip").exists()
-
-
-def test_a_key_that_was_written_into_a_run_is_not_packed(run: Path, tmp_path: Path) -> None:
-    packed(run, tmp_path / "x.zip")
-    for name, data in contents(tmp_path / "x.zip").items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
-    config = tmp_path / "run" / "config.yaml"
-    for line in (f"# my key: {SECRET}\n", "# from the environment: hunter2-hunter2\n"):
-        before = config.read_text()
-        config.write_text(before + line)
-        said = frontier("pack", "run", "-o", "claim.zip", cwd=tmp_path, SERVICE_TOKEN="hunter2-hunter2")
-        assert said.code == 2
-        assert f"config.yaml:{len(before.splitlines()) + 1} holds what looks like a key" in said.err
-        assert "hunter2" not in said.err
-        assert SECRET not in said.err
-        assert not (tmp_path / "claim.zip").exists()
-        config.write_text(before)
 
 
 def test_a_running_sweep_is_not_packed(run: Path, tmp_path: Path) -> None:
