@@ -75,7 +75,11 @@ def contradictions(run: Run) -> Iterator[str]:
         yield "manifest.json is of another config than config.yaml"
     directory = RunDirectory.read(run.path)
     journal = Journal.of(directory.journal_lines())
-    for key, evidence in directory.evidences().items():
+    evidences = directory.evidences()
+    numbers = [evidence.number for evidence in evidences.values() if evidence.number]
+    if len(set(numbers)) < len(numbers):
+        yield "two trials were finished as one number"
+    for key, evidence in evidences.items():
         measurement = evidence.measurement
         problems = Counter[str](_of_the_trial(run.config, measurement, journal))
         requested = _lengths(run.config, measurement.trial, journal.salts.get(key))
@@ -111,7 +115,7 @@ def _of_the_trial(config: Config, measurement: Measurement, journal: Journal) ->
     if replace(trial, seed=planned.seed) != planned:
         yield "it was not planned by this config"
     servers, identity = journal.servers.get(trial.deployment), measurement.server_identity
-    if servers and identity is not None and not any(identity.startswith(server[:200]) for server in servers):
+    if servers and identity is not None and not any(f"{identity}, ".startswith(f"{name}, ") for name in servers):
         yield "its server is none that the journal names"
 
 
