@@ -29,8 +29,8 @@ _ROUNDING = 2e-6
 """Seconds: times are kept to the microsecond."""
 _SLACK = 1.0
 """Seconds within which a window opens and closes after its rules say so."""
-_TRIED = 200
-"""Attempts at trials of a session after which the seed of a trial's prompts is no longer looked for."""
+_TRIED = 3
+"""Seeds that the prompts of a trial may have: each takes a text to be made."""
 
 Line = Mapping[str, Any]
 
@@ -166,7 +166,7 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
     shape, isl, osl = trial.shape, trial.shape.isl, trial.shape.osl
     fixed = is_fixed(shape)
     salt, begun = (0, 0) if salted is None or fixed or config.prompts != "random" else salted
-    attempts = range(min(begun, _TRIED), 0, -1)
+    attempts = range(begun, max(begun - _TRIED, 0), -1)
     sources = [random_prompts(shape, prompt_seed(salt, trial.seed, attempt)) for attempt in attempts]
 
     def as_asked(record: Record, isl_drawn: int, osl_drawn: int) -> bool:
