@@ -164,7 +164,7 @@ def _require_one_zip(file: BinaryIO) -> None:
     file.seek(max(0, file.seek(0, os.SEEK_END) - 42))
     tail = file.read()
     if tail[-22:-18] != _END or tail[-2:] != b"\0\0" or tail[:4] == _END_64:
-        raise ValueError("it does not end as a zip file of that command does")
+        raise ValueError("it is no zip file as that command writes it")
     if (size := struct.unpack("<I", tail[-10:-6])[0]) > _DIRECTORY_BYTES:
         raise ValueError(f"its list of files has {format_bytes(size)}")
 

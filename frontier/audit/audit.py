@@ -34,12 +34,13 @@ _VERSION = re.compile(r"[0-9][0-9A-Za-z.+]{0,30}")
 @dataclass(frozen=True, slots=True)
 class Audit:
     """The result: `found` is what does not agree, `unchecked` what this pack gives no means to check. `made_by` is the
-    version that made it; `trials`, `requests` and `points` were read and derived.
+    version that made it; `answers` are what its records give, `trials`, `requests` and `points` were read and derived.
     """
 
     found: tuple[str, ...]
     unchecked: tuple[str, ...]
     made_by: str
+    answers: tuple[str, ...]
     trials: int = 0
     requests: int = 0
     points: int = 0
@@ -54,6 +55,7 @@ class Audit:
             "schema": AUDIT_SCHEMA,
             "self_consistent": self.consistent,
             "origin": "unknown",
+            "answers": list(self.answers),
             "contradictions": list(self.found),
             "not_checked": list(self.unchecked),
             "made_by": self.made_by,
@@ -73,7 +75,7 @@ def audit(pack: Path) -> Audit:
                 f"{pack} has a claim of the form {clean_name(str(claim.get('schema')))!r}; this version reads {SCHEMA}",
                 f"audit it with the version that made it:  pip install llm-frontier=={made_by}",
             )
-        found, unchecked, trials, points = _changed(inside), [], 0, 0
+        found, unchecked, answers, trials, points = _changed(inside), [], [], 0, 0
         if made_by != __version__:
             unchecked.append(f"it was made by frontier {made_by}, this is {__version__}: a number may be defined anew")
         try:
@@ -82,11 +84,12 @@ def audit(pack: Path) -> Audit:
             found += [error.what for _, error in run.altered]
             found += contradictions(run)
             unchecked += _unchecked(run)
+            answers += _answers(run)
             trials, points = sum(map(len, run.histories.values())), len(derived["points"])
         except FrontierError as error:
             found.append(f"the run in it cannot be read: {error.what}")
         found = [clean(line.replace(str(inside.run), "run"), 300) for line in found[:MOST]]
-        return Audit(tuple(found), tuple(unchecked), made_by, trials, inside.records, points)
+        return Audit(tuple(found), tuple(unchecked), made_by, tuple(answers), trials, inside.records, points)
 
 
 def _changed(inside: Unpacked) -> list[str]:
@@ -115,6 +118,21 @@ def _unchecked(run: Run) -> list[str]:
         (no_seed, "trials have lengths whose seed the journal does not keep"),
     )
     return [f"{count} of {len(trials)} {what}" for count, what in each if count]
+
+
+def _answers(run: Run) -> list[str]:
+    """Each answer in one line: '256/32: concurrency 4 meets p50 TTFT ≤ 50 ms'."""
+    lines = []
+    for answer in run.answers():
+        sla = ", ".join(map(str, answer.limits))
+        for d in answer.decisions:
+            meets = (
+                f"concurrency {d.concurrency} meets"
+                if d.concurrency
+                else f"no concurrency is proven ({d.verdict}) to meet"
+            )
+            lines.append(f"{d.series.label()}: {meets} {sla}")
+    return lines
 
 
 def state(path: Path) -> tuple[Run, dict[str, Any]]:
@@ -168,4 +186,6 @@ def _same(one: Any, other: Any) -> bool:
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
         return f"{len(value)} entries"
+    if isinstance(value, float):
+        return f"{value:.10g}"
     return "nothing" if value is None else clean(str(value), 60)

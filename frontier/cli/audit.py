@@ -47,6 +47,7 @@ def command(pack: Path, as_json: bool) -> int:
 def _text(pack: Path, result: "Audit") -> str:
     again = f"{result.points:,} points and the answers, from {result.requests:,} requests of {result.trials:,} trials"
     lines = [f"{pack}  made by frontier {result.made_by}", f"derived again: {again}"]
+    lines += result.answers if result.consistent else ()
     lines += [f"not checked: {line}" for line in result.unchecked]
     lines += [f"contradiction: {line}" for line in result.found[:SHOWN]]
     if (more := len(result.found) - SHOWN) > 0:

@@ -59,6 +59,7 @@ def test_pack_and_audit_as_a_user_does(run: Path, tmp_path: Path) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith(f"claim.zip  made by frontier {__version__}\n")
     assert "2 points and the answers" in said.out
+    assert "256/32: concurrency 4 meets p50 TTFT ≤ 50 ms" in said.out
     assert "of 6 trials" in said.out
     assert "Self-consistent, origin unknown" in said.out
     assert not re.search("authentic|genuine|trustworthy|valid", said.out)
