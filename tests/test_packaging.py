@@ -50,6 +50,7 @@ def test_the_source_distribution_holds_no_data_of_others_and_no_cache(here: tupl
     assert names == code() | configs | set(more.split())
 
 
+@pytest.mark.slow
 def test_a_build_elsewhere_has_the_same_bytes(here: tuple[Path, Path], tmp_path: Path) -> None:
     """Of a copy with other times and another order, and caches that are not git's."""
     clone = tmp_path / "clone"

@@ -297,16 +297,22 @@ def test_what_is_added_to_the_claim_is_found(whole: Files, tmp_path: Path) -> No
     )
 
 
-@pytest.mark.parametrize("name", ["points", "frontiers", "tiers", "servers", "files"])
-@pytest.mark.parametrize("value", [None, [[[[]]]], {"a": {"b": 1}}])
+WRONG = [
+    ("points", None),
+    ("points", [[[[]]]]),
+    ("frontiers", 5),
+    ("tiers", {"a": {"b": 1}}),
+    ("servers", "x"),
+    ("files", []),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_a_claim_of_the_wrong_type_is_found(name: str, value: object, whole: Files, tmp_path: Path) -> None:
     def typed(tree: dict[str, Any]) -> None:
         tree[name] = value
 
-    assert (
-        found({**whole, "claim.json": of_json(typed, whole["claim.json"])}, tmp_path)
-        or value == [] == orjson.loads(whole["claim.json"])[name]
-    )
+    assert found({**whole, "claim.json": of_json(typed, whole["claim.json"])}, tmp_path)
 
 
 # --- random edits
@@ -435,7 +441,7 @@ def study(whole: Files, tmp_path: Path, count: int, seed: int, *, every: int) ->
 
 
 def test_random_edits_are_found_or_harmless(whole: Files, tmp_path: Path) -> None:
-    counts = study(whole, tmp_path, 12, 1, every=2)
+    counts = study(whole, tmp_path, 6, 1, every=3)
     assert counts["found"] > counts["harmless"]
 
 
