@@ -89,8 +89,8 @@ def estimate(
     if m.quantity is not None:
         latency = _of_requests(sample, m.quantity, m.p, confidence)
         return latency.inverted() if latency is not None and m.inverted else latency
-    if name == "error_rate":
-        return _share(~sample.ok, sample.window, confidence)
+    if m.counts is not None:
+        return _share(m.counts(sample), sample.window, confidence)
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name in ("cost", "energy", "tokens_per_joule"):
