@@ -124,10 +124,11 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
 
 
 def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The trial in flight, and for how many seconds."""
+    """The trial in flight, for how many seconds, and by how many client processes."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
-            return {"trial": event["trial"], "since": round(max(0.0, time.time() - event["time"]), 1)}
+            since = round(max(0.0, time.time() - event["time"]), 1)
+            return {"trial": event["trial"], "since": since, "client_processes": event.get("client_processes", 1)}
         if event["event"] in ("trial_done", "interrupted", "server_lost"):
             return None
     return None
@@ -157,7 +158,9 @@ def line(state: Mapping[str, Any]) -> str:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)
     if state["running"] is not None:
-        return f"{text}   now: {state['running']['trial']}, for {format_elapsed(state['running']['since'])}"
+        processes = state["running"]["client_processes"]
+        by = f", sent by {processes} client processes" if processes > 1 else ""
+        return f"{text}   now: {state['running']['trial']}, for {format_elapsed(state['running']['since'])}{by}"
     if not state["last"]:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""

@@ -431,6 +431,8 @@ CLIENT: tuple[Watched, ...] = (
     ("client CPU, share of a core", _worst("cpu_share"), format_share),
     ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
     ("requests retried", _worst("resent"), format_number),
+    ("client processes", _worst("processes"), format_number),
+    ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
 SERVER: tuple[Watched, ...] = (
     ("running, mean", _server("num_requests_running", _mean), format_number),
