@@ -1,6 +1,6 @@
 """What the sweep's own process has to do where many client processes send the load: a simulation with real records.
 
-usage: python -m benchmarks.coordinator [--streams 100000] [--workers 34] [--tokens 256] [--pace 20] [--rtt 0.5]
+usage: python -m benchmarks.coordinator [--streams 100000] [--workers 34] [--tokens 256] [--pace 20] [--rtt 4]
 
 The workers are simulated: each answers after a round trip, its clock is anywhere, and it hands over as many records as
 its share of the streams would end, pickled as over a socket. Real are the placing of the clocks, the rules of the
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=34)
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--pace", type=float, default=20.0, help="tokens per second of a stream")
-    parser.add_argument("--rtt", type=float, default=0.5, help="milliseconds")
+    parser.add_argument("--rtt", type=float, default=4.0, help="milliseconds, of whole ones")
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
     e2e, shape = options.tokens / options.pace, Shape.of(1024, options.tokens)

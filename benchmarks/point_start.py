@@ -3,19 +3,22 @@
 usage: python -m benchmarks.point_start [--repeats 5]
 
 `frontier sweep` of two settings with a small load against an embedded server that runs already. The parts are cut by
-the times in the run's journal and of its records; the median of the repeats is shown. *Before* and *after* are paid
+the times in the run's journal and of its records; the medians of the repeats are shown. *Before* and *after* are paid
 once per command, *between* once per further point.
 """
 
 import argparse
+import contextlib
 import itertools
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import numpy as np
+import psutil
 
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -34,29 +37,41 @@ BEFORE = ("start, imports, plan", "preflight, prompts calibrated", "until the fi
 AFTER = ("last answer to trial stored", "trial stored to sweep finished", "table, answer, picture")
 
 
-def once(url: str, folder: Path) -> dict[str, float]:
-    """Seconds of each part."""
+def once(url: str, folder: Path) -> dict[str, tuple[float, float]]:
+    """Seconds of each part, and of the processor in it."""
     (folder / "sweep.yaml").write_text(SWEEP.format(url=url))
     command = [sys.executable, "-m", "frontier", "sweep", "sweep.yaml", "-o", "run"]
-    began = time.time()
-    environ = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environ, check=False)
-    ended = time.time()
+    times, used = [time.time()], [0.0]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                cpu = watched.cpu_times()
+                times.append(time.time())
+                used.append(cpu.user + cpu.system)
+            time.sleep(0.01)
+        ended = time.time()
     run = RunDirectory.read(folder / "run")
     events = {line["event"]: float(line["time"]) for line in run.journal_lines()}
-    assert "finished" in events, done.stderr
+    assert "finished" in events, "the sweep failed"
     loads = []
     for key, measurement in run.finished().items():
         records = list(run.records(key))
         sent, end = min(r.sent for r in records), max(r.end for r in records)
         loads.append((measurement.epoch + sent, measurement.epoch + end))
     (first, first_end), (second, second_end) = sorted(loads)
-    times = (began, events["session"], events["server"], first)
-    parts = dict(zip(BEFORE, (b - a for a, b in itertools.pairwise(times)), strict=True))
-    parts["between two points"] = second - first_end
-    times = (second_end, events["trial_done"], events["finished"], ended)
-    parts |= dict(zip(AFTER, (b - a for a, b in itertools.pairwise(times)), strict=True))
-    return {**parts, "before": sum(map(parts.get, BEFORE)), "after": sum(map(parts.get, AFTER))}  # type: ignore[arg-type]
+
+    def part(start: float, end: float) -> tuple[float, float]:
+        return end - start, float(np.interp(end, times, used) - np.interp(start, times, used))
+
+    cuts = itertools.pairwise((times[0], events["session"], events["server"], first))
+    parts = dict(zip(BEFORE, itertools.starmap(part, cuts), strict=True))
+    cuts = itertools.pairwise((second_end, events["trial_done"], events["finished"], ended))
+    parts |= {
+        "between two points": part(first_end, second),
+        **dict(zip(AFTER, itertools.starmap(part, cuts), strict=True)),
+    }
+    return parts | {"before": part(times[0], first), "after": part(second_end, ended)}
 
 
 def main() -> None:
@@ -69,8 +84,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 found.append(once(server.url, Path(folder)))
     for part in found[0]:
-        values = [times[part] for times in found]
-        print(f"{part:32} {statistics.median(values):6.2f} s   ({min(values):.2f} to {max(values):.2f})")
+        walls, cpus = zip(*(parts[part] for parts in found), strict=True)
+        spread = f"({min(walls):.2f} to {max(walls):.2f})"
+        print(f"{part:32} {statistics.median(walls):6.2f} s {spread:16} CPU {statistics.median(cpus):.2f} s")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class AutoWorkers:
     def chooses(self) -> str:
         """What `auto` chooses, and why."""
         if self.most == 1:
-            return f"workers: auto takes one, as this machine has {self.cores} core{'s'[: self.cores > 1]}"
+            return f"workers: auto takes one on {self.cores} core{'s, as one is left to the sweep' * (self.cores > 1)}"
         return f"workers: auto takes more where a trial needs more, up to {self.most} on {self.cores} cores"
 
 

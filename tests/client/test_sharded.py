@@ -271,7 +271,7 @@ def test_the_capacity_of_a_client_process_is_measured_where_a_second_one_may_be_
     assert "carries 60,000 events/s (not measured)" in auto.carries()
     assert "up to 7 on 8 cores" in auto.chooses()
     monkeypatch.setattr("frontier.client.processes.cores", lambda: 2)
-    assert "takes one, as this machine has 2 cores" in AutoWorkers.of_this_machine().chooses()
+    assert "takes one on 2 cores, as one is left to the sweep" in AutoWorkers.of_this_machine().chooses()
 
 
 def test_the_measured_capacity_is_what_a_share_of_a_core_carries() -> None:

@@ -16,6 +16,7 @@ import pytest
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier
 
+pytestmark = pytest.mark.timeout(300)
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child",
              "--mount-proc"]  # fmt: skip
 GRID = """\
@@ -31,7 +32,7 @@ HOSTS = """\
 ip link set lo up || exit 99
 ip addr add 10.77.0.1/32 dev lo || exit 99
 host() {  # a network namespace that reaches this one's 10.77.0.1 over a veth pair; $host1 is the process that holds it
-    unshare --net sleep 150 & eval "host$1=$!"
+    unshare --net sleep 290 & eval "host$1=$!"
     until [ "$(readlink /proc/$!/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
     ip link add out$1 type veth peer name in$1 || exit 99
     ip link set in$1 netns $! || exit 99
@@ -41,9 +42,10 @@ host() {  # a network namespace that reaches this one's 10.77.0.1 over a veth pa
 }
 host 1; host 2
 {before}
+began=$(date +%s)
 $PY -m frontier serve-sim --host 10.77.0.1 --port 8000 --set step_base=4ms 2> server.err &
 until $PY -c "import socket; socket.create_connection(('10.77.0.1', 8000))" 2> /dev/null; do sleep 0.2; done
-start=$(($(date +%s) + 20))
+start=$((4 * $(date +%s) - 3 * began + 6))  # after some starts of a process: the busier this machine, the later
 shard() {  # one of two shards, on the host of that process
     nsenter -t $2 -n $PY -m frontier shard grid.yaml --index $1 --of 2 --start-at $start -o night 2> shard$1.err
 }
@@ -61,7 +63,7 @@ def on_hosts(script: str, folder: Path, before: str = "") -> str:
     whole = HOSTS.replace("{before}", before) + textwrap.dedent(script)
     said = subprocess.run(
         [*NAMESPACE, "sh", "-c", whole], cwd=folder, capture_output=True, text=True,
-        timeout=150, env={**os.environ, "PY": sys.executable, "NO_COLOR": "1"},
+        timeout=280, env={**os.environ, "PY": sys.executable, "NO_COLOR": "1"},
     )  # fmt: skip
     if said.returncode == 99:
         pytest.skip(f"network namespaces are not available here: {said.stderr}")
