@@ -204,12 +204,17 @@ def send(simulator: SimulatorProcess, workers: Sequence[ProcessWorker]) -> tuple
     """A trial of four streams on these processes, which are then ended."""
     trial = Trial("d", Shape.of(32, 16), 4, 1, Phase.GRID, 40, 7, 0.2, 0.3, 20.0, "f")
     target, records = Target(simulator.url, "sim", "completions", dialect="vllm"), list[Record]()
-    try:
-        plan = PromptPlan(trial.shape, trial.seed)
-        return run_loop(run_sharded(trial, target, plan, workers, on_record=records.append)), records
-    finally:
-        for worker in workers:
-            worker.kill()
+
+    async def run() -> Measurement:
+        try:
+            return await run_sharded(
+                trial, target, PromptPlan(trial.shape, trial.seed), workers, on_record=records.append
+            )
+        finally:
+            for worker in workers:
+                worker.kill()
+
+    return run_loop(run()), records
 
 
 class Delayed(ProcessWorker):
