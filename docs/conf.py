@@ -9,7 +9,7 @@ project = "frontier"
 author = "the frontier developers"
 version = release = frontier.__version__
 root_doc = "docs/index"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 include_patterns = [
     "*.md",
@@ -20,6 +20,7 @@ include_patterns = [
 exclude_patterns = [".venv", ".ci", "runs", "site"]
 html_theme = "furo"
 html_title = f"frontier {version}"
+smartquotes = False
 html_show_copyright = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
