@@ -26,8 +26,7 @@ SHARE = 0.55
 """Of a core. An event costs less where there are more of them, so at this share the capacity is not overstated."""
 STREAMS, TOKENS, TICK = 64, 200, 0.001
 """Each stream gets an event every TICK seconds: 64,000 a second, about what a process carries."""
-_ISL = 32
-_WINDOW = 0.6
+_ISL, _WINDOW = 32, 0.6
 _LIMIT = 15
 """Seconds after which the measurement is given up; normally it takes two."""
 
@@ -64,8 +63,7 @@ async def measure(port: int) -> float:
         for record in records if record.first is not None
         for microseconds in itertools.accumulate(record.gaps, initial=0)
     )  # fmt: skip
-    cpu = (found.health.cpu_share or 0.0) * found.window.length
-    return SHARE * events / cpu
+    return SHARE * events / ((found.health.cpu_share or 0.0) * found.window.length)
 
 
 # --- the server

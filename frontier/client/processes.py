@@ -15,8 +15,7 @@ from frontier.client.sharded import WorkerLostError
 from frontier.client.worker import read_frame, write_frame
 
 EVENTS_PER_WORKER = 60_000
-"""Streamed events per second that one client process carries with room to spare, where it is not measured; up to half
-of that one is taken without measuring.
+"""Streamed events per second that one client process carries where it is not measured; half of them need no measuring.
 """
 _STOP_LIMIT = 3.0
 
@@ -62,7 +61,6 @@ class AutoWorkers:
         return cls(capacity or EVENTS_PER_WORKER, capacity is not None, cores(), most_workers())
 
     def carries(self) -> str:
-        """'one client process carries 57,000 events/s on this machine (measured)'."""
         how = "on this machine (measured)" if self.measured else "(not measured)"
         return f"one client process carries {self.events_per_second:,} events/s {how}"
 
