@@ -166,7 +166,7 @@ def test_a_clock_that_is_minutes_off_changes_nothing(server: Hostile, minutes: f
     assert measurement.workers[1].clock_bound < 0.05
     for parity in (0, 1):
         mine = [r for r in records if r.stream % 2 == parity]
-        assert mine[0].sent == pytest.approx(0.0, abs=0.3)
+        assert mine[0].sent == pytest.approx(0.0, abs=0.5)  # as late as a worker may begin
         assert all(0.0 <= r.end - r.sent < 5 for r in mine)
     zero = measurement.epoch - (time.time() - time.perf_counter())
     served = sorted(start - zero for start, _ in engine.spans)
