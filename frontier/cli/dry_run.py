@@ -115,7 +115,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
 
     found = look_ahead(config, plan, run, prove)
     advice = [*grid_advice(config), *_too_short(config, found)]
-    client = client_plan(config)
+    client = client_plan(config) if config.ray is None else None  # what another machine carries is not known here
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.plan/1",
@@ -137,7 +137,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     answer(plan_table(config, plan, **layout()))
     for line in plan_lines(config, found, prove):
         answer_prose(line)
-    if client["matters"]:
+    if client is not None and client["matters"]:
         answer_prose(client["why"])
     for line in advice:
         answer_prose(line)
@@ -194,7 +194,10 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         first = f"find and prove the {points} (about {format_rough(total.answer)})"
         first += f", then complete the {frontiers} (about {format_rough(total.rest)} more)" if total.rest else ""
     lines = [f"Plan: {first}."]
-    if config.workers is not None and config.workers > 1:
+    if config.ray is not None:
+        count = config.workers or "one on each node"
+        lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
+    elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
     for series, times in found.times.items() if several else ():
         answered, rest = (times.answer, times.rest) if config.searches else (0.0, times.seconds)

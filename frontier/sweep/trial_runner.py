@@ -125,7 +125,7 @@ class TrialRunner:
             self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
         what = f"client processes failed {times} times under c={trial.concurrency}, at last: {error.what}"
-        self.progress.note(f"{what}; see what ends them (memory?), or send from one:  workers: 1")
+        self.progress.note(f"{what}; {error.hint or 'see what ends them (memory?), or send from one:  workers: 1'}")
         self.failures.record(trial, what)
         return True
 
