@@ -44,7 +44,8 @@ class Exchange:
     seconds it may take in all, beside the target's own limits. `cut`: why this client gave it up.
 
     The last fields say which request of a trial it is: its number, the stream that sent it, the lengths asked for in
-    tokens (0: not known, not forced), and when it was due on the client's clock (open loop only).
+    tokens (0: not known, not forced), and when it was due on the client's clock (open loop only). `parser` is its
+    AnswerParser, where it was parsed already.
     """
 
     sent: float
@@ -67,6 +68,7 @@ class Exchange:
     asked_isl: int = 0
     asked_osl: int = 0
     scheduled: float | None = None
+    parser: Any = None
 
     def cleaned(self, text: str, longest: int = 300) -> str:
         """The server's words without secrets and control characters, cut."""
