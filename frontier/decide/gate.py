@@ -11,6 +11,7 @@ is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -138,8 +139,16 @@ def family_size(series: int, limits: Sequence[Limit]) -> int:
 
 
 def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What differs between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}. What one does not know is alike."""
-    return {name: f"{before[name]} → {after[name]}" for name in before if name in after and before[name] != after[name]}
+    """What differs between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}; of flags only those that differ.
+
+    What one of them does not know is alike.
+    """
+    texts = {}
+    for name in [name for name in before if name in after and before[name] != after[name]]:
+        old, new = (re.split(r"\s+(?=-|\w+=)", side[name]) for side in (before, after))
+        ours, theirs = (" ".join(w for w in one if w not in other) for one, other in ((old, new), (new, old)))
+        texts[name] = f"{ours or 'none'} → {theirs or 'none'}"
+    return texts
 
 
 def common_settings(measured: Sequence[Measured], names: Sequence[str]) -> tuple[int, ...]:
@@ -207,17 +216,21 @@ def changes(
             old, fresh = (np.array([one.level(name, group) for one in side]) for side in (base, new))
             floor = float(np.mean([one.noise(name, group) for one in base]))
             if design == "history":
-                steps, weight = np.array([np.mean([one.level(name, group) for one in day]) for day in days]), 1 + 1 / units
+                steps = np.array([np.mean([one.level(name, group) for one in day]) for day in days])
+                weight = 1 + 1 / units
                 middles.append(float(fresh.mean() - steps.mean()))
             else:
                 steps, weight = fresh - old, 1 / units
                 middles.append(float(steps.mean()))
                 floor += float(np.mean([one.noise(name, group) for one in new]))
-            # Equal seeds or rounding can make measurements alike: never surer than their own intervals.
-            variances.append(max(float(steps.var(ddof=1)), floor) * weight if units > 1 else math.inf)
+            # Equal seeds or rounding can make measurements alike: the standard deviation is never taken to be less than
+            # half of what their own intervals say.
+            variances.append(max(float(steps.var(ddof=1)), floor / 4) * weight if units > 1 else math.inf)
         error = math.sqrt(sum(variances)) / len(groups)
         # The degrees of freedom of a sum of unequal variances (Welch and Satterthwaite).
-        freedom = (units - 1) * sum(variances) ** 2 / sum(v**2 for v in variances) if 0 < error < math.inf else units - 1
+        freedom = float(units - 1)
+        if 0 < error < math.inf:
+            freedom *= sum(variances) ** 2 / sum(v**2 for v in variances)
         made.append(_change(name, float(np.mean(middles)), error, freedom, rules))
         if metric(name).quantity is not None and units > 1:
             chance = max(chance, float(stats.t.ppf(1 - rules.level, freedom)) * error)

@@ -114,13 +114,22 @@ def gate_runs(
     gates = []
     for a, b in matched:
         pairs = judging.in_turn(old[a], fresh[b])
-        left, right = (old[a], fresh[b]) if pairs is None else map(list, zip(*pairs, strict=True))
-        proven = [one.proven for one in left]
-        least = min((c for c in proven if c is not None), default=None) if None not in proven else None
-        gates.append(judging.gate(
-            left, right, rules, shape=b.shape, names=names, paired=pairs is not None, proven=least,
-            samples=_joined(new, b), limits=limits,
-        ))  # fmt: skip
+        left = old[a] if pairs is None else [pair[0] for pair in pairs]
+        right = fresh[b] if pairs is None else [pair[1] for pair in pairs]
+        # The least that BASE proved on any day: the best of several would be a lucky pick.
+        proven = min((one.proven or 0 for one in left), default=0) or None
+        result = judging.gate(
+            left,
+            right,
+            rules,
+            shape=b.shape,
+            names=names,
+            design="history" if pairs is None else "in turn",
+            proven=proven,
+            samples=_joined(new, b),
+            limits=limits,
+        )
+        gates.append(result)
     return gates
 
 
@@ -134,21 +143,28 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
     for shape in shapes:
         old, new = (_repeats(run, Series(name, shape)) for name in (a, b))
         numbers = sorted(old.keys() & new.keys())
-        sides = [[side[number] for number in numbers] for side in (old, new)]
         if not numbers:
-            raise UsageError(
-                f"{run.path} has no repeat that both deployments finished", "add  repeats: 10  to its config"
-            )
-        times = [[one.at for one in side] for side in sides]
+            what = f"{run.path} has no repeat of the grid that both deployments finished"
+            raise UsageError(what, "add  repeats: 10  to its config")
+        left, right = ([side[number] for number in numbers] for side in (old, new))
+        times = [[one.at for one in side] for side in (left, right)]
         if len(numbers) > 1 and (max(times[0]) < min(times[1]) or max(times[1]) < min(times[0])):
             raise UsageError(
                 f"{run.path} measured {a} and {b} one after the other, not in turn",
                 "sweep each into runs of its own, in turn, and name two folders of runs",
             )
-        gates.append(judging.gate(
-            *sides, rules, shape=shape, names=(a, b), paired=True, proven=decided.get(Series(a, shape)),
-            samples=_joined([run], Series(b, shape)), limits=limits,
-        ))  # fmt: skip
+        result = judging.gate(
+            left,
+            right,
+            rules,
+            shape=shape,
+            names=(a, b),
+            design="repeats",
+            proven=decided.get(Series(a, shape)),
+            samples=_joined([run], Series(b, shape)),
+            limits=limits,
+        )
+        gates.append(result)
     return gates
 
 
@@ -237,12 +253,12 @@ def _advice(one: Gate, allow: float) -> list[str]:
             "Sweep both in turn to compare them." if one.breaks else "See which settings are excluded:  frontier show"
         ]
     if one.units < 2:
-        unit = "pair" if one.design == "in turn" else f"day of {one.a}"
+        unit = "pair" if one.design != "history" else f"day of {one.a}"
         return [f"One {unit} says nothing of how sure a difference is: add more, or measure both in turn."]
     lines = [_SHORT_NOTE + "."]
     if one.verdict == "not resolved":
         widest = max(change.smallest for change in one.changes)
-        if one.design == "in turn" and allow < widest < math.inf:
+        if one.design != "history" and allow < widest < math.inf:
             lines.append(f"About {math.ceil(one.units * (widest / allow) ** 2)} pairs would tell {_percent(allow)}.")
         elif allow < widest:
             lines.append(
@@ -363,7 +379,7 @@ def trend_frame(trends: Sequence[Trend]) -> "pd.DataFrame":
 def _rows(one: Trend) -> list[Tree]:
     rows = []
     for i, run in enumerate(one.runs):
-        row = {
+        row: Tree = {
             "date": datetime.fromtimestamp(run.at, UTC).isoformat(), "run": run.name, "deployment": one.deployment,
             "shape": one.shape.label, "stretch": sum(at <= i for at, _ in one.breaks) + 1, **run.key,
             "proven": run.proven,
