@@ -18,7 +18,7 @@ from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, Process, draw
 from frontier.decide.gate import Gate, Measured, Rules, family_size, gate, judged_metrics
 from frontier.decide.trend import Trend, trend
 from frontier.metrics import metric
-from frontier.model import Estimate, Limit, Phase, Shape
+from frontier.model import Estimate, Limit, Phase, Series, Shape
 from frontier.stats import window
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
@@ -125,11 +125,9 @@ def interleaved(days: Days, slower: float, allow: float = 0.05, budget: float = 
         for side in (0, 1):
             sides[side].append(as_measured(made[side], at, names))
     joined = [{c: window.join(parts) for c, parts in side.items()} for side in kept]
-    rules = Rules(names, allow, family_size(1, limits))
-    result = gate(
-        sides[0], sides[1], rules, shape=base.shape, names=("A", "B"), design="repeats",
-        proven=proven_of(joined[0], limits), samples=joined[1], limits=limits,
-    )  # fmt: skip
+    rules = Rules(names, allow, family_size(1, limits), limits)
+    proven = proven_of(joined[0], limits)
+    result = gate(*sides, rules, "repeats", base.shape, ("A", "B"), proven, joined[1])
     return result, pairs
 
 
@@ -147,19 +145,17 @@ def run_of_a_day(
 def stored(days: Days, history: int, *, changed: bool, allow: float = 0.05) -> Gate:
     """A gate against a stored baseline of so many days. `changed`: by what the gate says that it would catch."""
     limits = days.limits()
-    rules = Rules(judged_metrics(limits), allow, family_size(1, limits))
+    rules = Rules(judged_metrics(limits), allow, family_size(1, limits), limits)
     base = [run_of_a_day(days, 0.0, i, limits)[0] for i in range(history)]
     slower = 0.0
     if changed:
         first, _ = run_of_a_day(days, 0.0, history, limits)
-        smallest = gate(base, [first], rules, shape=SHAPE, names=("A", "B"), design="history").changes[0].smallest
+        smallest = gate(base, [first], rules, "history", SHAPE, ("A", "B")).changes[0].smallest
         slower = -math.log1p(-min(smallest, 0.95))
     new, samples = run_of_a_day(days, slower, history + 1, limits)
     known = [one.proven for one in base]
-    return gate(
-        base, [new], rules, shape=SHAPE, names=("A", "B"), design="history", samples=samples, limits=limits,
-        proven=None if None in known else min(known, default=None),  # type: ignore[type-var]
-    )  # fmt: skip
+    proven = None if None in known else min(known, default=None)  # type: ignore[type-var]
+    return gate(base, [new], rules, "history", SHAPE, ("A", "B"), proven, samples)
 
 
 def series(rng: np.random.Generator, runs: int, kind: str, step: float = 0.0) -> Trend:
@@ -179,7 +175,7 @@ def series(rng: np.random.Generator, runs: int, kind: str, step: float = 0.0) ->
         )
         for i, row in enumerate(np.exp(turned).tolist())
     ]
-    return trend(nights, names, len(names), deployment="d", shape=SHAPE)
+    return trend(nights, names, len(names), Series("d", SHAPE))
 
 
 def share(hits: int, n: int) -> str:

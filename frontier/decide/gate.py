@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -94,24 +95,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class AtProven:
-    """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved, or at `measured`, the nearest to it.
+    """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved; None: not measured there.
 
     `estimate` is of the limit that decides, with its one-sided bounds at 95 % or, in an alarm, at the alarm's error.
     """
 
     proven: int
-    measured: int | None
-    limit: Limit | None
+    limit: Limit
     estimate: Estimate | None
     verdict: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what differs in the key.
-
-    `spread` is the standard deviation of one of them, as a share: of the metric that spreads most.
-    """
+    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what differs in the key."""
 
     shape: Shape
     a: str
@@ -189,6 +186,7 @@ class Rules:
     names: tuple[str, ...]
     allow: float
     family: int
+    limits: tuple[Limit, ...] = ()
 
     @property
     def level(self) -> float:
@@ -256,40 +254,32 @@ def _change(name: str, worse: float, error: float, freedom: float, rules: Rules)
     return Change(name, worse_share(name, worse), low, high, smallest, verdict)
 
 
-def at_proven(
-    proven: int, samples: Mapping[int, WindowData], limits: Sequence[Limit], rules: Rules, chance: float
-) -> AtProven:
+def at_proven(proven: int, sample: WindowData | None, rules: Rules, chance: float) -> AtProven:
     """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved.
 
-    Where NEW did not measure it, it keeps the SLA if it does at the next higher setting, and breaks it if it does at
-    the next lower one. Broken means beyond the limit by more than `allow`, and by more than a bad day (`chance`, in ln)
-    explains, with the alarm's error. A setting a little below, as much as `allow` is, counts as the same.
+    It breaks the SLA when a value is beyond its limit by more than `allow`, and by more than chance or a bad day
+    explains (`chance`, in ln), with the alarm's error.
     """
-    above = min((c for c in samples if c >= (1 - rules.allow) * proven), default=None)
-    below = max((c for c in samples if c <= proven), default=None)
 
     def beyond(limit: Limit, by: float) -> Limit:
         return replace(limit, promise=limit.promise * (1 + by if limit.better == "lower" else 1 - by))
 
-    if below is not None:
+    limits = rules.limits
+    if sample is None:
+        return AtProven(proven, limits[0], None, "not resolved")
+    for limit in limits:
+        e = estimate(sample, limit.metric, limits=limits, confidence=1 - rules.level / len(limits))
         by = max(rules.allow, math.expm1(chance))
-        for limit in limits:
-            e = estimate(samples[below], limit.metric, limits=tuple(limits),
-                         confidence=1 - rules.level / len(limits))  # fmt: skip
-            if e is not None and beyond(limit, by).breaks(e.lower if limit.better == "lower" else e.upper):
-                return AtProven(proven, below, limit, e, "worse")
-    if above is not None:
-        known = [(limit, estimate(samples[above], limit.metric, limits=tuple(limits))) for limit in limits]
-        open_limits = [(li, e) for li, e in known if e is None or not beyond(li, rules.allow).holds(li.bound(e))]
-        decides, e = (open_limits or known)[0]
-        return AtProven(proven, above, decides, e, "not resolved" if open_limits else "no worse")
-    return AtProven(proven, None, None, None, "not resolved")
+        if e is not None and beyond(limit, by).breaks(e.lower if limit.better == "lower" else e.upper):
+            return AtProven(proven, limit, e, "worse")
+    known = [(limit, estimate(sample, limit.metric, limits=limits)) for limit in limits]
+    unproven = [(li, e) for li, e in known if e is None or not beyond(li, rules.allow).holds(li.bound(e))]
+    return AtProven(proven, *(unproven or known)[0], "not resolved" if unproven else "no worse")
 
 
 def gate(
-    base: Sequence[Measured], new: Sequence[Measured], rules: Rules, *, shape: Shape, names: tuple[str, str],
-    design: Design, proven: int | None = None, samples: Mapping[int, WindowData] | None = None,
-    limits: Sequence[Limit] = (),
+    base: Sequence[Measured], new: Sequence[Measured], rules: Rules, design: Design, shape: Shape,
+    names: tuple[str, str], proven: int | None = None, samples: Mapping[int, WindowData] = MappingProxyType({}),
 ) -> Gate:  # fmt: skip
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data by concurrency.
 
@@ -300,27 +290,21 @@ def gate(
     broken = tuple(f"{name}: {text}" for name, text in differs.items() if not paired or name in _SAME)
     notes = [f"Changed between the two: {name} {text}." for name, text in differs.items() if paired]
     same = list(base) if paired else [one for one in base if not key_changes(one.key, new[-1].key)]
-    settings = tuple(
-        c for c in common_settings([*(same or base), *new], rules.names)
-        if all(has(one, (c,), rules.names) for one in new)
-    )  # fmt: skip
-    keep = [i for i, one in enumerate(same) if has(one, settings, rules.names)]
-    if len(keep) < len(same):
-        without = ", ".join(one.name for i, one in enumerate(same) if i not in keep)
-        notes.append(f"Left out, without all of these settings: {without}.")
+    nearly = common_settings([*(same or base), *new], rules.names)
+    settings = tuple(c for c in nearly if all(has(one, (c,), rules.names) for one in new))
+    keep = [i for i, one in enumerate(same) if settings and has(one, settings, rules.names)]
+    if without := [one.name for i, one in enumerate(same) if i not in keep]:
+        notes.append(f"Left out, without all of these settings: {', '.join(without)}.")
     result = Gate(shape, *names, design, 0, settings, (), None, "invalid", 1 - rules.level, broken, tuple(notes))
-    if broken:
-        return replace(result, verdict="not resolved")
-    if not settings or not keep:
-        return result
+    if broken or not keep:
+        return replace(result, verdict="not resolved" if broken else "invalid")
     olds, news = [same[i] for i in keep], [new[i] for i in keep] if paired else list(new)
     made, chance, units = changes(olds, news, settings, rules, design)
-    check = None if proven is None or samples is None else at_proven(proven, samples, limits, rules, chance)
-    lost = sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names)))
+    check = at_proven(proven, samples.get(proven), rules, chance) if proven and rules.limits else None
     verdicts: list[Answer] = [change.verdict for change in made] + ([check.verdict] if check else [])
-    if lost:
+    # A setting that only NEW spoils must not make NEW pass by being left out.
+    if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
         notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(map(setting, lost))}.")
-    return replace(
-        result, units=units, changes=made, at_proven=check, verdict=max(verdicts, key=ORDER.index), notes=tuple(notes)
-    )
+    worst = max(verdicts, key=ORDER.index)
+    return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes))

@@ -10,7 +10,7 @@ number of runs. A change point has at least LEAST runs on each side: one odd nig
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy import stats
 from frontier.decide.compare import Answer
 from frontier.decide.gate import ALARM, Measured, common_settings, has, key_changes, worse_share
 from frontier.metrics import metric
-from frontier.model import OfSeries, Shape
+from frontier.model import OfSeries, Series, Shape
 from frontier.stats.window import Floats
 
 LEAST = 3
@@ -126,9 +126,7 @@ def _steps(runs: Sequence[Measured], name: str, settings: Sequence[int], stretch
     return [Step(name, stretch.start + at, worse_share(name, after - before)) for at, (before, after) in pairs]
 
 
-def trend(
-    runs: Sequence[Measured], names: tuple[str, ...], family: int, *, deployment: str, shape: Shape
-) -> Trend:  # fmt: skip
+def trend(runs: Sequence[Measured], names: tuple[str, ...], family: int, series: Series) -> Trend:
     """The trend of one series over its runs. `family` is how many metrics of how many series share the error."""
     ordered = sorted(runs, key=lambda one: one.at)
     settings = common_settings(ordered, names)
@@ -138,21 +136,11 @@ def trend(
         for i, (one, other) in enumerate(itertools.pairwise(kept), 1)
         if (differs := key_changes(one.key, other.key))
     )
-    made = Trend(
-        deployment, shape, names, settings, tuple(kept), tuple(one.name for one in ordered if one not in kept), breaks,
-        (), "not resolved",
-    )  # fmt: skip
-    steps = [
-        step for name in names for stretch in made.stretches for step in _steps(kept, name, settings, stretch, family)
-    ]
+    left_out = tuple(one.name for one in ordered if one not in kept)
+    made = Trend(*series, names, settings, tuple(kept), left_out, breaks, (), "not resolved")
+    steps = [s for name in names for stretch in made.stretches for s in _steps(kept, name, settings, stretch, family)]
     last = made.stretches[-1]
-    ends = [
-        max((s for s in steps if s.metric == name and s.at > last.start), key=lambda s: s.at, default=None)
-        for name in names
-    ]
-    worse = any(step is not None and step.change > 0 for step in ends)
-    verdict: Answer = "worse" if worse else "no worse" if len(last) >= 2 * LEAST else "not resolved"
-    return Trend(
-        deployment, shape, names, settings, made.runs, made.left_out, breaks,
-        tuple(sorted(steps, key=lambda step: step.at)), verdict,
-    )  # fmt: skip
+    ends = {step.metric: step for step in sorted(steps, key=lambda step: step.at) if step.at > last.start}
+    enough: Answer = "no worse" if len(last) >= 2 * LEAST else "not resolved"
+    verdict = "worse" if any(step.change > 0 for step in ends.values()) else enough
+    return replace(made, steps=tuple(sorted(steps, key=lambda step: step.at)), verdict=verdict)

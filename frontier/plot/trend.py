@@ -27,8 +27,9 @@ def _panel(one: Trend, name: str) -> Panel:
     scale, unit = display(name, [e.value for e in estimates], None)
     values = [e.value * scale for e in estimates]
     x = padded_axis(f"days since {date_text(one.runs[0].at)} UTC", days, log=False)
-    y = padded_axis(f"{metric(name).label} ({unit})", values, log=False)
     many = len(days) > MANY
+    ends = [] if many else [end * scale for e in estimates for end in (e.low, e.high)]
+    y = padded_axis(f"{metric(name).label} ({unit})", [*values, *ends], log=False)
     bars = () if many else tuple(bar_of(e.scaled(scale), y) for e in estimates)
     dots = tuple(zip(days, values, strict=True))
     lines = [Line("", dots, Role.FRONTIER, "cloud" if many else "measured", "o", bars)]
