@@ -1,10 +1,12 @@
 """Trend over dated runs: change points of throughput and latencies, and breaks where another thing was measured.
 
-Runs are cut into stretches of one key (device, engine, flags, model); between two stretches there is a break, never a
-regression. Within a stretch change points are found by binary segmentation (Scott and Knott, 1974; Vostrikova, 1981):
-of all places to cut, the one with the largest two-sample t, if its p-value times the number of places is within the
-error; then the same on both sides. So a series without a change shows one with probability ALARM at most, whatever the
-number of runs. A change point has at least LEAST runs on each side: one odd night is none.
+Runs are cut into stretches of one key (device, engine, flags, model, load); between two stretches there is a break,
+never a regression. Within a stretch change points are found by circular binary segmentation (Olshen and others,
+Biostatistics 2004) with a t-test in place of permutations: of all sections of a series, the one that differs most from
+the rest, if its p-value times the number of sections is within the error; then the same in each part. A section may
+reach to an end, which is a step, or not, which is a change that was mended later. So a series without a change shows
+one with probability ALARM at most, whatever the number of runs. No part has fewer than LEAST runs: one odd night is no
+change.
 """
 
 import itertools
@@ -24,6 +26,8 @@ from frontier.stats.window import Floats
 
 LEAST = 3
 """Fewest runs before and after a change."""
+PERSISTENCE = 0.6
+"""The highest correlation of neighbouring runs that is allowed for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +84,47 @@ def change_points(values: Floats, noise: float, level: float) -> list[int]:
     """The places where the mean of `values` changes, each the index of the first value after it.
 
     `noise` is the variance of one value as it is known otherwise; the spread is never taken to be less. `level` is the
-    chance of any place when there is no change and the values vary independently.
+    chance of any place when there is no change.
     """
-    n, places = len(values), np.arange(LEAST, len(values) - LEAST + 1)
-    if not len(places):
+    n = len(values)
+    edges = np.array([i for i in range(n + 1) if i in (0, n) or LEAST <= i <= n - LEAST])
+    begins, ends = (side.ravel() for side in np.meshgrid(edges, edges, indexing="ij"))
+    wide = ends - begins
+    # A section that begins at 0 is the rest of one that ends with the series. There are many that do neither: of a few
+    # runs, one outlier would make such a section.
+    allowed = (begins > 0) & (wide >= np.where(ends == n, LEAST, 2 * LEAST)) & (n - wide >= LEAST)
+    begins, ends, wide = begins[allowed], ends[allowed], wide[allowed]
+    if not len(wide):
         return []
     centred = values - values.mean()  # sums of squares of nearly equal numbers would cancel
-    before = np.cumsum(centred)[places - 1]
-    after = centred.sum() - before
-    left, right = before / places, after / (n - places)
-    inside = (centred**2).sum() - places * left**2 - (n - places) * right**2
-    variance = np.maximum(inside / (n - 2), noise)
+    sums = np.concatenate(([0.0], np.cumsum(centred)))
+    inside = sums[ends] - sums[begins]
+    steps = inside / wide - (sums[-1] - inside) / (n - wide)
+    weights = 1 / wide + 1 / (n - wide)
+    variances = np.maximum(((centred**2).sum() - steps**2 / weights) / (n - 2), noise)
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.abs(right - left) / np.sqrt(variance * (1 / places + 1 / (n - places)))
-    t = np.nan_to_num(t, nan=0.0)
-    at = int(places[best := int(t.argmax())])
-    rest = centred - np.repeat([left[best], right[best]], [at, n - at])
-    t_best = float(t[best]) / math.sqrt(_persistence(rest))
-    if 2 * stats.t.sf(t_best, n - 2) * len(places) > level:
+        t = np.nan_to_num(np.abs(steps) / np.sqrt(variances * weights), nan=0.0)
+    begin, end = int(begins[best := int(t.argmax())]), int(ends[best])
+    section = (np.arange(n) >= begin) & (np.arange(n) < end)
+    rest = centred - np.where(section, centred[section].mean(), centred[~section].mean())
+    if 2 * stats.t.sf(float(t[best]) / math.sqrt(_persistence(rest)), n - 2) * len(t) > level:
         return []
-    return [*change_points(values[:at], noise, level), at, *(at + k for k in change_points(values[at:], noise, level))]
+    cuts = [0, begin, *([end] if end < n else []), n]
+    within = [at + k for at, to in itertools.pairwise(cuts) for k in change_points(values[at:to], noise, level)]
+    return sorted([*cuts[1:-1], *within])
 
 
 def _persistence(rest: Floats) -> float:
     """By how much the variance of a mean grows as neighbouring days are alike: (1 + r) / (1 - r), never below 1.
 
-    The correlation r of neighbours comes out too low in a short series, by about (1 + 4 r) / n.
+    The correlation r of neighbours comes out too low in a short series, by about (1 + 4 r) / n. A change that is not
+    found yet raises it: so it counts up to PERSISTENCE.
     """
     squares = float((rest**2).sum())
     if squares == 0:
         return 1.0
     n, r = len(rest), float((rest[1:] * rest[:-1]).sum()) / squares
-    r = min(0.9, max(0.0, (n * r + 1) / (n - 4)))
+    r = min(PERSISTENCE, max(0.0, (n * r + 1) / (n - 4)))
     return (1 + r) / (1 - r)
 
 

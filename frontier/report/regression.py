@@ -47,7 +47,7 @@ def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[
             mine = [p for p in points if p.series == series]
             values = {p.concurrency: p.metrics for p in mine if p.valid}
             excluded = frozenset(p.concurrency for p in mine if not p.valid)
-            name, begun = clean(str(run.path), 120), _begun(run, run.samples(series).values())
+            name, begun = clean_name(run.path.name), _begun(run, run.samples(series).values())
             one = Measured(name, begun, _key(run, series.deployment), values, excluded, proven.get(series))
             histories.setdefault(series, []).append(one)
     return histories
