@@ -25,7 +25,7 @@ from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target
 from frontier.model import Outcome, Phase, Record, Shape, Trial
-from frontier.report.progress import LiveProgress
+from frontier.report.live import LiveProgress
 
 STREAMS, TOKENS, ITL = 128, 100, 0.010
 QUANTITIES = {"cpu": "client's CPU a token", "p50": "p50 TTFT", "p99": "p99 TTFT", "rate": "output tokens a second"}

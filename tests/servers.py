@@ -63,6 +63,15 @@ def refusing(status: int, message: str) -> Handler:
     return handler
 
 
+def saying(body: bytes, content_type: str = "application/json") -> Handler:
+    """Answers every request with these bytes."""
+
+    async def handler(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type=content_type)
+
+    return handler
+
+
 async def whole_answer(_: web.Request) -> web.StreamResponse:
     """A server that does not stream: one JSON body."""
     return web.json_response(

@@ -113,3 +113,17 @@ def test_the_architecture_page_names_every_module() -> None:
     package = [path for path in (ROOT / "frontier").rglob("*.py") if not path.stem.startswith("_")]
     assert package
     assert sorted(str(path.relative_to(ROOT)) for path in package if path.stem not in named) == []
+
+
+def test_the_reference_pages_name_every_command_every_config_key_and_every_public_name() -> None:
+    import frontier as package
+    from frontier.cli.main import SECTIONS
+    from frontier.config.deployment import DeploymentConfig
+    from frontier.config.schema import Config
+
+    commands = {name for names in SECTIONS.values() for name in names}
+    assert commands == set(re.findall(r"^## frontier (\S+)$", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE))
+    keys = {field.alias or name for name, field in Config.model_fields.items()} | set(DeploymentConfig.model_fields)
+    assert keys - {"quality"} <= set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "config.md").read_text()))
+    reference = (ROOT / "docs" / "api.md").read_text()
+    assert [name for name in package.__all__ if not re.search(rf"(:: |\.){name}\b", reference)] == []

@@ -12,15 +12,22 @@ from frontier.errors import UsageError
 @click.option(
     "--api-key-env", metavar="NAME", help="The environment variable that holds the key; goes into the config."
 )
-def command(url: str, model: str | None, api_key_env: str | None) -> None:
+@click.option(
+    "--for",
+    "use",
+    type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
+    help="Shape, SLA and axes of this use.",
+)
+def command(url: str, model: str | None, api_key_env: str | None, use: str | None) -> None:
     """Print a commented config for the endpoint at URL, or with `simulator` for the embedded engine.
 
-    The config names the model and the context length that the server reports. Where no server answers, it is a
-    template that says so.
+    The config names the model that the server reports, a shape that its context has room for, and concurrencies up to
+    what its KV cache or its slots hold. Where no server answers, it is a template that says so.
 
     \b
     Examples:
       frontier init http://localhost:8000/v1 > sweep.yaml
+      frontier init http://localhost:8000/v1 --for chat > sweep.yaml
       frontier init https://gate.example/v1 --api-key-env GATE_KEY > sweep.yaml
       frontier init simulator > sim.yaml
     """
@@ -36,14 +43,14 @@ def command(url: str, model: str | None, api_key_env: str | None) -> None:
     except Problem as problem:
         raise UsageError(problem.named("URL").what, problem.hint) from None
     if address == "simulator":
-        _print(commented_config(address, model))
+        _print(commented_config(address, model, use=use))
         return
     server = run(ask_server(address, read_key(api_key_env)))
     if server is None:
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    _print(commented_config(address, model, server, api_key_env))
+    _print(commented_config(address, model, server, api_key_env, use))
 
 
 def _print(text: str) -> None:

@@ -10,6 +10,7 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
+from frontier.decide.wording import count, trial_words
 from frontier.errors import ExitCode
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
@@ -136,8 +137,8 @@ def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
     name = str(event["event"]).replace("_", " ")
-    trials = f"{len(event['trials'])} trials" if "trials" in event else ""
-    about = event.get("trial") or event.get("deployment") or trials
+    trials = count(len(event["trials"]), "trial") if "trials" in event else ""
+    about = trial_words(event["trial"]) if event.get("trial") else event.get("deployment") or trials
     why = event.get("text") or event.get("reason") or ", ".join(event.get("flags", ()))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
@@ -148,7 +149,7 @@ def line(state: Mapping[str, Any]) -> str:
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
     parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
-    parts += [f"{state[k]} {k}" for k in ("refined", "skipped") if state[k]]
+    parts += [f"{state[k]} {words}" for k, words in (("refined", "of the search"), ("skipped", "skipped")) if state[k]]
     parts.append(f"{state['left']} left")
     parts += (
         [f"proven: {', '.join('c=' + str(one['concurrency']) for one in state['proven'])}"] if state["proven"] else []
@@ -157,7 +158,8 @@ def line(state: Mapping[str, Any]) -> str:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)
     if state["running"] is not None:
-        return f"{text}   now: {state['running']['trial']}, for {format_elapsed(state['running']['since'])}"
+        now = state["running"]
+        return f"{text}   now: {trial_words(now['trial'])}, for {format_elapsed(now['since'])}"
     if not state["last"]:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""

@@ -189,7 +189,7 @@ def measure(
     """
     from frontier.client.event_loop import run as run_loop
     from frontier.plan import Progress
-    from frontier.report.progress import make_progress
+    from frontier.report.live import make_progress
     from frontier.sweep.backend import HttpBackend
     from frontier.sweep.conductor import Conductor
 

@@ -21,12 +21,21 @@ from frontier.client.http import Client, Exchange
 from frontier.client.parse import error_message, parse_all, retry_after, to_record
 from frontier.client.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.target import Api, Target
+from frontier.client.unmeasurable import (
+    LONGEST_MODEL,
+    NO_ROUTE,
+    FailedStream,
+    model_names,
+    refused,
+    stream_hint,
+    unanswered,
+    unnamed_model,
+    unreachable,
+)
 from frontier.errors import MeasurementError
 from frontier.model import Outcome, Record, Shape
-from frontier.units import format_elapsed, format_seconds
+from frontier.units import format_seconds
 
-LONGEST_MODEL = 400
-"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is not asked for."""
 LONGEST_VERSION = 120
 TOKENS_PER_CHUNK = 1.25
 """More than this, in sixteen tokens, is no accident of a character cut in two."""
@@ -34,8 +43,6 @@ _TRIES, _TRY_EVERY = 3, 3.0
 _COUNTS = 3
 """Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
 _NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
-_NO_ROUTE = (404, 405)
-"""What a server answers on a route that it does not have."""
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
 """What a server answers, or a gateway before it, that is not able to just now."""
@@ -150,114 +157,9 @@ async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> 
     return tuple(row["id"] for row in rows if row.get("parent") is None and row["id"] in listed)
 
 
-def _names(target: Target, models: tuple[str, ...]) -> str:
-    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
-    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
-
-
 async def _version(client: Client) -> str | None:
     version = (await _object(client, "/version")).get("version")
     return client.target.cleaned(str(version), LONGEST_VERSION) if version else None
-
-
-# --- Why an endpoint cannot be measured, and what to do about it.
-
-
-FailedStream = tuple[str, Record, Exchange]
-"""One streamed request that failed: the route, and what came of it."""
-
-
-def _unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
-    """No answer to a small question at `url`, or none that is ready."""
-    kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
-    after = f"({tries} tries)"
-    wait = f"frontier probe {url} --wait 10min"
-    if kind is Outcome.TLS:
-        return MeasurementError(f"no secure connection to {url}: {reason}", _tls_hint(url, reason))
-    if kind is Outcome.HTTP_ERROR:
-        what = f"{url} is not ready: {reason} {after}"
-        return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
-    if kind is Outcome.CONNECT and reason.startswith("the proxy"):
-        hint = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config"
-        return MeasurementError(f"cannot reach {url}: {reason}", hint)
-    if kind is Outcome.CONNECT and any(word in reason for word in ("resolve", "Name or service", "nodename", "DNS")):
-        return MeasurementError(f"cannot find the host of {url}: {reason}", "check the spelling of the address")
-    if kind in (Outcome.STREAM_ERROR, Outcome.PROTOCOL) and url.startswith("http:"):
-        hint = f"if TLS is spoken there, write  https{url.removeprefix('http')}"
-        return MeasurementError(f"cannot reach {url}: {reason} {after}", hint)
-    if "refused" in reason or "Connect call failed" in reason:
-        reason = "connection refused"
-    return MeasurementError(
-        f"cannot reach {url}: {reason} {after}", f"is the server still loading?   watch with:  {wait}"
-    )
-
-
-def _tls_hint(url: str, reason: str) -> str:
-    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
-        return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
-    if "expired" in reason:
-        return "renew the server's certificate (and look at this machine's clock)"
-    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config"
-
-
-def _refused(target: Target, reason: str) -> MeasurementError:
-    """It lets no request in without a key, or not with this one."""
-    if target.api_key is not None:
-        return MeasurementError(
-            f"{target.base_url} refuses the key it was given: {reason}",
-            "look at what the variable or the file of the key holds",
-        )
-    return MeasurementError(
-        f"{target.base_url} refuses a request without a key: {reason}",
-        "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
-        "quick  --api-key-env NAME",
-    )
-
-
-def _unnamed(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
-    """No model was named, and none can be picked from those that the server lists."""
-    hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
-    if models:
-        return MeasurementError(f"no model was named, and it serves {_names(target, models)}", hint)
-    what = "no model was named, and it does not list its models"
-    if listing.status == 200:
-        return MeasurementError(what, hint)
-    if listing.status == 404:
-        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
-    return MeasurementError(f"{what} ({error_message(listing)})", hint)
-
-
-def _unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
-    """It answers, and no request was streamed to its end."""
-    routes: dict[str, list[str]] = {}
-    for path, record, _ in failures:
-        routes.setdefault(record.error or "", []).append(path)
-    reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
-    records = [record for _, record, _ in failures]
-    telling = next((record for record in records if record.status not in _NO_ROUTE), records[0])
-    wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
-    return MeasurementError(f"no streamed answer from {url}: {reasons}", _stream_hint(telling, wait), retry_after=wait)
-
-
-def _stream_hint(record: Record, wait: float | None) -> str:
-    """What to do about a plain request that failed; `wait` is how many seconds the server asks to be left alone."""
-    status = record.status or 0
-    if record.outcome is Outcome.TIMEOUT:
-        return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
-    if status in (429, 503):
-        when = "later" if wait is None else f"in {format_elapsed(wait)}, as it asks"
-        return f"it is still loading, overloaded, or limits its callers: try again {when}"
-    if 300 <= status < 400:
-        return "write the address it redirects to"
-    if status in (400, 422):
-        return "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log"
-    if status == 413:
-        return "something before the server limits the size of a request: raise that, or ask for shorter prompts"
-    if status == 504:
-        return "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout"
-    if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
-        return "the server fails at a plain request: its log says why"
-    return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"
 
 
 # --- The questions.
@@ -389,12 +291,12 @@ class _Questions:
                 return exchange
             lasting = exchange.failure is not None and exchange.failure[0] is Outcome.TLS
             if lasting or (tries >= _TRIES and time.monotonic() >= deadline):
-                raise _unreachable(self.target.base_url, exchange, tries)
+                raise unreachable(self.target.base_url, exchange, tries)
             await asyncio.sleep(_TRY_EVERY if wait else _TRY_EVERY / 3)
 
     def _admitted(self, exchange: Exchange) -> None:
         if exchange.status in (401, 403):
-            raise _refused(self.target, error_message(exchange))
+            raise refused(self.target, error_message(exchange))
         if exchange.status is not None and 300 <= exchange.status < 400:
             raise MeasurementError(
                 f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
@@ -409,11 +311,11 @@ class _Questions:
             if self.pick and len(models) > 1:
                 loaded = await loaded_models(client, self.target.adapter.name, models)
             if len(loaded) != 1:
-                raise _unnamed(self.target, models, listing)
+                raise unnamed_model(self.target, models, listing)
             self.target = dataclasses.replace(self.target, model=loaded[0])
         elif models and wanted not in models and f"{wanted}:latest" not in models:
             raise MeasurementError(
-                f"the server does not serve {wanted!r}; it serves {_names(self.target, models)}",
+                f"the server does not serve {wanted!r}; it serves {model_names(self.target, models)}",
                 "copy the name as it is listed",
             )
         others = f", one of {len(models)}" if len(models) > 1 else ""
@@ -437,14 +339,14 @@ class _Questions:
                 self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
                 record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
             if exchange.status in (401, 403):
-                raise _refused(self.target, record.error or "")
+                raise refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
                 return record
             failures.append((self.target.adapter.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
-        raise _unanswered(self.target.base_url, failures)
+        raise unanswered(self.target.base_url, failures)
 
     def _check_stream(self, record: Record) -> bool:
         """Whether the asked output length was met; the checks of one streamed answer. Raises without token counts."""
@@ -498,7 +400,7 @@ async def changed(found: Preflight) -> str | None:
         version = await _version(client)
     model = found.target.model
     if models and found.models and model in found.models and model not in models:
-        return f"it served {found.target.cleaned(str(model))} and now serves {_names(found.target, models)}"
+        return f"it served {found.target.cleaned(str(model))} and now serves {model_names(found.target, models)}"
     if version is not None and found.version is not None and version != found.version:
         return f"it was version {found.version} and is {version} now"
     return None
@@ -516,7 +418,7 @@ async def calibrate(found: Preflight, lengths: list[int]) -> Calibration:
                 if record.outcome is not Outcome.OK:
                     wait = retry_after(exchange)
                     what = f"a prompt could not be counted: {record.error}"
-                    raise MeasurementError(what, _stream_hint(record, wait), retry_after=wait)
+                    raise MeasurementError(what, stream_hint(record, wait), retry_after=wait)
                 if record.prompt_tokens is not None:
                     return record.prompt_tokens
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
@@ -548,7 +450,7 @@ async def reset_cache(target: Target) -> bool | None:
         return None
     async with Client(target) as client:
         exchange = await client.ask(route, 15.0, "POST")
-    if exchange.status in (*_NO_ROUTE, 501):
+    if exchange.status in (*NO_ROUTE, 501):
         return None
     # vLLM answers 200 when it failed, too; newer builds say so in the body.
     content = json_of(exchange)

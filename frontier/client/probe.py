@@ -4,6 +4,7 @@ Every finding is a line of the checklist; nothing raises for what a server does.
 """
 
 import asyncio
+import re
 import secrets
 import ssl
 import time
@@ -55,12 +56,17 @@ class FoundServer:
 class ServerFacts:
     """What a server says of itself when it is asked: its engine, its models with those it has loaded first, and the
     longest prompt and answer it takes. `refused`: it wants a key, or another one, and says no more.
+
+    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves at once; None: it
+    does not say.
     """
 
     engine: str
     models: tuple[str, ...] = ()
     max_model_len: int | None = None
     refused: bool = False
+    kv_tokens: int | None = None
+    slots: int | None = None
 
 
 async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
@@ -76,9 +82,37 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
             if not models and engine.dialect == "openai":
                 return None
             loaded = await loaded_models(client, engine.dialect, models) if len(models) > 1 else models
-            return ServerFacts(engine.text, tuple(dict.fromkeys((*loaded, *models))), longest)
+            kv_tokens, slots = await _room(client, engine.dialect)
+            names = tuple(dict.fromkeys((*loaded, *models)))
+            return ServerFacts(engine.text, names, longest, kv_tokens=kv_tokens, slots=slots)
     except TimeoutError:
         return None
+
+
+_MOST_ROOM = 10**9
+_CACHE_INFO = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.MULTILINE)
+_LABEL = re.compile(rb'(block_size|num_gpu_blocks|kv_cache_size_tokens)="([0-9]{1,12})"')
+
+
+async def _room(client: Client, dialect: str) -> tuple[int | None, int | None]:
+    """Tokens of the KV cache (vLLM, in its metrics) and slots (llama.cpp, in its properties), where it says so."""
+    if dialect == "llamacpp":
+        props = json_of(await client.ask("/props", ASK_WITHIN / 4))
+        slots = props.get("total_slots") if isinstance(props, dict) else None
+        return None, slots if isinstance(slots, int) and 0 < slots < _MOST_ROOM else None
+    if dialect != "vllm":
+        return None, None
+    reading = await client.ask("/metrics", ASK_WITHIN / 4)
+    # One series for each data-parallel rank; ranks add up.
+    series = [dict(_LABEL.findall(labels)) for labels in _CACHE_INFO.findall(b"".join(reading.reads))]
+    tokens = sum(
+        int(
+            labels.get(b"kv_cache_size_tokens")
+            or int(labels.get(b"block_size", 0)) * int(labels.get(b"num_gpu_blocks", 0))
+        )
+        for labels in series
+    )
+    return (tokens if 0 < tokens < _MOST_ROOM else None), None
 
 
 async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> tuple[FoundServer, ...]:

@@ -1,13 +1,15 @@
 """The commented config that `frontier init` prints: what is needed is active, everything else is there to be found."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from frontier.client.probe import ServerFacts
 
 _TEMPLATE = """\
 # A sweep: which load is sent where, and what counts. Run it with   frontier sweep sweep.yaml
 # See what it would do, without sending anything, with              frontier sweep sweep.yaml --dry-run
-
+{about}
 # Where{asked}
 endpoint: {endpoint}
 {model}
@@ -15,12 +17,12 @@ endpoint: {endpoint}
 # dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
 {key}
 # What load
-shapes: [{shape}]                   # input tokens / output tokens; several are swept one by one
+{shapes}
 # shapes:                            # the same, in full
 #   - {{isl: 1024, osl: 256, name: chat}}
 #   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
 #   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
-concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
+{concurrency}
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window
 # The sweep finds and proves the operating point first, then completes the frontier, and sizes its trials itself.
@@ -39,12 +41,12 @@ concurrency: 1..128                  # every doubling; or a list, as [1, 2, 4, 8
 
 # What counts. These limits are an example: write what you promise your users.
 # The search for the operating point looks at them while measuring. Changing them never needs a new sweep.
-sla: {{p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%}}
+sla: {{{sla}}}
 # sla: {{p99_ttft: [300ms, 500ms]}}    # a range: comfort, promise
 # sla:                               # tiers; the first is the default
 #   gold: {{p99_ttft: 200ms, p99_tpot: 20ms}}
 #   silver: {{p99_ttft: 1s, p99_tpot: 50ms}}
-# objectives: [output_throughput, p99_ttft]          # the axes of the frontier
+{objectives}          # the axes of the frontier
 # marginal_gain: true                # do not take a step that costs much tail for little throughput
 
 # What to divide by, and the roofline (without hardware none is drawn)
@@ -83,26 +85,77 @@ _SIMULATOR = """\
 simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is needed"""
 
 
-_SHAPES = ((1024, 256), (512, 128), (256, 64), (128, 32), (64, 16))
+@dataclass(frozen=True, slots=True)
+class UseCase:
+    """What one use of a model asks of its deployment: `about` it in a comment, its request, and its SLA.
+
+    `prefix` is the share of a prompt that all requests have in common; `most` bounds the concurrencies.
+    """
+
+    about: str
+    isl: int
+    osl: int
+    sla: str
+    prefix: str = ""
+    objectives: str = ""
+    most: int = 128
+
+
+USE_CASES: Mapping[str, UseCase] = {
+    "chat": UseCase(
+        "a person waits for the first word, then reads along: TTFT decides, the pace has to keep up with reading",
+        2048, 256, "p99_ttft: 1s, p99_tpot: 50ms, error_rate: 1%", prefix="25%",
+    ),
+    "rag": UseCase(
+        "long prompts of retrieved passages, different each time, and short answers: TTFT is mostly reading the prompt",
+        6144, 384, "p99_ttft: 3s, p99_tpot: 50ms, error_rate: 1%",
+    ),
+    "agent": UseCase(
+        "many calls in a row, half of each prompt common to all; a call counts when TTFT and pace are both in time",
+        8192, 256, "p99_ttft: 2s, p99_tpot: 40ms, error_rate: 1%", prefix="50%", objectives="[goodput, p99_ttft]",
+    ),
+    "voice": UseCase(
+        "the answer is spoken: a late start is noticed at once, and speech needs only a few tokens a second",
+        512, 128, "p99_ttft: 400ms, p99_tpot: 100ms, error_rate: 0.5%", prefix="50%",
+    ),
+    "batch": UseCase(
+        "nobody waits: tokens per second are paid for, and a request has to end some time",
+        2048, 512, "p95_e2e: 2min, error_rate: 0.5%", objectives="[output_throughput, p95_e2e]", most=512,
+    ),
+}  # fmt: skip
+_ANY = UseCase("", 1024, 256, "p99_ttft: 500ms, p99_tpot: 30ms, error_rate: 1%")
+_SHORTEST = 16
+"""Tokens of an answer that are left where a context is very short."""
+_FEWEST, _MOST = 8, 1024
+"""Bounds of the highest concurrency that is taken from what the server says."""
+_OBJECTIVES = "# objectives: [output_throughput, p99_ttft]"
 _LONGEST_NAME = 300
 _ROOM = 64
 """Tokens of a context that a chat template and a tokenizer's surprises may take."""
 
 
 def commented_config(
-    endpoint: str, model: str | None = None, said: ServerFacts | None = None, api_key_env: str | None = None
+    endpoint: str,
+    model: str | None = None,
+    said: ServerFacts | None = None,
+    api_key_env: str | None = None,
+    use: str | None = None,
 ) -> str:
     """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is commented out.
 
-    `said` is what the server there says of itself, None where none answered.
+    `said` is what the server there says of itself, None where none answered; `use` names one of USE_CASES.
     """
+    case = _ANY if use is None else USE_CASES[use]
+    isl, osl = _fitting(case, said)
     simulator = endpoint == "simulator"
     key = "" if simulator else _KEY
     if api_key_env is not None:
         key = f"api_key_env: {_scalar(api_key_env)}\n" + _KEY.split("\n", 1)[1]
     return _TEMPLATE.format(
         endpoint=_scalar(endpoint), model=_SIMULATOR if simulator else _model_line(model, said), key=key,
-        asked="" if simulator else f"\n# {_asked(said)}", shape=_shape(said),
+        asked="" if simulator else f"\n# {_asked(said)}", shapes=_shapes(isl, osl, case, use),
+        about=f"# For {use}: {case.about}.\n" if use else "", concurrency=_concurrency(isl + osl, case, said),
+        sla=case.sla, objectives=f"objectives: {case.objectives}" if case.objectives else _OBJECTIVES,
     )  # fmt: skip
 
 
@@ -132,11 +185,40 @@ def _model_line(model: str | None, said: ServerFacts | None) -> str:
     return f"model: {_scalar(usable[0])}{several}"
 
 
-def _shape(said: ServerFacts | None) -> str:
-    """The longest of the usual shapes that the server's context has room for."""
+def _fitting(case: UseCase, said: ServerFacts | None) -> tuple[int, int]:
+    """Its lengths, halved until the server's context has room for them."""
     room = said.max_model_len if said is not None else None
-    isl, osl = next((s for s in _SHAPES if room is None or sum(s) + _ROOM <= room), _SHAPES[-1])
-    return f"{isl}/{osl}"
+    isl, osl = case.isl, case.osl
+    while room is not None and isl + osl + _ROOM > room and osl > _SHORTEST:
+        isl, osl = isl // 2, osl // 2
+    return isl, osl
+
+
+def _shapes(isl: int, osl: int, case: UseCase, use: str | None) -> str:
+    shape = f"{isl}/{osl}"
+    if use is not None:
+        prefix = f", prefix: {case.prefix}" if case.prefix else ""
+        shape = f"{{isl: {isl}, osl: {osl}, name: {use}{prefix}}}"
+    line = f"shapes: [{shape}]"
+    return f"{line:<36} # input tokens / output tokens; several are swept one by one"
+
+
+def _concurrency(tokens: int, case: UseCase, said: ServerFacts | None) -> str:
+    """Every doubling up to what the server can hold, where it says so."""
+    slots = said.slots if said is not None else None
+    holds, why = slots, f"the server has {slots} slots"
+    if slots is None and said is not None and said.kv_tokens is not None:
+        holds = said.kv_tokens // tokens
+        why = f"the server's KV cache holds about {holds:,} such requests"
+    if holds is None:
+        return _any_concurrency(case.most, "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]")
+    most = next((c for c in (2**k for k in range(20)) if c >= holds), holds)
+    return _any_concurrency(min(max(most, _FEWEST), _MOST), why)
+
+
+def _any_concurrency(most: int, why: str) -> str:
+    line = f"concurrency: 1..{most}"
+    return f"{line:<36} # every doubling; {why}"
 
 
 def _scalar(text: str) -> str:

@@ -26,8 +26,9 @@ from frontier.decide.proof import (
     window_size,
 )
 from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, mean_e2e, settings_beyond, widest_gap
+from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Shape
+from frontier.model import Limit, Phase, Point, Shape, Verdict
 from frontier.stats.estimate import attains
 from frontier.stats.window import Floats, WindowData
 
@@ -74,7 +75,33 @@ def next_ask(
     visit = next_visit(limits, history) if limits else None
     if visit is not None and (rest is None or _visit_is_due(history)):
         return visit
-    return rest or Done("the frontier is complete")
+    return rest or _again(policy, limits, history) or Done("the frontier is complete")
+
+
+def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
+    """A second trial of a setting that was over a limit in its only one although a higher setting is proven: last, so
+    that what disturbed the first is over. The one with the most throughput first.
+    """
+    again = unconfirmed(limits, history)
+    if not again:
+        return None
+    c = max(again)
+    first = next(trial for trial, _ in history if trial.concurrency == c and trial.phase is not Phase.VISIT)
+    reason = f"c={c} was over a limit in its only trial, and a higher setting is proven"
+    phase = Phase.GRID if c in policy.grid else Phase.FRONTIER
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
+    return Ask(c, phase, first.requests, reason, seconds)
+
+
+def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+    """The settings whose violation in one trial does not count yet (see `Decision.unconfirmed`)."""
+    if not limits:
+        return ()
+    claims = claim_points(history, limits, names=("output_throughput", *(limit.metric for limit in limits)))
+    known = {p.concurrency for p in claims}
+    looked = [p for c, p in pilot_points(limits, history).items() if c not in known]
+    points = [*claims, *(p for p in looked if judge(p, limits).verdict is Verdict.VIOLATES)]
+    return operating_point.solve(points, limits).unconfirmed if points else ()
 
 
 def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float:
@@ -146,7 +173,10 @@ def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: H
         claim_points(others, limits, names=("output_throughput", *(limit.metric for limit in limits))), limits
     )
     point, most = decision.concurrency or 0, decision.first_fail or math.inf
-    return tuple(c for c in settings if c < most and (c > point or gain(c, limits, history) > 0))
+    return tuple(
+        c for c in settings
+        if c < most and (c > point or c in decision.unconfirmed or gain(c, limits, history) > 0)
+    )  # fmt: skip
 
 
 # -- what is to come

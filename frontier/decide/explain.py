@@ -292,10 +292,11 @@ def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | N
 
 def _non_monotone(decision: Decision) -> list[Reason]:
     """Settings that violate although a higher one meets: they are first in `settings`, the one that meets is last."""
-    if not decision.holes or decision.concurrency is None:
+    if decision.concurrency is None:
         return []
-    meeting = [j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS]
-    return [Reason(Cause.NON_MONOTONE, (*decision.holes, max(meeting)))]
+    highest = max((j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS), default=0)
+    causes = {Cause.NON_MONOTONE: decision.holes, Cause.UNCONFIRMED: decision.unconfirmed}
+    return [Reason(cause, (*lower, highest)) for cause, lower in causes.items() if lower]
 
 
 def _excluded(points: Iterable[Point]) -> list[Reason]:

@@ -14,7 +14,7 @@ from frontier.decide import capacity
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
 from frontier.decide.pareto import by_concurrency
-from frontier.decide.proof import History
+from frontier.decide.proof import WINDOWS, History
 from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.errors import ExitCode
@@ -44,7 +44,8 @@ def solve(
     """The operating point of one (deployment, shape): the setting to run, and in `notes` why not the next one.
 
     Only settings below the lowest violation are chosen, whatever lies above it; settings at the low end that only lack
-    throughput (verdict.RISING) are no such violation. Among those that meet, going from the lowest up, a step is taken
+    throughput (verdict.RISING) are no such violation, and one of a single trial below a proven setting is not yet one
+    (`Decision.unconfirmed`). Among those that meet, going from the lowest up, a step is taken
     when its throughput grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
     promise, so this is a preference and no claim: values decide, and a step that falls short by less than its interval
     is called a tie. With `marginal_gain=False` it is simply the most throughput. `marginal_ok` also accepts settings
@@ -60,6 +61,8 @@ def solve(
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
     violating = _violating(judged)
+    unconfirmed = _unconfirmed(violating, judged, by_c)
+    violating = [c for c in violating if c not in unconfirmed]
     first_fail = min(violating, default=None)
     below = [p for c, p in by_c.items() if first_fail is None or c < first_fail]
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
@@ -84,6 +87,7 @@ def solve(
         last_pass=max((p.concurrency for p in feasible), default=None),
         first_fail=first_fail,
         holes=tuple(c for c in violating if any(m > c for m in meeting)),
+        unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
         throughput_optimum=_best_at(feasible, rate),
         goodput_optimum=_best_at(feasible, "goodput", proven=True),
@@ -117,6 +121,22 @@ def _violating(judged: Mapping[int, Judgement]) -> list[int]:
         elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
             violating.append(c)
     return violating
+
+
+def _unconfirmed(
+    violating: Sequence[int], judged: Mapping[int, Judgement], points: Mapping[int, Point]
+) -> tuple[int, ...]:
+    """Those of the violating settings that were measured in one trial only, below a setting that meets in as many
+    windows as a proof has at least.
+
+    Other work on the server's machine for the length of one trial would else cost the whole answer: on a real engine
+    c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured again (`completion`); what it shows
+    in two trials counts.
+    """
+    proven = max(
+        (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
+    )
+    return tuple(c for c in violating if c < proven and points[c].repeats == 1)
 
 
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:

@@ -185,25 +185,32 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
     """The point of a candidate with the bounds that may be claimed of it.
 
     Of a proven one those of its proof where they are tighter than those of all its data: the bounds of all judgements
-    hold together (the error is shared among them), so the tightest holds. Of one whose proof goes on those of its last
-    judgement; before the first there are none.
+    hold together (the error is shared among them), so the tightest holds. Where the value of all data lies beyond that
+    bound, the server became slower since: if the bound of all data keeps the limit it counts, else the point shows the
+    proof with its own value, and a note says so. Of one whose proof goes on those of its last judgement; before the
+    first there are none.
     """
     if candidate.verdict is Verdict.VIOLATES:
         return point
-    metrics = dict(point.metrics)
+    metrics, notes = dict(point.metrics), list(point.notes)
     for limit in limits:
         if (now := metrics.get(limit.metric)) is None:
             continue
         then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
-        if candidate.verdict is Verdict.MEETS:
-            if then is not None and limit.of.improves(limit.bound(then), limit.bound(now)):
+        if candidate.verdict is not Verdict.MEETS:
+            if then is not None:
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
+            else:
+                need = now.n * WINDOWS // max(1, candidate.windows)
+                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, max(now.n + 1, need))
+        elif then is not None and not limit.of.improves(limit.bound(then), now.value):
+            if limit.of.improves(limit.bound(then), limit.bound(now)):
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
-        elif then is not None:
-            metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
-        else:
-            need = now.n * WINDOWS // max(1, candidate.windows)
-            metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, max(now.n + 1, need))
-    return dataclasses.replace(point, metrics=metrics)
+        elif then is not None and limit.breaks(limit.bound(now)):
+            metrics[limit.metric] = then
+            value = limit.of.format(now.value)
+            notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
 
 
 def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:

@@ -243,6 +243,10 @@ _SENTENCES = {
         "{lower} violates although {last} meets: latency does not only grow with concurrency here, so nothing above "
         "{first} is chosen."
     ),
+    Cause.UNCONFIRMED: (
+        "{lower}: over a limit in the only trial, although {last} above is proven. The machine may have been busy; the "
+        "same sweep measures again."
+    ),
     Cause.NO_VALID_POINT: "No valid measurement{below}.",
     Cause.NOTHING_MEETS: "Nearest: {c}, {evidence}.",
     Cause.NOTHING_PROVEN: "No measured setting is proven.",

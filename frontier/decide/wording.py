@@ -6,13 +6,14 @@ Every function here turns data into text; none decides anything. A decision's se
 import hashlib
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
-from frontier.model import Estimate, Flag, Frontier, Limit, Point
+from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
@@ -379,3 +380,13 @@ def gpus_note(comparison: "Comparison", names: Names | None = None) -> str | Non
         f"Whole deployments, not per GPU: {known} has {count(of_a or of_b or 0, 'GPU')}, that of {unknown} "
         f"is not known; give it with  --set-{side} gpus=N."
     )
+
+
+def trial_words(key: str) -> str:
+    """A trial's key for a person: 'short c=64', 'fp8-1024x256 c=8, repeat 2'; a key of another form as it is."""
+    match = re.fullmatch(r"(.*)-c0*(\d+)-[a-z]+-r(\d+)", key)
+    if match is None:
+        return key
+    where, c, repeat = match.groups()
+    again = f", repeat {repeat}" if repeat != "1" else ""
+    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {setting(int(c))}{again}"

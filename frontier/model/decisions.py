@@ -201,6 +201,7 @@ class Cause(StrEnum):
     CHEAPEST = "cheapest"
     ENERGY = "energy"
     NON_MONOTONE = "non_monotone"
+    UNCONFIRMED = "unconfirmed"
     NO_VALID_POINT = "no_valid_point"
     NOTHING_MEETS = "nothing_meets"
     NOTHING_PROVEN = "nothing_proven"
@@ -279,8 +280,9 @@ class Decision(OfSeries):
 
     `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted); `candidate` is then the
     best unproven or marginal setting, or the nearest miss. `last_pass` and `first_fail` bracket the limit among the
-    measured settings. `claim` is what the proof covers: of the operating point, or of a setting that a later visit
-    contradicted where that left none.
+    measured settings. `holes` are violating settings below one that meets; `unconfirmed` violate in their only trial
+    although a higher one is proven, which does not count yet. `claim` is what the proof covers: of the operating point,
+    or of a setting that a later visit contradicted where that left none.
     """
 
     deployment: str
@@ -296,6 +298,7 @@ class Decision(OfSeries):
     last_pass: int | None = None
     first_fail: int | None = None
     holes: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
     explanation: Explanation = Explanation()
     rejected: RejectedStep | None = None
     throughput_optimum: int | None = None

@@ -34,11 +34,12 @@ from frontier.decide.wording import (
     interval_text,
     limit_value_text,
     setting,
+    trial_words,
     unproven_words,
     value_text,
 )
 from frontier.metrics import metric
-from frontier.model import DEFAULT_DEPLOYMENT, Cause, Decision, Limit, Reason, Verdict
+from frontier.model import Cause, Decision, Limit, Reason, Verdict
 from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
@@ -299,23 +300,13 @@ def _health(report: Report) -> list[str]:
     return [*lines, whole] if whole else lines
 
 
-def _setting_of(key: str) -> str:
-    """A trial's key in words: 'short c=64', 'fp8-1024x256 c=8, repeat 2'."""
-    found = re.fullmatch(r"(.*)-c0*(\d+)-[a-z]+-r(\d+)", key)
-    if found is None:
-        return key
-    where, c, repeat = found.groups()
-    again = f", repeat {repeat}" if repeat != "1" else ""
-    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} c={c}{again}"
-
-
 def skipped_lines(skipped: Mapping[str, str]) -> list[str]:
     """What was planned and not measured, one line per reason."""
     reasons: dict[str, list[str]] = {}
     for key, reason in skipped.items():
         reasons.setdefault(reason, []).append(key)
     return [
-        f"Not measured: {', '.join(clean(_setting_of(key), 80) for key in keys[:6])}"
+        f"Not measured: {', '.join(clean(trial_words(key), 80) for key in keys[:6])}"
         + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
         + f" ({clean(reason, 300)})."
         for reason, keys in reasons.items()

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from frontier.client.loop import TrialProgress, run_trial
 from frontier.client.pipeline import Share
 from frontier.client.preflight import (
-    LONGEST_MODEL,
     Preflight,
     calibrate,
     changed,
@@ -25,6 +24,7 @@ from frontier.client.prompts import Calibration, PromptPlan, read_prompts
 from frontier.client.shard import ShardJob
 from frontier.client.sharded import WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
+from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.model import Measurement, Record, Trial

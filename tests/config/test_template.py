@@ -1,5 +1,6 @@
 """What `frontier init` prints loads as it is, and everything in its comments loads too."""
 
+import json
 import re
 import socket
 import time
@@ -14,7 +15,7 @@ from frontier.client.probe import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
-from frontier.config.template import commented_config
+from frontier.config.template import USE_CASES, commented_config
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
@@ -67,6 +68,64 @@ def test_what_a_server_says_goes_into_it_and_still_loads(models: list[str], long
     (shape,) = config.shapes
     assert {None: 1280, 512: 320, 2048: 1280, 40: 80}[longest] == shape.isl.mean + shape.osl.mean
     assert max(map(len, text.splitlines())) < 800
+
+
+@pytest.mark.parametrize("use", USE_CASES)
+@pytest.mark.parametrize("longest", [None, 40, 1000, 131_072])
+def test_a_use_case_brings_its_shape_and_its_sla_and_fits_the_context(use: str, longest: int | None) -> None:
+    config = load_config(
+        commented_config("http://h/v1", None, ServerFacts("vllm 1", ("m",), longest), use=use), "s.yaml"
+    )
+    (shape,) = config.shapes
+    case = USE_CASES[use]
+    assert (use, ()) == (shape.name, config.warnings)
+    assert case.isl / case.osl == pytest.approx(shape.isl.mean / shape.osl.mean, rel=0.1)
+    if longest is None or longest > 10_000:
+        assert (case.isl, case.osl) == (shape.isl.mean, shape.osl.mean)
+    elif longest == 1000:
+        assert 400 < shape.isl.mean + shape.osl.mean <= 1000
+    assert {limit.metric for limit in config.limits} == {part.split(":")[0].strip() for part in case.sla.split(",")}
+    assert ("goodput" if use == "agent" else "output_throughput") == config.objectives[0]
+
+
+@pytest.mark.parametrize(
+    ("kv_tokens", "slots", "most"),
+    [
+        (None, None, 128), (1280 * 52, None, 64), (1280 * 64, None, 64), (100, None, 8), (10**8, None, 1024),
+        (None, 4, 8), (None, 40, 64),
+    ],
+)  # fmt: skip
+def test_concurrencies_go_up_to_what_the_server_holds(kv_tokens: int | None, slots: int | None, most: int) -> None:
+    text = commented_config("http://h/v1", None, ServerFacts("vllm 1", ("m",), kv_tokens=kv_tokens, slots=slots))
+    assert most == load_config(text, "sweep.yaml").concurrency[-1]
+    assert ("holds about" in text) == (kv_tokens is not None)
+
+
+def test_init_reads_the_room_of_the_kv_cache_of_all_ranks_and_the_slots(tmp_path: Path) -> None:
+    models = {"object": "list", "data": [{"id": "m", "owned_by": "vllm", "max_model_len": 4096}]}
+    metrics = b"".join(
+        b'vllm:cache_config_info{block_size="16",engine="%d",num_gpu_blocks="%d"} 1.0\n' % (rank, 1280 // 16 * 10)
+        for rank in range(2)
+    )
+    with servers.serving(
+        {
+            "GET /v1/models": servers.saying(json.dumps(models).encode()),
+            "GET /metrics": servers.saying(metrics, "text/plain"),
+        }
+    ) as url:
+        said = asked(url, tmp_path)
+    assert "holds about 20 such requests" in said.out
+    models["data"] = [{"id": "m", "owned_by": "llamacpp"}]
+    with servers.serving(
+        {
+            "GET /v1/models": servers.saying(json.dumps(models).encode()),
+            "GET /props": servers.saying(b'{"total_slots": 40}'),
+        }
+    ) as url:
+        said = asked(url, tmp_path, "--for", "chat")
+    assert "concurrency: 1..64" in said.out
+    assert "the server has 40 slots" in said.out
+    assert "# For chat: a person waits" in said.out
 
 
 def asked(url: str, cwd: Path, *more: str, **environ: str) -> Said:

@@ -179,3 +179,34 @@ def test_a_proof_that_the_time_has_no_room_for_is_not_begun_but_one_that_is_begu
     assert short.phase is not Phase.PROVE
     assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
     assert completion.next_ask(POLICY, SHAPE, tiers, after, within=0.0).phase is Phase.PROVE
+
+
+def disturbed(completed, lasts):
+    """The same sweep on a machine that other work disturbs from its last frontier trial on, for so many trials."""
+    history, _ = completed
+    history = list(history)
+    at = max(i for i, (t, _) in enumerate(history) if t.phase is Phase.FRONTIER and t.concurrency < 16)
+    setting, busy, calm = history[at][0], Server(lambda c: 0.8), Server(lambda c: 0.01 * c)
+    busy.clock = calm.clock = 1e6
+    history[at] = (setting, busy.run(setting))
+    asks = []
+    while isinstance(ask := completion.next_ask(POLICY, SHAPE, [("", TTFT)], history), Ask):
+        calm.clock = max(calm.clock, busy.clock)
+        run(busy if len(asks) < lasts else calm, history, ask)
+        asks.append(ask)
+        assert len(asks) < 10
+    return setting.concurrency, history, asks
+
+
+def test_a_setting_disturbed_once_below_the_proven_one_is_measured_again(completed):
+    point = completion.operating_concurrency(TTFT, completed[0])
+    c, history, asks = disturbed(completed, lasts=0)
+    assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks]
+    assert c < point == completion.operating_concurrency(TTFT, history)
+    assert () == completion.unconfirmed(TTFT, history)
+
+
+def test_a_setting_that_is_over_the_limit_twice_is_not_measured_a_third_time(completed):
+    _, history, asks = disturbed(completed, lasts=9)
+    assert 1 == len(asks)
+    assert () == completion.unconfirmed(TTFT, history)

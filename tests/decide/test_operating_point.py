@@ -802,3 +802,23 @@ def test_what_is_known_of_how_a_point_was_measured_is_said_with_it():
     chosen = dataclasses.replace(point(8, 0.1), notes=(remedy,))
     d = operating_point.solve([chosen, point(16, 0.9)], [TTFT])
     assert f"c=8: {remedy}" == d.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("low_trials", "high_trials", "chosen", "unconfirmed"),
+    [(1, 3, 32, (4,)), (1, 12, 32, (4,)), (2, 12, 1, ()), (1, 2, 1, ()), (3, 3, 1, ())],
+)
+def test_one_disturbed_trial_below_a_proven_setting_does_not_take_the_answer_back(
+    low_trials, high_trials, chosen, unconfirmed
+):
+    points = [
+        point(1, 0.1),
+        dataclasses.replace(point(4, (0.6, 0.9, 1.2)), repeats=low_trials),
+        dataclasses.replace(point(32, (0.2, 0.3, 0.4)), repeats=high_trials),
+        point(64, 0.9),
+    ]
+    decision = operating_point.solve(points, [TTFT])
+    assert (chosen, unconfirmed) == (decision.concurrency, decision.unconfirmed)
+    assert (64 if unconfirmed else 4) == decision.first_fail
+    assert ("c=4: over a limit in the only trial" in " ".join(decision.notes)) == bool(unconfirmed)
+    assert ("latency does not only grow" in " ".join(decision.notes)) != bool(unconfirmed)

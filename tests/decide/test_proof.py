@@ -91,16 +91,37 @@ def test_too_few_requests_allow_nothing():
     assert proof.allowance(0.99, 100, 0.01) == 0.0
 
 
-def test_the_bound_of_a_proof_holds_on_where_visits_are_too_few_to_tighten_it():
+def visited(server):
+    """A point that was proven at about 0.1 s, and the same after three visits of a server like this."""
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
     (alone,) = proof.claim_points(history, TTFT)
-    noisy = Server(lambda c: 0.1, sigma=0.6)
-    noisy.clock = 1e6
-    history += history_of(noisy, 8, Phase.VISIT)
-    (with_visit,) = proof.claim_points(history, TTFT)
-    assert with_visit.n > alone.n
-    assert with_visit.metrics["p99_ttft"].upper <= alone.metrics["p99_ttft"].upper
-    assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict
+    server.clock = 1e6
+    history += history_of(server, 8, *[Phase.VISIT] * 3)
+    (later,) = proof.claim_points(history, TTFT)
+    assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict is judge(later, TTFT).verdict
+    assert later.n > alone.n
+    return alone, later
+
+
+def test_the_bound_of_a_proof_holds_on_where_visits_do_not_tighten_it():
+    alone, later = visited(Server(lambda c: 0.1, sigma=0.25))
+    before, after = alone.metrics["p99_ttft"], later.metrics["p99_ttft"]
+    assert after.value <= before.upper
+    assert after.upper <= before.upper
+    assert "that of the proof" not in " ".join(later.notes)
+
+
+def test_a_value_beyond_the_bound_of_the_proof_has_the_bound_of_all_data_where_that_keeps_the_limit():
+    alone, later = visited(Server(lambda c: 0.12))
+    before, after = alone.metrics["p99_ttft"], later.metrics["p99_ttft"]
+    assert before.value <= before.upper < after.value <= after.upper <= 0.5
+    assert "that of the proof" not in " ".join(later.notes)
+
+
+def test_else_value_and_bound_are_those_of_the_proof_and_a_note_says_so():
+    alone, later = visited(Server(lambda c: 0.1, sigma=0.6))
+    assert alone.metrics["p99_ttft"] == later.metrics["p99_ttft"]
+    assert "p99 TTFT is that of the proof; with all later trials it was" in " ".join(later.notes)
 
 
 def test_between_two_judgements_nothing_new_is_claimed():

@@ -12,15 +12,8 @@ from rich.console import Console
 from frontier.decide.wording import flag_words
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial, Verdict
 from frontier.plan import Better, Progress, Stage
-from frontier.report.progress import (
-    LiveProgress,
-    PlainProgress,
-    Spot,
-    _whole_parts,
-    best_so_far,
-    make_progress,
-    text_plot,
-)
+from frontier.report.live import LiveProgress, Spot, _whole_parts, best_so_far, make_progress, text_plot
+from frontier.report.progress import PlainProgress
 from tests.plot.toy import SHAPE
 
 FIGURES = {"output_throughput": 2914.0, "p99_ttft": 2.33, "p50_ttft": None, "error_rate": 0.0}

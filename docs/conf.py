@@ -1,0 +1,28 @@
+"""The documentation site, of the Markdown that is read in the repository:  sphinx-build -W -b html -c docs . site
+
+Its source folder is the repository, so that README, ARCHITECTURE and CHANGELOG are pages of it.
+"""
+
+import frontier
+
+project = "frontier"
+author = "the frontier developers"
+version = release = frontier.__version__
+root_doc = "docs/index"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+include_patterns = [
+    "*.md",
+    "docs/**.md",
+    "tests/engines/README.md",
+    "benchmarks/truth/README.md",
+]
+exclude_patterns = [".venv", ".ci", "runs", "site"]
+html_theme = "furo"
+html_title = f"frontier {version}"
+smartquotes = False
+html_show_copyright = False
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+autodoc_typehints = "description"
+autodoc_class_signature = "separated"

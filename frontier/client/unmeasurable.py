@@ -1,0 +1,117 @@
+"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each with its hint."""
+
+from collections.abc import Sequence
+
+from frontier.client.http import Exchange
+from frontier.client.parse import error_message, retry_after
+from frontier.client.target import Target
+from frontier.errors import MeasurementError
+from frontier.model import Outcome, Record
+from frontier.units import format_elapsed
+
+LONGEST_MODEL = 400
+"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is not asked for."""
+NO_ROUTE = (404, 405)
+"""What a server answers on a route that it does not have."""
+
+FailedStream = tuple[str, Record, Exchange]
+"""One streamed request that failed: the route, and what came of it."""
+
+
+def model_names(target: Target, models: tuple[str, ...]) -> str:
+    """The first models of a list, cleaned: 'llama-8b, qwen-7b and 3 more'."""
+    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
+    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+
+
+def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
+    """No answer to a small question at `url`, or none that is ready."""
+    kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
+    after = f"({tries} tries)"
+    wait = f"frontier probe {url} --wait 10min"
+    if kind is Outcome.TLS:
+        return MeasurementError(f"no secure connection to {url}: {reason}", _tls_hint(url, reason))
+    if kind is Outcome.HTTP_ERROR:
+        what = f"{url} is not ready: {reason} {after}"
+        return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
+    if kind is Outcome.CONNECT and reason.startswith("the proxy"):
+        hint = "look at http_proxy, https_proxy and no_proxy, or do without:  proxy: none  in the config"
+        return MeasurementError(f"cannot reach {url}: {reason}", hint)
+    if kind is Outcome.CONNECT and any(word in reason for word in ("resolve", "Name or service", "nodename", "DNS")):
+        return MeasurementError(f"cannot find the host of {url}: {reason}", "check the spelling of the address")
+    if kind in (Outcome.STREAM_ERROR, Outcome.PROTOCOL) and url.startswith("http:"):
+        hint = f"if TLS is spoken there, write  https{url.removeprefix('http')}"
+        return MeasurementError(f"cannot reach {url}: {reason} {after}", hint)
+    if "refused" in reason or "Connect call failed" in reason:
+        reason = "connection refused"
+    return MeasurementError(
+        f"cannot reach {url}: {reason} {after}", f"is the server still loading?   watch with:  {wait}"
+    )
+
+
+def _tls_hint(url: str, reason: str) -> str:
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
+        return f"no TLS is spoken at that port: write  http{url.removeprefix('https')}"
+    if "expired" in reason:
+        return "renew the server's certificate (and look at this machine's clock)"
+    return "name its authority with  tls: {ca: FILE},  or do without:  tls: {verify: false},  in the config"
+
+
+def refused(target: Target, reason: str) -> MeasurementError:
+    """It lets no request in without a key, or not with this one."""
+    if target.api_key is not None:
+        return MeasurementError(
+            f"{target.base_url} refuses the key it was given: {reason}",
+            "look at what the variable or the file of the key holds",
+        )
+    return MeasurementError(
+        f"{target.base_url} refuses a request without a key: {reason}",
+        "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
+        "quick  --api-key-env NAME",
+    )
+
+
+def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
+    """No model was named, and none can be picked from those that the server lists."""
+    hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
+    if models:
+        return MeasurementError(f"no model was named, and it serves {model_names(target, models)}", hint)
+    what = "no model was named, and it does not list its models"
+    if listing.status == 200:
+        return MeasurementError(what, hint)
+    if listing.status == 404:
+        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
+    return MeasurementError(f"{what} ({error_message(listing)})", hint)
+
+
+def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
+    """It answers, and no request was streamed to its end."""
+    routes: dict[str, list[str]] = {}
+    for path, record, _ in failures:
+        routes.setdefault(record.error or "", []).append(path)
+    reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
+    records = [record for _, record, _ in failures]
+    telling = next((record for record in records if record.status not in NO_ROUTE), records[0])
+    wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
+    return MeasurementError(f"no streamed answer from {url}: {reasons}", stream_hint(telling, wait), retry_after=wait)
+
+
+def stream_hint(record: Record, wait: float | None) -> str:
+    """What to do about a plain request that failed; `wait` is how many seconds the server asks to be left alone."""
+    status = record.status or 0
+    if record.outcome is Outcome.TIMEOUT:
+        return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
+    if status in (429, 503):
+        when = "later" if wait is None else f"in {format_elapsed(wait)}, as it asks"
+        return f"it is still loading, overloaded, or limits its callers: try again {when}"
+    if 300 <= status < 400:
+        return "write the address it redirects to"
+    if status in (400, 422):
+        return "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log"
+    if status == 413:
+        return "something before the server limits the size of a request: raise that, or ask for shorter prompts"
+    if status == 504:
+        return "something before the server gives up on its answers: raise that limit, as nginx's proxy_read_timeout"
+    if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
+        return "the server fails at a plain request: its log says why"
+    return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

@@ -1,0 +1,318 @@
+"""The live view of a sweep on a terminal: lines redrawn in place, and the settings so far as a plot of characters.
+
+It says what the lines of `progress` say. Drawing happens only when the conductor calls, never from a thread of its own:
+the client being timed shares the process.
+"""
+
+import math
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from frontier.decide.wording import clean, count, setting
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial
+from frontier.plan import Better, Progress, Stage
+from frontier.report.progress import (
+    FlagLines,
+    PlainProgress,
+    Tally,
+    announced_lines,
+    figures_text,
+    judged_text,
+    plan_text,
+    setting_name,
+    trial_done,
+)
+from frontier.units import format_elapsed, format_number, format_seconds
+
+if TYPE_CHECKING:
+    from frontier.client.loop import TrialProgress
+
+_STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
+_DRAW_EVERY = 0.4
+
+
+def make_progress(stream: TextIO) -> "PlainProgress | LiveProgress":
+    """The live view where the stream is a terminal that can redraw a line, else the plain one."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveProgress(console)
+    return PlainProgress(stream)
+
+
+Parts = list[tuple[str, str]]
+"""A line as texts, each with the SGR code of its colour ('' for none)."""
+_BOLD, _DIM, _RED, _YELLOW, _CYAN = "1", "2", "31", "33", "36"
+
+
+class LiveProgress(Progress):
+    """A few lines that are redrawn, finished trials scrolling by above them: how the trial stands, what it gives so
+    far, the time, and where there is room for it the frontier so far of the shape that is being measured.
+
+    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp what arrives.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._count = Tally(clock)
+        self._flags = FlagLines()
+        self._phase = self._head_text = ""
+        self._trial: Trial | None = None
+        self._tick: TrialProgress | None = None
+        self._seen: dict[tuple[str, str], dict[int, Spot]] = {}
+        self._plot: list[str] = []
+        self._drawn = 0.0
+        self._on_screen = 0
+        self._colour = console.color_system is not None and not console.no_color
+
+    def plan(self, total: int, done: int) -> None:
+        """What was finished before."""
+        if done:
+            self._above([(plan_text(total, done), _DIM)])
+
+    def expect(self, seconds: float, longest: float = math.inf, why: str = "") -> None:
+        """Part of the live lines from now on; a line above where it changes, with the reason."""
+        if line := self._count.expect(seconds, longest, why):
+            self._lines_above(line, _DIM)
+
+    def stage(self, stage: Stage) -> None:
+        self._count.staged(stage)
+
+    def trial_started(self, trial: Trial, number: int, total: int) -> None:  # noqa: ARG002  # the stage says more
+        """The live lines now speak of this trial; the line of a phase that is over scrolls by above."""
+        if self._count.started(trial):
+            self._end_phase()
+        self._trial, self._tick = trial, None
+        self._head_text = self._count.head(trial)
+        self._plot = self._frontier_so_far(trial)
+        self._draw(always=True)
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """Redraw, at most about twice a second."""
+        self._tick = tick
+        self._draw()
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """The line of a trial of the grid scrolls by above, and what is wrong with any."""
+        self._count.ran += 1
+        rate, latency = figures.get("output_throughput"), figures.get("p99_ttft")
+        if rate is not None and latency is not None:
+            # Of several repeats the last is shown: this is for the eye, the points are made from all of them.
+            spots = self._seen.setdefault((trial.deployment, trial.shape.label), {})
+            spot = Spot(latency, rate, excluded=any(flag.fatal for flag in flags))
+            if not spot.excluded or spots.get(trial.concurrency, spot).excluded:
+                spots[trial.concurrency] = spot
+        stage = self._count.stage
+        if stage is None or stage.word in ("grid", "complete"):
+            done = f"  {trial_done(trial, stage)}   {figures_text(figures)}"
+            self._above([(self._count.head(trial), _DIM), (done, "")])
+        for text, excluded in self._flags.of(trial, flags):
+            self._lines_above(text, _YELLOW if excluded else _DIM)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """The line of a scan or a proof, rewritten with each of its trials until it scrolls by above."""
+        word = self._count.stage.word if self._count.stage else ""
+        if word == "scan":
+            self._count.look(trial, judgement, limit, estimate)
+            self._phase = f"  {self._count.looks_text()}   {self._count.of_stage}"
+        elif word == "prove":
+            text = judged_text(judgement, limit, estimate)
+            self._phase = f"  {setting(trial.concurrency)}  {text}   {self._count.of_stage}"
+
+    def _end_phase(self) -> None:
+        """The line of a scan or a proof scrolls by above."""
+        phase, self._phase = self._phase, ""
+        self._count.looks.clear()
+        if phase:
+            self._above([(self._head_text, _DIM), (phase, "")])
+
+    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        """Two lines above, the first in bold."""
+        self._trial = None
+        self._end_phase()
+        name = f"{decision.series.label()}  " if self._count.stage and self._count.stage.series_count > 1 else ""
+        first, second = announced_lines(decision, seconds, better)
+        self._above([(f"{name}{first}", _BOLD)])
+        self._lines_above(f"{name}{second}", "")
+
+    def note(self, text: str) -> None:
+        """A line above, or several where it is long."""
+        self._lines_above(clean(text, 400), _YELLOW)
+
+    def _lines_above(self, text: str, colour: str) -> None:
+        for line in textwrap.wrap(text, max(20, self._console.width)) or [""]:
+            self._above([(line, colour)])
+
+    def close(self) -> None:
+        """The live lines go, what scrolled by stays."""
+        self._trial = None
+        self._end_phase()
+        if counted := self._flags.counted():
+            self._lines_above(counted, _DIM)
+        if self._count.ran:
+            done = f"{count(self._count.ran, 'trial')} run in {format_elapsed(self._count.elapsed)}"
+            self._above([(done, _DIM)])
+        self._draw(always=True)
+
+    def _above(self, parts: Parts) -> None:
+        self._write(self._erasing() + self._dressed(parts) + "\n")
+        self._on_screen = 0
+        self._draw(always=True)
+
+    def _draw(self, *, always: bool = False) -> None:
+        now = self._clock()
+        if always or now - self._drawn >= _DRAW_EVERY:
+            self._drawn = now
+            lines = [*(self._dressed(parts) for parts in self._head()), *self._plot] if self._trial else []
+            self._write(self._erasing() + "".join(f"{line}\n" for line in lines))
+            self._on_screen = len(lines)
+
+    def _erasing(self) -> str:
+        return f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._console.file.write(text)
+            self._console.file.flush()
+
+    def _dressed(self, parts: Parts) -> str:
+        """One line for the terminal: figures it has no room for are left out whole, a half of one would mislead."""
+        room, dressed = self._console.width, []
+        for text, code in parts:
+            cut = _whole_parts(text, room)
+            room -= cell_len(cut)
+            dressed.append(f"\x1b[{code}m{cut}\x1b[0m" if code and self._colour and cut else cut)
+            if cut != text:
+                break
+        return "".join(dressed)
+
+    def lines(self) -> list[str]:
+        """What the live lines say now, without colour and uncut."""
+        return ["".join(text for text, _ in parts) for parts in self._head()] + self._plot
+
+    def _head(self) -> list[Parts]:
+        if self._trial is None:
+            return []
+        first: Parts = [(self._count.head(self._trial), _BOLD), (f"  {setting(self._trial.concurrency)}", "")]
+        lines = [*([[(self._head_text, _DIM), (self._phase, "")]] if self._phase else []), first]
+        if (tick := self._tick) is not None:
+            first += [
+                (f"   {_STAGES.get(tick.stage, clean(tick.stage, 20))}", _CYAN),
+                (f"   {tick.in_flight} in flight", ""),
+            ]
+            if tick.stage in ("window", "hold"):
+                first.append((f"   {tick.window_sent:,}/{self._trial.requests:,} sent", ""))
+            if tick.failed:
+                first.append((f"   {tick.failed:,} failed", _RED))
+            first.append((f"   {format_elapsed(tick.elapsed)}", _DIM))
+            if so_far := _so_far_text(tick):
+                lines.append([(so_far, "")])
+        spent = [f"{format_elapsed(self._count.elapsed)} so far", self._count.left_at_most()]
+        lines.append([("   ".join(part for part in spent if part), _DIM)])
+        return lines
+
+    def _frontier_so_far(self, trial: Trial) -> list[str]:
+        """Drawn once per trial, where the terminal has the room."""
+        width, height = self._console.size
+        spots = self._seen.get((trial.deployment, trial.shape.label), {})
+        if width < 60 or height < 18 or len(spots) < 2:
+            return []
+        plot = text_plot(spots, across="p99 TTFT", up="tok/s", width=min(width - 8, 76), height=min(9, height - 12))
+        with self._console.capture() as captured:
+            self._console.print(plot)
+        ring = ", ○ excluded" if any(spot.excluded for spot in spots.values()) else ""
+        head = set_cell_size(f"{setting_name(trial)}: the settings so far{ring}", width - 1).rstrip()
+        return ["", head, *captured.get().rstrip("\n").split("\n")] if plot else []
+
+
+def _whole_parts(text: str, room: int) -> str:
+    """As many of the parts, which three spaces separate, as fit; where not even the first does, what fits of it."""
+    cut = text
+    while cell_len(cut) > room and "   " in cut.lstrip():
+        cut = cut[: cut.rindex("   ")].rstrip()
+    return cut if cell_len(cut) <= room else "" if text.startswith("   ") else set_cell_size(cut, room)
+
+
+def _so_far_text(tick: "TrialProgress") -> str:
+    """'so far  about 2,914 tok/s   p50 TTFT 310 ms   p99 TTFT 2.33 s'."""
+    figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
+    text = figures_text(figures)
+    return f"so far about  {text}" if text else ""
+
+
+# --- the settings so far as a plot of characters
+
+MARGIN = 9
+"""Columns left of the plot, for the numbers of the vertical axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A setting: a latency in seconds (across, logarithmic) and a rate (upward, from 0). An excluded one is drawn with
+    a ring, and beats no other.
+    """
+
+    latency: float
+    rate: float
+    excluded: bool = False
+
+
+def best_so_far(spots: Mapping[int, Spot]) -> set[int]:
+    """The settings that no other beats in both, without the excluded ones."""
+    best, most = set(), -math.inf
+    spots = {c: spot for c, spot in spots.items() if not spot.excluded}
+    for concurrency, spot in sorted(spots.items(), key=lambda item: (item[1].latency, -item[1].rate)):
+        if spot.rate > most:
+            best.add(concurrency)
+            most = spot.rate
+    return best
+
+
+def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 60, height: int = 8) -> Text:
+    """The settings on a grid of so many columns and rows, those not finite named below it; '' for fewer than two.
+
+    A number that would cover another is drawn as a dot, or not at all where the place itself is taken.
+    """
+    drawn = {c: s for c, s in spots.items() if math.isfinite(s.rate) and 0 < s.latency < math.inf}
+    if len(drawn) < 2:
+        return Text("")
+    columns = max(20, width - MARGIN - 2)
+    least, most = (pick(s.latency for s in drawn.values()) for pick in (min, max))
+    top = max(s.rate for s in drawn.values()) or 1.0
+    span = math.log(most / least) or 1.0
+    grid = [[" "] * columns for _ in range(height)]
+    styles = [[""] * columns for _ in range(height)]
+    on_it = best_so_far(drawn)
+    for concurrency, spot in sorted(
+        drawn.items(), key=lambda item: (item[0] not in on_it, item[0] & (item[0] - 1) != 0, item[0])
+    ):
+        column = round(math.log(spot.latency / least) / span * (columns - 1))
+        row = height - 1 - round(max(0.0, spot.rate) / top * (height - 1))
+        label = f"{'○' if spot.excluded else ''}{concurrency}"
+        start = min(max(0, column - len(label) + 1), columns - len(label))
+        if any(ch != " " for ch in grid[row][max(0, start - 1) : start + len(label) + 1]):
+            label, start = "·", column
+        if grid[row][start] == " ":
+            for i, ch in enumerate(label):
+                grid[row][start + i] = ch
+                styles[row][start + i] = "bold blue" if concurrency in on_it else "dim"
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for i in range(height):
+        number = format_number(top) if i == 0 else "0" if i == height - 1 else ""
+        text.append(f"{number:>{MARGIN - 1}} │", style="dim")
+        for ch, style in zip(grid[i], styles[i], strict=True):
+            text.append(ch, style=style)
+        text.append(f" {up}\n" if i == 0 else "\n", style="dim")
+    left, right = format_seconds(least), f"{format_seconds(most)}  {across}"
+    text.append(" " * MARGIN + "└" + "─" * columns + "\n", style="dim")
+    text.append(f"{'':{MARGIN + 1}}{left}{right:>{max(0, columns - len(left))}}", style="dim")
+    if beyond := sorted(spots.keys() - drawn.keys()):
+        text.append(f"\n{'':{MARGIN + 1}}not on this chart, with no such {across}: ", style="dim")
+        text.append(", ".join(f"c={c}" for c in beyond), style="dim")
+    return text
