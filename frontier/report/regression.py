@@ -82,12 +82,14 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
     usable, excluded = ({p.concurrency for p in points if p.valid is wanted} for wanted in (True, False))
     repeats: dict[int, dict[int, WindowData]] = {}
     for trial, sample in run.histories[series]:
-        if trial.phase is Phase.GRID and trial.concurrency in usable:
+        if trial.phase is Phase.GRID:
             repeats.setdefault(trial.repeat, {})[trial.concurrency] = sample
     made = {}
     for repeat, samples in repeats.items():
         names = ("output_throughput", "p50_ttft", "p50_tpot", "p50_e2e")
-        values = {c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items()}
+        values = {
+            c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items() if c in usable
+        }
         begun = min(float(s.starts.min()) for s in samples.values())
         made[repeat] = Measured(
             f"repeat {repeat}", begun, _key(run, series.deployment), values, frozenset(excluded)
