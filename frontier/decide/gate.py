@@ -293,7 +293,7 @@ def gate(
     nearly = common_settings([*(same or base), *new], rules.names)
     settings = tuple(c for c in nearly if all(has(one, (c,), rules.names) for one in new))
     keep = [i for i, one in enumerate(same) if settings and has(one, settings, rules.names)]
-    if without := [one.name for i, one in enumerate(same) if i not in keep]:
+    if keep and (without := [one.name for i, one in enumerate(same) if i not in keep]):
         notes.append(f"Left out, without all of these settings: {', '.join(without)}.")
     result = Gate(shape, *names, design, 0, settings, (), None, "invalid", 1 - rules.level, broken, tuple(notes))
     if broken or not keep:
