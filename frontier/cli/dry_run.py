@@ -169,7 +169,10 @@ def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) ->
         first = f"find and prove the {points} (about {format_rough(total.answer)})"
         first += f", then complete the {frontiers} (about {format_rough(total.rest)} more)" if total.rest else ""
     lines = [f"Plan: {first}."]
-    if config.workers is not None and config.workers > 1:
+    if config.ray is not None:
+        count = config.workers or "one on each node"
+        lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
+    elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
     for series, times in found.times.items() if several else ():
         answered, rest = (times.answer, times.rest) if config.searches else (0.0, times.seconds)

@@ -64,7 +64,8 @@ def command(config_file: Path, index: int, count: int, start_at: str, output: Pa
         config_text=text, facts=facts, defaults=left_out(None),
     ) as run:  # fmt: skip
         # The salt keeps the prompts apart from those of other sweeps, and is the same for all shards of this one.
-        backend = HttpBackend(config, os.environ, int(shard.start_at * 1000))
+        own = config.model_copy(update={"given_workers": None})  # a shard is one process
+        backend = HttpBackend(own, os.environ, int(shard.start_at * 1000))
         run_loop(run_shard(config, backend, slots, shard, run, common.say))
     return ExitCode.YES
 

@@ -167,7 +167,8 @@ def _send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") ->
     async def go() -> T:
         stop = asyncio.Event()
         stop_on_signals(stop)
-        backend = HttpBackend(run.config, os.environ, time.time_ns())
+        config = run.config.model_copy(update={"given_workers": None})  # an open loop is sent from this process
+        backend = HttpBackend(config, os.environ, time.time_ns())
         return await work(Sender(run, backend, store, tick, stop))
 
     with RunDirectory.open_to_verify(run.path) as store:

@@ -96,16 +96,19 @@ class Client:
 
     A POST takes the fast path (`body_capture.py`). Everything else, and with `fast` False every request, goes through
     an aiohttp session, which stamps a read when its task wakes: the same answers, at more CPU time for each.
+    `proxies` are those of the environment where none are given.
     """
 
-    def __init__(self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True) -> None:
+    def __init__(
+        self, target: Target, clock: Clock = time.perf_counter, *, fast: bool = True, proxies: Proxies | None = None
+    ) -> None:  # fmt: skip
         self.target = target
         self.clock = clock
         self.in_flight: set[Exchange] = set()
         self.opened = 0
         self.resent = 0
         self._headers = target.request_headers()
-        self._proxies = Proxies.of_environment() if target.trust_env else Proxies()
+        self._proxies = (proxies or Proxies.of_environment()) if target.trust_env else Proxies()
         self._proxies.options(URL(target.base_url))
         self._secrets = target.secrets | self._proxies.secrets
         self._fast = fast

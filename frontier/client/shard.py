@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from frontier._version import __version__
 from frontier.client.health import HealthMonitor, raise_fd_limit
@@ -19,8 +20,9 @@ from frontier.client.http import Client, Clock
 from frontier.client.loop import ClosedLoop, new_pipeline, require_settled
 from frontier.client.pipeline import Share
 from frontier.client.prompts import PromptPlan
-from frontier.client.target import Target
+from frontier.client.target import Proxies, Target
 from frontier.client.window_rules import StreamStatus, WindowState
+from frontier.errors import FrontierError
 from frontier.model import ClientHealth, Record, Trial
 from frontier.store.records import encode_record
 
@@ -30,13 +32,17 @@ _OWN_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """What a shard is to send. Everything it needs, the key included: it is sent over a pipe and never written."""
+    """What a shard is to send. Everything it needs, the key included: it is sent over a pipe and never written.
+
+    The proxies are those of the sweep, wherever the shard runs.
+    """
 
     trial: Trial
     target: Target
     prompts: PromptPlan
     share: Share
     expected_e2e: float | None = None
+    proxies: Proxies = field(default_factory=Proxies.of_environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Shard:
         """Send from `zero` on, the trial's start on this clock, until the state is over."""
         job, clock = self.job, self.clock
         with HealthMonitor(clock) as monitor:
-            async with Client(job.target, clock) as client:
+            async with Client(job.target, clock, proxies=job.proxies) as client:
                 loop = ClosedLoop(job.trial, client, self._pipeline, monitor, lambda *_: self.state, share=job.share)
                 loop.spread = job.expected_e2e
                 await asyncio.sleep(max(0.0, zero - clock()))
@@ -109,6 +115,15 @@ class ShardHost:
         self._clock = clock
         self._shard: Shard | None = None
         self._running: asyncio.Task[ShardResult] | None = None
+
+    async def answer(self, method: str, arguments: tuple[Any, ...]) -> tuple[str | None, Any]:
+        """The answer to a question: (None, result), or (what went wrong, None). A coroutine, so that
+        Ray runs its actor on an event loop, which the streams need.
+        """
+        try:
+            return None, getattr(self, method)(*arguments)
+        except (FrontierError, AssertionError, OSError, MemoryError) as error:
+            return str(error) or type(error).__name__, None
 
     def info(self) -> WorkerInfo:
         """Who this is."""

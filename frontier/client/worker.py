@@ -14,7 +14,6 @@ from typing import Any
 
 from frontier.client.event_loop import run
 from frontier.client.shard import ShardHost
-from frontier.errors import FrontierError
 
 _LENGTH = struct.Struct(">Q")
 
@@ -37,15 +36,10 @@ async def serve(connection: socket.socket) -> None:
     host = ShardHost()
     while True:
         try:
-            method, arguments = await read_frame(reader)
+            question = await read_frame(reader)
         except (asyncio.IncompleteReadError, ConnectionError):
             os._exit(0)  # at once: the requests in flight are of no use to anybody any more
-        problem, result = None, None
-        try:
-            result = getattr(host, method)(*arguments)
-        except (FrontierError, AssertionError, OSError, MemoryError) as error:
-            problem = str(error) or type(error).__name__
-        write_frame(writer, (problem, result))
+        write_frame(writer, await host.answer(*question))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, SentFile
 from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
+from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
     MONTH,
@@ -47,7 +48,6 @@ WARMUP_AUTO = 2.0
 MAX_TRIALS = 20_000
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
-MAX_WORKERS = 256
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
@@ -275,15 +275,6 @@ def _warmup(value: Any) -> float:
     return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
-def _workers(value: Any) -> int | None:
-    """How many client processes send the load; None: as many as it needs."""
-    if isinstance(value, str) and value != "auto" and not value.isdecimal():
-        raise Problem(
-            f"{{key}} is auto or a whole number; this is {shown(value)}", f"write auto, or 1 to {MAX_WORKERS}"
-        )
-    return None if value == "auto" else whole(value, 1, MAX_WORKERS)
-
-
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
@@ -320,7 +311,7 @@ class Config(Strict):
     on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
-    workers: Annotated[int | None, PlainValidator(_workers)] = None
+    given_workers: Annotated[int | RayConfig | None, PlainValidator(read_workers)] = Field(None, alias="workers")
     seed: Annotated[int, whole_in(0, 2**53)] = 1
     marginal_gain: Truth = True
     deployments: Annotated[tuple[DeploymentConfig, ...], AfterValidator(_deployments)]
@@ -335,6 +326,16 @@ class Config(Strict):
     def limits(self) -> tuple[Limit, ...]:
         """The SLA: the first tier's limits, none when the config has no SLA."""
         return self.tiers[0][1] if self.tiers else ()
+
+    @property
+    def ray(self) -> RayConfig | None:
+        """Where on Ray the client processes are; None when they are on this machine, without it."""
+        return self.given_workers if isinstance(self.given_workers, RayConfig) else None
+
+    @property
+    def workers(self) -> int | None:
+        """How many client processes send the load; None when the sweep chooses, on Ray one on each node."""
+        return self.given_workers.count if isinstance(self.given_workers, RayConfig) else self.given_workers
 
     @property
     def objectives(self) -> tuple[str, str]:

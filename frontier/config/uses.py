@@ -35,6 +35,9 @@ SEND_VARIABLE = Use("send  ${value} to {endpoint}")
 SEND_NAMED = Use("send  {value} to {endpoint}")
 """Of a mapping: the variables among its values."""
 ASK = Use("ask  {value}, with the keys and headers for {endpoint}")
+SEND_FROM = Use(
+    "send  the load for {endpoint}, with its keys, from the Ray cluster {value}", by="sweep", idle=frozenset({"local"})
+)
 PROXY = Use("use  the proxies of the environment, with their passwords, for {endpoint}", idle=frozenset({"none"}))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,9 @@ from frontier.client.preflight import (
 )
 from frontier.client.processes import LocalWorkers, workers_needed
 from frontier.client.prompts import Calibration, PromptPlan, read_prompts
+from frontier.client.ray_workers import RayWorkers
 from frontier.client.shard import ShardJob
-from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.sharded import Worker, WorkerLostError, run_sharded
 from frontier.client.target import Proxies, Target, read_key_file
 from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
@@ -125,9 +126,12 @@ class HttpBackend(Backend):
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
         self._processes = LocalWorkers()
+        self._ray = None if config.ray is None else RayWorkers(config.ray.address, self.secrets())
         self._most_workers: dict[str, int] = {}
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
+        if self._ray is not None:
+            await self._ray.connect()
         file = deployment.api_key_file
         target = deployment.target(
             self._environ,
@@ -161,7 +165,7 @@ class HttpBackend(Backend):
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
         count = self.workers(trial, expected_e2e)
-        if count == 1:
+        if count == 1 and self._ray is None:
             run: Run = partial(self._run_here, expected_e2e=expected_e2e)
         else:
             run = partial(self._run_sharded, count=count, expected_e2e=expected_e2e)
@@ -177,6 +181,8 @@ class HttpBackend(Backend):
         most = self._most_workers.get(trial.key, trial.concurrency)
         if self._config.workers is not None:
             return min(self._config.workers, most)
+        if self._ray is not None:
+            return min(self._ray.nodes, most)
         # With the latency of the nearest setting measured: more streams make it longer, so this is seldom too low.
         rate = trial.concurrency * trial.shape.osl.mean / expected_e2e if expected_e2e else None
         return min(workers_needed(rate, trial.concurrency), most)
@@ -200,12 +206,13 @@ class HttpBackend(Backend):
         self, trial: Trial, target: Target, prompts: PromptPlan, *, count: int, **how: Any
     ) -> Measurement:
         try:
-            return await run_sharded(trial, target, prompts, self._processes.get(count), **how)
+            workers: Sequence[Worker] = self._processes.get(count) if self._ray is None else await self._ray.get(count)
+            return await run_sharded(trial, target, prompts, workers, **how)
         except BaseException as error:
             # The others may still be sending: without their trial they are of no use.
-            self._processes.close()
+            self._end_workers()
             if isinstance(error, WorkerLostError):
-                self._most_workers[trial.key] = count - 1
+                self._most_workers[trial.key] = max(1, count - 1)
             raise
 
     async def _measure(
@@ -224,8 +231,13 @@ class HttpBackend(Backend):
     def secrets(self) -> Secrets:
         return secrets_of(self._config, self._environ)
 
-    async def close(self) -> None:
+    def _end_workers(self) -> None:
         self._processes.close()
+        if self._ray is not None:
+            self._ray.close()
+
+    async def close(self) -> None:
+        self._end_workers()
         for simulator in self._simulators.values():
             simulator.stop()
         self._simulators.clear()
