@@ -4,13 +4,17 @@ It is the only one: the time left that a sweep shows, `--dry-run`, and what fits
 `benchmarks/time_left.py` measures how good it is.
 
 *What is left.* A series is scanned, then proven, then its frontier is completed. What completes it follows from the
-rules of `decide.completion` and is counted by them. How many windows the proofs will take is random: FIRST and LATER
-have what sweeps of simulated deployments took.
+rules of `decide.completion` and is counted by them. How many windows the proofs will take is random: FIRST, AGAIN
+and LATER have what sweeps of simulated deployments took.
+
+*When it ends.* Once the scan is over the end of a series is planned: the time that is then expected of all of it. What
+is owed (`completion.next_ask`) is measured even if that takes longer, the rest only until then, so that proofs that
+take longer than expected leave out what is worth least instead of moving the end.
 
 *How long it takes.* A setting that was measured takes as long again. Others of its shape follow from the engine model
 fitted to the shape's points; where there are fewer than three, from the described hardware at its assumed efficiency,
 scaled by what was measured so far. Where nothing is described, neighbours decide; before the first trial, a request is
-taken to last as long as at ASSUMED_TPOT. A budget drops nothing by this (see `budget`).
+taken to last as long as the SLA lets it, or as at ASSUMED_TPOT. A budget drops nothing by this (see `budget`).
 """
 
 import dataclasses
@@ -31,20 +35,22 @@ from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
 from frontier.metrics import claim_floor
-from frontier.model import Phase, Series, Trial
+from frontier.model import Limit, Phase, Series, Shape, Trial
 from frontier.plan import Plan, estimate, longest_of, make_trial, runs_grid, search_policy
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
 
 ASSUMED_TTFT, ASSUMED_TPOT = 0.2, 0.015
 """Seconds to the first token, and per token after it, while nothing is described and nothing was measured."""
+TAIL = {"ttft": 2.0, "tpot": 1.3, "e2e": 1.5}
+"""A high percentile of each as a multiple of its mean, about."""
 GROWTH = 0.35
 """The power of concurrency with which a request's time is taken to grow where less than a curve is known."""
 DEPENDENCE = 2
 """Requests that are taken to stand for one independent request before a scan has shown it."""
-FIRST, LATER = ((3.0, 30.0), (9.0, 50.0)), ((2.0, 13.0), (2.0, 13.0))
+FIRST, AGAIN, LATER, BETTER = (3.0, 35.0), (8.0, 45.0), (13.0, 45.0), (3.0, 30.0)
 """Windows of proofs beyond the next judgement of the candidate that is being proven, expected and in 95 % of sweeps:
-until the answer, and after it. The second pair is for when a candidate was given up before."""
+until the answer, the same where a candidate was given up before, after the answer, and beyond a better candidate."""
 ANOTHER = 8.0
 """Windows of proofs of candidates that only show while the frontier is completed, at most."""
 MORE_VISITS = 1.7
@@ -61,22 +67,26 @@ its neighbours or the described hardware, and by nothing."""
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Trials of one kind that are to come: one of them, how many are expected, and the most."""
+    """Trials of one kind that are to come: one of them, how many are expected, and the most. Optional ones are only
+    measured where the planned end of their series leaves time for them.
+    """
 
     trial: Trial
     expected: float = 1.0
     most: float = 1.0
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What is left of a series. Until its answer: `looks`, which are a scan or the first trials of a stated grid, and
-    `proofs`. Then `rest`, which completes the frontier.
+    `proofs`. Then `rest`, which completes the frontier; visits fill what that leaves of the planned time if it `fills`.
     """
 
     looks: tuple[Part, ...] = ()
     proofs: tuple[Part, ...] = ()
     rest: tuple[Part, ...] = ()
+    fills: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -134,28 +144,36 @@ def ahead(
         return Ahead(looks=tuple(looks), rest=tuple(rest))
     proofs: tuple[Part, ...] = ()
     point = completion.operating_concurrency(config.limits, history) if config.limits and history else None
-    if config.searches and not isinstance(ask, Done):
-        if config.requests is None and (ask is None or ask.phase is Phase.SCAN):
-            looks.append(_scan(config, series, policy, history))
-        proofs = (_windows(config, series, policy, history, ask, FIRST),)
-        if history and completion.edge(config.limits, completion.pilot_points(config.limits, history)) is None:
-            # No setting seems to be inside the SLA. That is proven of the lowest one, and there is nothing to visit.
+    scans = ask is None or (isinstance(ask, Ask) and ask.phase is Phase.SCAN)
+    if config.searches and config.requests is None and scans:
+        looks.append(_scan(config, series, policy, history))
+    after = ask if isinstance(ask, Ask) else later
+    if config.searches and point is None and not isinstance(ask, Done):
+        now = ask.concurrency if ask is not None else None
+        again = any(t.phase is Phase.PROVE and t.concurrency != now for t, _ in history)
+        proofs = (_windows(config, series, policy, history, ask, AGAIN if again else FIRST),)
+        edge = completion.edge(config.limits, completion.pilot_points(config.limits, history)) or 0
+        if history and edge <= min(policy.grid):
+            # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and none is visited.
             if not any(t.phase is Phase.PROVE for t, _ in history):
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)
         else:
-            rest.append(dataclasses.replace(proofs[0], expected=float(WINDOWS), most=WINDOWS + LATER[0][1]))
-            point = point or proofs[0].trial.concurrency
-    elif isinstance(later, Ask) and later.phase is Phase.PROVE:
-        rest.append(_windows(config, series, policy, history, later, LATER))
+            point = proofs[0].trial.concurrency
+            rest.append(dataclasses.replace(proofs[0], expected=LATER[0], most=LATER[1]))
+    elif isinstance(after, Ask) and after.phase is Phase.PROVE:
+        part = _windows(config, series, policy, history, after, BETTER)
+        rest.append(dataclasses.replace(part, optional=not completion.may_be_better(after, config.limits, history)))
     elif config.searches and isinstance(later, Ask):  # what is measured now may show another candidate
-        another = _windows(config, series, policy, history, None, LATER)
+        another = _windows(config, series, policy, history, None, BETTER)
         rest.append(dataclasses.replace(another, expected=0.0, most=ANOTHER))
     planned_settings = {t.concurrency for t in own}
     for each, count in completion.trials_left(policy, config.tiers, history, point):
         if each.phase is not Phase.GRID or each.concurrency not in planned_settings:
-            most = count * (MORE_VISITS if each.phase is Phase.VISIT else 1)
-            rest.append(Part(_trial(config, series, each), count, most))
-    return Ahead(tuple(looks), proofs, tuple(rest))
+            known = any(t.phase is Phase.VISIT and t.concurrency == each.concurrency for t, _ in history)
+            most = count * (MORE_VISITS if each.phase is Phase.VISIT and not known else 1)
+            owed = each.phase is not Phase.FRONTIER or completion.may_be_better(each, config.limits, history)
+            rest.append(Part(_trial(config, series, each), count, most, optional=not owed))
+    return Ahead(tuple(looks), proofs, tuple(rest), bool(config.limits) and point is not None)
 
 
 def outlook(
@@ -194,7 +212,7 @@ def _scan(config: Config, series: Series, policy: SearchPolicy, history: History
 
 def _windows(
     config: Config, series: Series, policy: SearchPolicy, history: History, ask: Ask | None,
-    more: Sequence[tuple[float, float]],
+    more: tuple[float, float],
 ) -> Part:  # fmt: skip
     """The windows of proofs that are to come: until the next judgement of the candidate, and what comes after it."""
     if ask is not None and ask.phase is Phase.PROVE:
@@ -203,10 +221,9 @@ def _windows(
         c = completion.edge(config.limits, completion.pilot_points(config.limits, history))
         c = c or policy.grid[len(policy.grid) // 2]
         trial = _trial(config, series, Ask(c, Phase.PROVE, proof_requests(config, c) // WINDOWS, ""))
-    tried = [t.concurrency for t, _ in history if t.phase is Phase.PROVE]
-    begun = tried.count(trial.concurrency)
+    begun = sum(t.phase is Phase.PROVE and t.concurrency == trial.concurrency for t, _ in history)
     judged = next((look for look in LOOKS if look > begun), begun + 1) - begun
-    expected, most = more[bool(set(tried) - {trial.concurrency})]
+    expected, most = more
     if trial.concurrency == 1:  # there is no lower candidate
         expected, most = 0.0, float(MAX_WINDOWS)
     return Part(trial, judged + expected, judged + most)
@@ -228,9 +245,10 @@ def _asked(
 
 
 def candidate_windows(config: Config, series: Series, history: History, ask: Ask) -> Part:
-    """The windows until one candidate is decided: three at least, as in most cases, or all that it may have."""
+    """The windows until one candidate is decided: to its second judgement, as half of them are, or to its next."""
     begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t, _ in history)
-    return Part(_trial(config, series, ask), max(1, WINDOWS - begun), max(1, MAX_WINDOWS - begun))
+    usual = next((look for look in LOOKS[1:] if look > begun), begun + 1)
+    return Part(_trial(config, series, ask), usual - begun, max(1, MAX_WINDOWS - begun))
 
 
 def proof_requests(config: Config, concurrency: int) -> int:
@@ -253,6 +271,8 @@ class TimeEstimator:
     """Estimates how long trials of one config will take."""
 
     def __init__(self, config: Config) -> None:
+        self._config = config
+        self._ends: dict[Series, tuple[str, float]] = {}
         self._assumed: dict[str, Assumption] = {}
         self._rooflines = {d.name: d.roofline() for d in config.deployments}
         self._fits: dict[tuple[Series, int], Calibrated | None] = {}
@@ -263,8 +283,10 @@ class TimeEstimator:
             except UsageError:  # too little is described: then it is not known before the first trials
                 continue
 
-    def expected(self, ahead: Ahead, times: TrialTimes, histories: Mapping[Series, History]) -> Expected:
-        """Seconds that all of it takes."""
+    def expected(
+        self, ahead: Ahead, times: TrialTimes, histories: Mapping[Series, History], room: float = math.inf
+    ) -> Expected:
+        """Seconds that all of it takes: of what is optional as much as there is `room` for, in seconds from now."""
 
         def both(parts: Iterable[Part]) -> tuple[float, float]:
             each = [(part, *self._seconds(part.trial, times, histories)) for part in parts]
@@ -273,7 +295,40 @@ class TimeEstimator:
             more = [part.most * most - part.expected * s for (part, most), (_, s, _) in zip(longest, each, strict=True)]
             return expected, math.hypot(*more)
 
-        return Expected(*both((*ahead.looks, *ahead.proofs)), *both(ahead.rest))
+        answer, answer_more = both((*ahead.looks, *ahead.proofs))
+        owed, owed_more = both(part for part in ahead.rest if not part.optional)
+        optional, optional_more = both(part for part in ahead.rest if part.optional)
+        free = max(0.0, room - answer - owed)
+        some = free if ahead.fills and free < math.inf else min(optional, free)
+        last = max((self._seconds(part.trial, times, histories)[0] for part in ahead.rest), default=0.0)
+        some_more = max(min(optional_more, free - some), last if room < math.inf else 0.0)  # one begun before the end
+        return Expected(answer, answer_more, owed + some, math.hypot(owed_more, some_more))
+
+    def room(self, plan: Plan, series: Series, history: History, times: TrialTimes, policy: SearchPolicy) -> float:
+        """Seconds until the planned end of a series; infinite before it is planned.
+
+        It is planned when the scan is over, as what was expected then. What is owed is measured even if that takes
+        longer; what is optional ends there.
+        """
+        first = next((k for k, (trial, _) in enumerate(history) if trial.phase is Phase.PROVE), None)
+        if first is None or policy.prove:
+            return math.inf
+        before, trial = history[:first], history[first][0]
+        if self._ends.get(series, ("",))[0] != trial.fingerprint:
+            keys = {t.key for t, _ in before}
+            scan = TrialTimes(tuple((t, took) for t, took in times.taken if t.series == series and t.key in keys))
+            ask = Ask(trial.concurrency, Phase.PROVE, trial.requests, "")
+            todo = plan.left({t.key: t for t, _ in before})
+            left = ahead(self._config, series, todo, before, policy, ask)
+            end = _spent(scan, series) + self.expected(left, scan, {series: before}).seconds
+            self._ends[series] = trial.fingerprint, end
+        return self._ends[series][1] - _spent(times, series)
+
+    def spare(self, series: Series, history: History, times: TrialTimes, policy: SearchPolicy, room: float) -> float:
+        """Seconds of the room that what the completion owes leaves."""
+        rest = ahead(self._config, series, (), history, policy, Done("")).rest
+        owed = Ahead(rest=tuple(part for part in rest if not part.optional))
+        return room - self.expected(owed, times, {series: history}).seconds
 
     def seconds(self, trial: Trial, times: TrialTimes, histories: Mapping[Series, History]) -> float:
         """Seconds one trial will take."""
@@ -290,9 +345,10 @@ class TimeEstimator:
         by_hardware = self._by_hardware(trial)
         if by_hardware is not None:
             return by_hardware * self._ratio(trial, times), UNSURE
-        if (e2e := _near(trial.concurrency, histories.get(trial.series, ()))) is not None:
+        points = completion.pilot_points(self._config.limits, histories.get(trial.series, ()))
+        if (e2e := search.mean_e2e(trial.concurrency, points, GROWTH)) is not None:
             return _cost(trial, e2e), UNSURE
-        return _cost(trial, ASSUMED_TTFT + (trial.shape.osl.mean - 1) * ASSUMED_TPOT), ASSUMED
+        return _cost(trial, assumed_e2e(self._config.limits, trial.shape)), ASSUMED
 
     def knows(self, times: TrialTimes) -> bool:
         """Whether anything is known of how long a request takes: by a trial, or by the described hardware."""
@@ -304,14 +360,16 @@ class TimeEstimator:
             return "what was measured"
         if self._assumed:
             return "the engine model, nothing being measured yet"
+        if any(limit.of.p is not None and limit.of.quantity in TAIL for limit in self._config.limits):
+            return "requests that take as long as the SLA lets them, nothing being measured yet"
         return f"an assumed {1e3 * ASSUMED_TPOT:g} ms a token, nothing being measured yet"
 
     def _beside(self, trial: Trial, times: TrialTimes, fit: Calibrated) -> float:
         """Seconds that trials take beside what follows from their requests: ramps, warm-ups, the ends of windows."""
         scan = trial.phase is Phase.SCAN
-        key = trial.series, scan, len(times.taken)
+        alike = [(t, a) for t, a in times.taken if t.series == trial.series and (t.phase is Phase.SCAN) == scan]
+        key = trial.series, scan, len(alike)
         if key not in self._besides:
-            alike = [(t, a) for t, a in times.taken if t.series == trial.series and (t.phase is Phase.SCAN) == scan]
             differences = [amount.seconds - _by_fit(t, fit) for t, amount in alike[-MANY:]]
             self._besides[key] = statistics.median(differences or [0.0])
         return self._besides[key]
@@ -345,14 +403,20 @@ class TimeEstimator:
         return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=card)
 
 
-def _near(concurrency: int, history: History) -> float | None:
-    """Seconds of a request, by the nearest setting that was measured; None where none says anything."""
-    known = {c: float(np.concatenate([s.e2e[s.ok] for s in samples]).mean())
-             for c, samples in by_concurrency(history).items() if any(s.ok.any() for s in samples)}  # fmt: skip
-    if not known:
-        return None
-    near = min(known, key=lambda c: (abs(math.log(c / concurrency)), c))
-    return known[near] * float((concurrency / near) ** GROWTH)
+def _spent(times: TrialTimes, series: Series) -> float:
+    """Seconds that the trials of a series took."""
+    return math.fsum(took.seconds for trial, took in times.taken if trial.series == series)
+
+
+def assumed_e2e(limits: Iterable[Limit], shape: Shape) -> float:
+    """Seconds of a request while nothing is described and nothing was measured: as long as the SLA lets it take, which
+    is how long it takes at the operating point unless the whole grid is inside.
+    """
+    seconds = {"ttft": ASSUMED_TTFT, "tpot": ASSUMED_TPOT}
+    for limit in limits:
+        if limit.of.p is not None and limit.of.quantity in TAIL:
+            seconds[limit.of.quantity] = limit.promise / TAIL[limit.of.quantity]
+    return seconds.get("e2e", seconds["ttft"] + (shape.osl.mean - 1) * seconds["tpot"])
 
 
 def _by_fit(trial: Trial, fit: Calibrated) -> float:

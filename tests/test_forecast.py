@@ -1,5 +1,6 @@
 """The forecast of a sweep: what is left of it as trials, how long these take, and how the bounds add up."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from frontier.budget import Amount, TrialTimes
 from frontier.config import load_config
 from frontier.decide.search import Ask, Done
-from frontier.forecast import Ahead, Expected, Part, TimeEstimator, ahead, candidate_windows, outlook
-from frontier.model import Phase, Series
+from frontier.forecast import Ahead, Expected, Part, TimeEstimator, ahead, assumed_e2e, candidate_windows, outlook
+from frontier.model import Limit, Phase, Series
 from frontier.plan import make_plan, make_trial, search_policy
 from tests.stats.made import Server
 
@@ -91,7 +92,7 @@ def test_a_proof_has_fewer_windows_left_the_more_it_has_until_it_is_judged():
         proof = measured(config, series, *[(16, Phase.PROVE)] * windows)
         said.append(left_of(config, series, [*history, *proof], ask).proofs[0].expected)
     assert said == [6, 5, 4, 6], "the fourth window is the first of the next judgement"
-    assert 1 == candidate_windows(config, series, [*history, *proof], ask).expected
+    assert 3 == candidate_windows(config, series, [*history, *proof], ask).expected, "until its second judgement"
 
 
 def test_proofs_that_the_user_asked_for_are_all_there_is():
@@ -142,3 +143,51 @@ def test_a_trial_is_never_bounded_by_more_than_it_may_last():
     trial = make_trial(config, config.deployments[0], series.shape, 4, Phase.PROVE, 1, 60)
     expected = TimeEstimator(config).expected(Ahead(proofs=(Part(trial),)), TrialTimes(), {})
     assert expected.answer <= expected.answer_longest <= max(30.0, expected.answer)
+
+
+def planned(tmp_seconds=20.0):
+    """A config with its estimator, a history whose scan is over, and what its trials took."""
+    config, series = of()
+    scan = measured(config, series, *((c, Phase.SCAN) for c in (1, 4, 16, 64)))
+    proof = measured(config, series, (16, Phase.PROVE))
+    times = TrialTimes(tuple((t, Amount(tmp_seconds, 300.0)) for t, _ in (*scan, *proof)))
+    return config, series, scan, proof, times
+
+
+def test_the_end_of_a_series_is_planned_when_its_scan_is_over_and_stays():
+    config, series, scan, proof, times = planned()
+    plan, policy, estimator = make_plan(config), search_policy(config), TimeEstimator(config)
+    assert math.inf == estimator.room(plan, series, scan, TrialTimes(times.taken[:4]), policy)
+    room = estimator.room(plan, series, [*scan, *proof], times, policy)
+    first = Ask(16, Phase.PROVE, proof[0][0].requests, "")
+    then = ahead(config, series, plan.trials, scan, policy, first)
+    expected = TimeEstimator(config).expected(then, TrialTimes(times.taken[:4]), {series: scan}).seconds
+    assert room == pytest.approx(expected - 20.0), "less what the first window took"
+    later = (*times.taken, (proof[0][0], Amount(500.0, 300.0)))
+    assert room - 500 == pytest.approx(
+        TimeEstimator(config).room(plan, series, [*scan, *proof], TrialTimes(later), policy)
+    )
+    assert math.inf == estimator.room(plan, series, [*scan, *proof], times, search_policy(config, (16,)))
+
+
+def test_what_is_optional_takes_what_room_there_is_and_what_is_owed_all_it_needs():
+    config, series = of()
+    trial = make_trial(config, config.deployments[0], series.shape, 4, Phase.PROVE, 1, 60)
+    estimator = TimeEstimator(config)
+    one = estimator.seconds(trial, TrialTimes(), {})
+
+    def rest(room, fills=False):
+        left = Ahead(rest=(Part(trial, 2.0, 2.0), Part(trial, 3.0, 3.0, optional=True)), fills=fills)
+        return estimator.expected(left, TrialTimes(), {}, room).rest / one
+
+    assert [rest(k * one) for k in (1, 4, 9, math.inf)] == pytest.approx([2, 4, 5, 5])
+    assert [rest(k * one, fills=True) for k in (1, 4, 9, math.inf)] == pytest.approx([2, 4, 9, 5])
+
+
+def test_before_anything_is_known_a_request_takes_as_long_as_the_sla_lets_it():
+    _, series = of()
+    assert 0.2 + 255 * 0.015 == pytest.approx(assumed_e2e((), series.shape))
+    assert 0.25 + 255 * 0.02 == pytest.approx(
+        assumed_e2e((Limit("p99_ttft", 0.5), Limit("p95_tpot", 0.026), Limit("error_rate", 0.01)), series.shape)
+    )
+    assert 4.0 == pytest.approx(assumed_e2e((Limit("p99_e2e", 6.0),), series.shape))

@@ -1,25 +1,21 @@
-"""How an operating point is chosen: this project's way, and the rules of existing tools on the same deployments."""
+"""How an operating point is chosen by other rules on the same deployments; this project's way is in `sweep`."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
-from frontier.decide import completion, operating_point, search
-from frontier.decide.claim import claim_of, proof_windows
-from frontier.decide.proof import pilot_point
+from frontier.decide import operating_point, search
 from frontier.metrics import claim_floor, metric
-from frontier.model import Decision, Phase, Trial
+from frontier.model import Phase, Trial
 from frontier.stats import estimate, intervals
 from frontier.stats.window import WindowData
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
 """Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
-MOST_LATER = 60
-"""Trials after the answer, at most."""
 WINDOWS = 3
 """Of a setting's proof, apart in time: one window cannot tell what differs from run to run."""
 LEAST_WARMUP, TURNS_AROUND, SCAN_TURNS = 10.0, 4, 3
@@ -82,56 +78,6 @@ def _around(concurrency: int, requests: int, window: float, phase: Phase = Phase
     if phase is Phase.SCAN:
         return window + (SCAN_TURNS - 1) * latency + latency
     return window + max(LEAST_WARMUP, (TURNS_AROUND - 1) * latency) + latency
-
-
-def ours(server: Server, seed: int, *, later: bool = False) -> Answer:
-    """Scan and proof, and the decision on what may be claimed, as a sweep does it.
-
-    `later`: then better candidates and visits of the operating point, until its claim is final.
-    """
-    bench = Bench(server, seed)
-    policy = search.SearchPolicy(GRID, None)
-    tiers = [("", server.limits)]
-    early: tuple[int, float] | None = None
-    while isinstance(ask := search.next_ask(policy, server.shape, tiers, bench.history), search.Ask):
-        bench.run(ask.concurrency, ask.phase, ask.requests, ask.seconds)
-        if early is None and ask.phase is Phase.PROVE:
-            decision = decided(bench)
-            if decision.concurrency is not None:
-                early = decision.concurrency, bench.clock
-    for _ in range(MOST_LATER if later else 0):
-        ask = completion.next_ask(policy, server.shape, tiers, bench.history)
-        if isinstance(ask, search.Done):
-            break
-        if ask.phase in (Phase.PROVE, Phase.VISIT):
-            bench.run(ask.concurrency, ask.phase, ask.requests, ask.seconds)
-        elif (visit := completion.next_visit(server.limits, bench.history)) is not None:
-            bench.run(visit.concurrency, visit.phase, visit.requests, visit.seconds)
-        else:
-            break
-    decision = decided(bench)
-    answer = bench.answer(decision.concurrency, decision.verdict.value)
-    trace = tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in bench.history)
-    claim = None
-    if decision.concurrency is not None:
-        claim = claim_of(proof_windows(bench.history, decision.concurrency), server.limits)
-    return replace(
-        answer,
-        early_concurrency=early[0] if early else None,
-        early_seconds=early[1] if early else bench.clock,
-        trace=trace,
-        claim_stage=claim.stage if claim else "",
-        turns=claim.turns if claim else 0,
-    )
-
-
-def decided(bench: Bench) -> Decision:
-    """The decision on what may be claimed so far."""
-    server = bench.server
-    points = search.claim_points(bench.history, server.limits, names=search_names(server))
-    if not points:
-        return operating_point.solve([pilot_point(s, server.limits) for _, s in bench.history[:1]], server.limits)
-    return operating_point.solve(points, server.limits)
 
 
 def search_names(server: Server) -> tuple[str, ...]:

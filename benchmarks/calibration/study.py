@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
+from benchmarks.calibration.sweep import answer_first
 from frontier.decide import compare, pareto, uncertainty
 from frontier.metrics import metric
 from frontier.model import Phase, Point
@@ -18,7 +19,7 @@ from frontier.stats import estimate, window
 from frontier.stats.window import WindowData
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
-    "answer first": lambda server, seed: rules.ours(server, seed, later=True),
+    "answer first": answer_first,
     "proven grid, no search": rules.proven_grid,
     "largest passing value on the grid": rules.largest_passing,
     "bisection on the value": rules.bisection,

@@ -14,6 +14,7 @@ import numpy as np
 
 from frontier.decide import operating_point, search
 from frontier.decide.claim import PROVEN, STAKES, claim_of, proof_windows, turn_shares
+from frontier.decide.explain import CLEARLY_MORE
 from frontier.decide.proof import (
     PROOFS,
     WINDOWS,
@@ -40,42 +41,55 @@ MOST_TURNS = 600
 """A claim that would not be final after twice the turns of a p99, going by its proof, gets no more turns than a p99
 needs: something rare is there that more may not rule out soon."""
 MORE_TURNS = 1.2
-"""Visits go on for this many times the turns that the proof lets expect, so that how long they take is known when the
-operating point is announced; a claim that is not final by then stays early."""
+"""Visits take this many times the turns that the proof lets expect, whether late requests come or not, so that how long
+they take is known when the operating point is announced; a claim that is not final by then stays early."""
 GRID_SECONDS = 60.0
 """A setting of the config is measured for this long, where the config does not say; its claim may need less."""
 USUAL_PROOF = 2.0
 """How many times the least proof one usually takes: half of them are decided at the second judgement at the latest."""
+WORTH_NAMING = 0.02
+"""A better candidate is named with an announcement, and decided later, when it may give so much more, as a share."""
 LATER_WORTH = 0.001
-"""The share of throughput for which one more window of a proof is measured once there is an answer. When every setting
-of the config is measured it is the search's own again: a small gain shall not change the time left by minutes."""
+"""The share of throughput for which one more window of a proof is measured once there is an answer, while there is time
+to spare."""
 
 
 def next_ask(
     policy: SearchPolicy, shape: Shape, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History,
-    *, within: float = math.inf,
+    *, within: float = math.inf, room: float = math.inf, spare: float = math.inf,
 ) -> Ask | Done:  # fmt: skip
-    """The next trial that completes the frontier of one series; Done when there is none. The same history gives the
+    """The next trial that completes the frontier of one series; Done when there is none. The same arguments give the
     same trial. Without limits only the frontier is completed.
 
-    A better candidate is decided before any visit: one that is proven has to be visited itself. After that visits and
-    other trials take turns, so that the visits are spread over the time that the rest takes. A candidate is begun only
-    where a proof of usual length ends `within` so many seconds: half a proof is worth less than the frontier.
+    First comes what may be better, as an operating point that is proven later has to be visited itself: as long as it
+    ends in the `room` until the planned end, or `within` the budget if it may give clearly more, as the headline would
+    name it. Then the settings of the config and visits of the operating point, in turns, so that the visits are spread
+    over the time. These are owed whatever time they take. What then has a place in the `spare` seconds that they leave
+    of the room: candidates that give little more, settings between those of the config, and further visits.
     """
     limits = tuple(tiers[0][1]) if tiers else ()
     policy = _without_skipped(policy, tiers, history)
-    worth = LATER_WORTH if _settings_left(policy, history) else search.WINDOW_WORTH
-    better = search.next_ask(policy, shape, tiers, history, window_worth=worth) if limits else None
+    better = search.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH) if limits else None
     if isinstance(better, Ask):
-        seconds = WINDOWS * _seconds(better, pilot_points(limits, history))
-        begun = any((t.phase, t.concurrency) == (Phase.PROVE, better.concurrency) for t, _ in history)
-        if begun or USUAL_PROOF * seconds <= within:
-            return replace(better, value=max(0.0, gain(better.concurrency, limits, history)) / seconds)
-    rest = _setting(policy, limits, history) or _gap(policy, limits, history)
+        points, more = pilot_points(limits, history), gain(better.concurrency, limits, history)
+        seconds, begun = _seconds(better, points), _begun(better, history)
+        proof = max(1.0, USUAL_PROOF * WINDOWS - begun) * seconds
+        clearly = more >= CLEARLY_MORE and (begun or proof <= within)
+        longest = min(within, room if may_be_better(better, limits, history) else spare)
+        if clearly or proof + _more_visits(better, points, limits, history) <= longest:
+            return replace(better, value=max(0.0, more) / (WINDOWS * seconds))
+    setting = _setting(policy, limits, history)
+    gap = _gap(policy, limits, history)
+    if gap is not None and may_be_better(gap, limits, history):
+        rest: Ask | None = gap
+    else:
+        fits = gap is not None and _seconds(gap, pilot_points(limits, history)) <= spare
+        rest = setting or (gap if fits else None)
     visit = next_visit(limits, history) if limits else None
-    if visit is not None and (rest is None or _visit_is_due(history)):
+    if visit is not None and (rest is None or not _is_after(history, Phase.VISIT)):
         return visit
-    return rest or _again(policy, limits, history) or Done("the frontier is complete")
+    further = next_visit(limits, history, spare) if limits else None
+    return rest or _again(policy, limits, history) or further or Done("the frontier is complete")
 
 
 def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> Ask | None:
@@ -104,6 +118,28 @@ def unconfirmed(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
     return operating_point.solve(points, limits).unconfirmed if points else ()
 
 
+def may_be_better(ask: Ask, limits: tuple[Limit, ...], history: History) -> bool:
+    """Whether a setting may be inside the SLA and give enough more than the operating point to be worth naming."""
+    points = pilot_points(limits, history)
+    outside = min((c for c in points if c > (edge(limits, points) or 0)), default=math.inf)
+    inside = ask.phase is Phase.PROVE or ask.concurrency < outside
+    return bool(limits) and inside and gain(ask.concurrency, limits, history) > WORTH_NAMING
+
+
+def _begun(ask: Ask, history: History) -> int:
+    """How many windows of its proof are measured."""
+    return sum((t.phase, t.concurrency) == (Phase.PROVE, ask.concurrency) for t, _ in history)
+
+
+def _more_visits(ask: Ask, points: Mapping[int, Point], limits: tuple[Limit, ...], history: History) -> float:
+    """By how many seconds the visits of a candidate would take longer than those that the operating point is owed."""
+    each = [
+        _turns_to_go(limits, history, c) * (mean_e2e(c, points) or 0.0)
+        for c in (ask.concurrency, operating_concurrency(limits, history)) if c is not None
+    ]  # fmt: skip
+    return max(0.0, each[0] - sum(each[1:]))
+
+
 def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float:
     """The throughput to expect at a setting over that of the operating point, less 1; 1 where there is none.
 
@@ -125,9 +161,9 @@ def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
     return min(ask.seconds or math.inf, ask.requests * (mean_e2e(ask.concurrency, points) or 1.0) / ask.concurrency)
 
 
-def _visit_is_due(history: History) -> bool:
-    """Whether the last trial was no visit."""
-    return bool(history) and history[-1][0].phase is not Phase.VISIT
+def _is_after(history: History, phase: Phase) -> bool:
+    """Whether the last trial was of this phase."""
+    return bool(history) and history[-1][0].phase is phase
 
 
 def operating_concurrency(limits: tuple[Limit, ...], history: History) -> int | None:
@@ -142,18 +178,21 @@ def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int |
     return operating_point.solve(points, limits).concurrency if points else None
 
 
-def next_visit(limits: tuple[Limit, ...], history: History) -> Ask | None:
-    """Another visit of the operating point, until its claim is final. Its value is by how much less of the time a stall
-    can be that the claim has not seen, per second.
+def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) -> Ask | None:
+    """Another visit of the operating point, until it has had its turns, and then while at least half of one fits into
+    the time to spare: so the sweep ends when it was planned to. Its value is by how much less of the time a stall can
+    be that the claim has not seen, per second.
     """
     c = operating_concurrency(limits, history)
     if c is None:
         return None
     claim = claim_of(proof_windows(history, c), limits)
-    if claim is None or claim.stage == "final" or claim.turns >= _most_turns(limits, history, c):
-        return None
     points = pilot_points(limits, history)
-    visit = _visit(c, points, f"the claim of c={c} covers {claim.turns} turns; visiting it again")
+    visit = _visit(c, points, "")
+    fills = spare < math.inf and _seconds(visit, points) <= 2 * spare
+    if claim is None or (claim.turns >= _most_turns(limits, history, c) and not fills):
+        return None
+    visit = replace(visit, reason=f"the claim of c={c} covers {claim.turns} turns; visiting it again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
@@ -225,15 +264,9 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
 
 
 def _turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """How many more turns the operating point is visited for, if they are like those before."""
-    windows = proof_windows(history, c)
-    claim = claim_of(windows, limits)
-    if claim is None:
-        return round(MORE_TURNS * _turns_needed([], limits))
-    if claim.stage == "final":
-        return 0
-    needed = min(max(_turns_needed(windows, limits), claim.turns + 1), _most_turns(limits, history, c))
-    return max(0, needed - claim.turns)
+    """How many more turns a setting is visited for."""
+    claim = claim_of(proof_windows(history, c), limits)
+    return max(0, _most_turns(limits, history, c) - (claim.turns if claim is not None else 0))
 
 
 def _most_turns(limits: tuple[Limit, ...], history: History, c: int) -> int:

@@ -13,6 +13,7 @@ from frontier import errors, metrics
 from frontier.decide import capacity
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
+from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import WINDOWS, History
 from frontier.decide.sentences import notes
@@ -92,6 +93,7 @@ def solve(
         throughput_optimum=_best_at(feasible, rate),
         goodput_optimum=_best_at(feasible, "goodput", proven=True),
         cheapest=_best_at(feasible, "cost"),
+        engine=engine_of(name for _, sample in history for name in sample.server_identities),
     )
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
     if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):

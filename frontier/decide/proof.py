@@ -201,8 +201,8 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             if then is not None:
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
             else:
-                need = now.n * WINDOWS // max(1, candidate.windows)
-                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, max(now.n + 1, need))
+                need = max(now.need or 0, now.n + 1, now.n * WINDOWS // max(1, candidate.windows))
+                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
         elif then is not None and not limit.of.improves(limit.bound(then), now.value):
             if limit.of.improves(limit.bound(then), limit.bound(now)):
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)

@@ -182,13 +182,16 @@ def _between_reason(low: int, high: int) -> str:
     return f"c={low} is inside the SLA and c={high} is not; looking between them"
 
 
-def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
-    """Seconds of a request at the nearest setting that was measured; None before any was."""
+def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
+    """Seconds of a request at the nearest setting that was measured, growing from there with this power of concurrency;
+    None before any was.
+    """
     known = {k: p.metrics["mean_e2e"].value for k, p in points.items() if "mean_e2e" in p.metrics}
     known = {k: e2e for k, e2e in known.items() if math.isfinite(e2e)}
     if not known:
         return None
-    return known[min(known, key=lambda k: (abs(math.log(k / concurrency)), k))]
+    near = min(known, key=lambda k: (abs(math.log(k / concurrency)), k))
+    return known[near] * float((concurrency / near) ** growth)
 
 
 def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from frontier.decide.capacity import ArrivalRate, Capacity
 from frontier.decide.explain import UNDECIDED, Figure, candidate_need, half_undecided, tightest_figure
+from frontier.decide.knobs import knob_sentence
 from frontier.decide.wording import (
     bound_text,
     ci_text,
@@ -328,8 +329,8 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     """What an operating point means in production: where to set it, and how many requests of independent users."""
     if decision.concurrency is None:
         return []
-    where = f"vLLM --max-num-seqs {decision.concurrency}, or your gateway's limit"
-    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: set {where}."]
+    where = knob_sentence(decision.engine, decision.concurrency)
+    lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: {where}."]
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))
         lines.append(

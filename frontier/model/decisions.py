@@ -282,7 +282,8 @@ class Decision(OfSeries):
     best unproven or marginal setting, or the nearest miss. `last_pass` and `first_fail` bracket the limit among the
     measured settings. `holes` are violating settings below one that meets; `unconfirmed` violate in their only trial
     although a higher one is proven, which does not count yet. `claim` is what the proof covers: of the operating point,
-    or of a setting that a later visit contradicted where that left none.
+    or of a setting that a later visit contradicted where that left none. `engine` is the dialect of the server that
+    answered, where its limit on requests in flight is known (decide/knobs.py).
     """
 
     deployment: str
@@ -306,3 +307,4 @@ class Decision(OfSeries):
     cheapest: int | None = None
     claim: Claim | None = None
     next_step: NextStep | None = None
+    engine: str | None = None

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures, half_undecided
+from frontier.decide.knobs import knob_sentence
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
 from frontier.decide.operating_point import Answer
 from frontier.decide.sentences import (
@@ -288,8 +289,8 @@ def _found(found: FoundRate, width: int, again: str) -> str:
 def _assumed(found: FoundRate) -> list[str]:
     """What the answer holds for."""
     cap = count(found.policy.in_flight, "request")
-    limit = f"set vLLM --max-num-seqs {found.policy.in_flight}, or your gateway's limit"
-    holds = f"Holds for at most {cap} in flight: {limit}. Further requests wait; their wait counts."
+    limit = knob_sentence(found.decision.engine, found.policy.in_flight)
+    holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."
     sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
     return [
         sent if found.done.proven is None else holds,

@@ -137,6 +137,12 @@ class RunDirectory(TrialFiles):
         """Open a run for reading, without a lock."""
         return cls(path, read_manifest(path))
 
+    @classmethod
+    def read_checks(cls, path: Path) -> Self:
+        """The trials below a run that check its operating point, for reading, without a lock."""
+        below = Folder(path, "verify")
+        return cls(below.path, read_manifest(path), None, below)
+
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:

@@ -42,8 +42,6 @@ AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
 """After so many of these in a row that mean nothing again, no other is tried: the reason will not go away."""
-WORTH_NAMING = 0.02
-"""A better candidate is named with an announcement when it may give so much more, as a share."""
 
 
 @dataclass(slots=True)
@@ -385,7 +383,12 @@ class Conductor:
                 return Done("nothing is left")
             left = self._ledger.seconds_left()
             within = math.inf if left is None else left
-            return completion.next_ask(policy, series.shape, self.config.tiers, history, within=within)
+            room = min(within, self._room(series, policy, history))
+            spare = self._estimator.spare(series, history, self._ledger.times, policy, room)
+            tiers = self.config.tiers
+            return completion.next_ask(
+                policy, series.shape, tiers, history, within=within, room=room, spare=spare
+            )  # fmt: skip
 
         return self._remembered(self._completions, series, ask)
 
@@ -450,10 +453,12 @@ class Conductor:
         points = () if looks else proof.claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
-        binding = next((limit for limit in limits if limit.metric == judgement.binding), None)
-        estimate = None if binding is None else point.metrics.get(binding.metric)
-        if binding is not None and estimate is not None:
-            self.progress.judged(trial, judgement, binding, estimate)
+        # Of several that keep it unproven the one that needs most requests to have a bound, else the nearest its limit.
+        deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
+        known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
+        if known:
+            shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
+            self.progress.judged(trial, judgement, shown, known[shown])
 
     def _announce(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
@@ -463,7 +468,10 @@ class Conductor:
         ask = self._ask(series)
         if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
             return  # a proof goes on: what its windows say meanwhile is no judgement
-        (decision,) = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        decisions = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        if not decisions:
+            return  # every setting was only scanned, and excluded
+        (decision,) = decisions
         before = self._announced.get(series)
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
             if before is not None:
@@ -490,7 +498,7 @@ class Conductor:
         gain = completion.gain(ask.concurrency, self.config.limits, history)
         proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
         seconds = self._estimator.expected(proof, self._ledger.times, self.histories).seconds
-        return Better(ask.concurrency, gain, seconds) if gain > WORTH_NAMING else None
+        return Better(ask.concurrency, gain, seconds) if gain > completion.WORTH_NAMING else None
 
     def _report_time_left(self) -> None:
         """Tell the progress and the journal what the sweep does next, and how long it may take, budget included."""
@@ -513,7 +521,12 @@ class Conductor:
         ask = self._ask(series) if history or self.prove else None
         later = self._ask_completion(series) if isinstance(ask, Done) else None
         left = ahead(self.config, series, todo, history, policy, ask, later)
-        return self._estimator.expected(left, self._ledger.times, self.histories)
+        room = self._room(series, policy, history)
+        return self._estimator.expected(left, self._ledger.times, self.histories, room)
+
+    def _room(self, series: Series, policy: SearchPolicy, history: History) -> float:
+        """Seconds until the planned end of a series."""
+        return self._estimator.room(self.plan, series, history, self._ledger.times, policy)
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""

@@ -20,6 +20,7 @@ from frontier.decide.capacity import arrival_rate
 from frontier.decide.load_search import (
     FoundRate,
     LoadAsk,
+    LoadDone,
     LoadPolicy,
     LoadTrial,
     expected_seconds,
@@ -227,6 +228,18 @@ async def find(
             answers.append(found_rate(search.decision, policy, ask, history))
     finally:
         await sender.backend.close()
+    return answers
+
+
+def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
+    """What finished searches of a run have found, read back; nothing is sent."""
+    store = RunDirectory.read_checks(run.path)
+    answers = []
+    for search in [] if run.is_imported else searches(run, limits):
+        history = restored(run.config, search, store)
+        done = next_ask(search.policy, search.decision.limits, history)
+        if isinstance(done, LoadDone):
+            answers.append(found_rate(search.decision, search.policy, done, history))
     return answers
 
 

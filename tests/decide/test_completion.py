@@ -40,8 +40,8 @@ def completed():
     return sweep(Server(lambda c: 0.01 * c))
 
 
-def test_the_operating_point_is_visited_until_its_claim_is_final(completed):
-    history, asks = completed
+def test_the_operating_point_is_visited_until_its_claim_is_final():
+    history, asks = sweep(Server(lambda c: 0.01 * c if c <= 20 else 2.0))  # no late requests below the cliff
     point = completion.operating_concurrency(TTFT, history)
     visits = [a for a in asks if a.phase is Phase.VISIT]
     assert visits
@@ -169,16 +169,58 @@ def test_a_named_setting_is_worth_a_proof_where_it_can_change_the_answer(complet
     assert (point + 1,) == completion.worth_proving((1, point + 1, 200), TTFT, history)
 
 
-def test_a_proof_that_the_time_has_no_room_for_is_not_begun_but_one_that_is_begun_goes_on(completed):
+def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
-    before, after = (history[: len(history) - len(asks) + first + n] for n in (0, 1))
+    before = history[: len(history) - len(asks) + first]
     e2e = search.mean_e2e(asks[first].concurrency, completion.pilot_points(TTFT, before))
     tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].concurrency
     short, room = (completion.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 3.0))
     assert short.phase is not Phase.PROVE
     assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
-    assert completion.next_ask(POLICY, SHAPE, tiers, after, within=0.0).phase is Phase.PROVE
+
+
+def test_what_may_not_be_better_is_measured_only_in_time_to_spare(completed):
+    history, asks = completed
+    tiers, begun = [("", TTFT)], len(history) - len(asks)
+    point = completion.operating_concurrency(TTFT, history)
+    for k, asked in enumerate(asks):
+        before = history[: begun + k]
+        none = completion.next_ask(POLICY, SHAPE, tiers, before, spare=0.0)
+        if asked.phase in (Phase.GRID, Phase.VISIT):
+            assert isinstance(none, Ask), "it is owed"
+        elif not completion.may_be_better(asked, TTFT, before):
+            assert not (isinstance(none, Ask) and (none.phase, none.concurrency) == (asked.phase, asked.concurrency))
+    assert not completion.may_be_better(Ask(point, Phase.PROVE, 300, ""), TTFT, history), "it gives no more"
+    assert not completion.may_be_better(Ask(200, Phase.FRONTIER, 300, ""), TTFT, history), "its value would be over"
+    assert not completion.may_be_better(Ask(64, Phase.FRONTIER, 300, ""), (), history)
+
+
+def test_visits_fill_the_time_that_is_left_and_end_when_half_of_one_does_not_fit(completed):
+    history, _ = completed
+    visit = completion.next_visit(TTFT, history, spare=1e4)
+    assert (visit.phase, visit.concurrency) == (Phase.VISIT, completion.operating_concurrency(TTFT, history))
+    seconds = completion._seconds(visit, completion.pilot_points(TTFT, history))
+    assert completion.next_visit(TTFT, history, spare=0.51 * seconds) == visit
+    assert completion.next_visit(TTFT, history, spare=0.49 * seconds) is None
+    assert completion.next_visit(TTFT, history, spare=math.inf) is None, "no end is planned"
+
+
+@pytest.mark.parametrize(
+    ("gain", "begun"),
+    [(0.5, {"plenty", "no spare", "no room"}), (0.05, {"plenty", "no spare"}), (0.01, {"plenty"})],
+)
+def test_the_more_a_candidate_may_give_the_less_it_waits_for_time(completed, monkeypatch, gain, begun):
+    history, asks = completed
+    first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
+    before = history[: len(history) - len(asks) + first]
+    monkeypatch.setattr(completion, "gain", lambda *_: gain)
+    times = {
+        "plenty": {}, "no spare": {"spare": 0.0}, "no room": {"room": 0.0, "spare": 0.0},
+        "no budget": {"within": 0.0, "room": 0.0, "spare": 0.0},
+    }  # fmt: skip
+    found = {name: completion.next_ask(POLICY, SHAPE, [("", TTFT)], before, **kinds) for name, kinds in times.items()}
+    assert begun == {name for name, ask in found.items() if ask.phase is Phase.PROVE}
 
 
 def disturbed(completed, lasts):

@@ -150,3 +150,12 @@ def test_a_candidate_that_the_client_spoils_again_and_again_is_given_up():
     history = [(t, dataclasses.replace(s, health=(ClientHealth(suspended=30.0),))) for t, s in history]
     assert Verdict.UNPROVEN is proof.candidates(history[:-1], TTFT)[0].verdict
     assert Verdict.VIOLATES is proof.candidates(history, TTFT)[0].verdict
+
+
+def test_before_its_first_judgement_a_candidate_needs_no_less_than_its_bounds_lack():
+    history = history_of(Server(lambda c: 0.01 * c), 16, Phase.PROVE, requests=40)
+    (point,) = proof.claim_points(history, TTFT)
+    own = proof.claim_point(history[0][1], TTFT, SPEND * ALPHA).metrics["p99_ttft"]
+    assert own.need > 3 * own.n, "otherwise this tests nothing"
+    assert point.metrics["p99_ttft"].need == own.need
+    assert math.isinf(point.metrics["p99_ttft"].upper)

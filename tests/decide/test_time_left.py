@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import time_left
 from benchmarks.calibration.servers import Process
+from benchmarks.calibration.sweep import MOST, Sweep
 from benchmarks.time_left import Reading
 
 
@@ -22,11 +23,11 @@ def test_the_table_counts_readings_and_bounds():
 @pytest.mark.slow
 def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
     server = Process.drawn("fixed_lengths", 0)
-    sweep, again = time_left.Sweep(server, 1), time_left.Sweep(server, 1)
+    sweep, again = Sweep(server, 1), Sweep(server, 1)
     steps = sweep.run()
     assert steps == again.run()
     assert steps[0].at == 0
-    assert len(steps) == len(sweep.taken) < time_left.MOST
+    assert len(steps) == len(sweep.taken) < MOST
     assert sweep.expected(steps[5]) == again.expected(steps[5])
     assert sum(amount.seconds for _, amount in sweep.taken) == sweep.clock
     readings = time_left.readings(server, 1)

@@ -1,0 +1,124 @@
+"""A whole sweep of one deployment in virtual time: it asks for trials and ends as `frontier sweep` does."""
+
+from dataclasses import dataclass, replace
+
+from benchmarks.calibration.rules import GRID, Answer, _around, search_names
+from benchmarks.calibration.servers import Server
+from frontier.budget import Amount, TrialTimes
+from frontier.config import Config, load_config
+from frontier.decide import completion, operating_point, search
+from frontier.decide.claim import claim_of, proof_windows
+from frontier.decide.proof import History, pilot_point
+from frontier.decide.search import Ask, Done
+from frontier.forecast import Expected, TimeEstimator, ahead
+from frontier.model import Decision, Phase, Series, Trial
+from frontier.plan import Plan, make_plan, make_trial, search_policy
+
+MOST = 250
+"""Trials of a sweep at most; one that is not over by then is a defect of what asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Before a trial: when, how many are finished, and what the search and the completion ask for."""
+
+    at: float
+    trials: int
+    ask: Ask | Done
+    later: Ask | Done
+
+
+def config_of(server: Server) -> Config:
+    """The config that a user of this deployment would write, with all sizes left to the sweep."""
+    sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
+    lines = (
+        "endpoint: http://localhost:8000/v1", "model: m", f"shapes: [{server.shape.label}]",
+        f"concurrency: {list(GRID)}", f"sla: {{{sla}}}",
+    )  # fmt: skip
+    return load_config("\n".join(lines), "calibration")
+
+
+class Sweep:
+    """One sweep of a deployment, as far as it went."""
+
+    def __init__(self, server: Server, seed: int) -> None:
+        self.server, self.seed = server, seed
+        self.config = config_of(server)
+        self.plan: Plan = make_plan(self.config)
+        self.deployment = self.config.deployments[0]
+        self.shape = self.config.shapes[0]
+        self.series = Series(self.deployment.name, self.shape)
+        self.estimator = TimeEstimator(self.config)
+        self.policy = search_policy(self.config)
+        self.history: History = []
+        self.taken: list[tuple[Trial, Amount]] = []
+        self.clock = 0.0
+
+    def run(self) -> list[Step]:
+        """What was asked for before each trial, and when."""
+        steps: list[Step] = []
+        while len(self.taken) < MOST:
+            ask = search.next_ask(self.policy, self.shape, self.config.tiers, self.history)
+            later = self._completion() if isinstance(ask, Done) else ask
+            if isinstance(later, Done):
+                return steps
+            steps.append(Step(self.clock, len(self.history), ask, later))
+            self._measure(later)
+        raise RuntimeError(f"{self.server.family}: {MOST} trials, and no end")
+
+    def expected(self, step: Step) -> Expected:
+        """The time left as the sweep says it before this trial."""
+        history, times = self.history[: step.trials], TrialTimes(tuple(self.taken[: step.trials]))
+        left = ahead(self.config, self.series, self.plan.trials, history, self.policy, step.ask, step.later)
+        return self.estimator.expected(left, times, {self.series: history}, self._room(history, times))
+
+    def decision(self, trials: int | None = None) -> Decision:
+        """What may be claimed after so many trials, all by default."""
+        limits, history = self.server.limits, self.history[:trials]
+        points = search.claim_points(history, limits, names=search_names(self.server))
+        return operating_point.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits)
+
+    def _completion(self) -> Ask | Done:
+        times = TrialTimes(tuple(self.taken))
+        room = self._room(self.history, times)
+        spare = self.estimator.spare(self.series, self.history, times, self.policy, room)
+        tiers = self.config.tiers
+        return completion.next_ask(self.policy, self.shape, tiers, self.history, room=room, spare=spare)
+
+    def _room(self, history: History, times: TrialTimes) -> float:
+        return self.estimator.room(self.plan, self.series, history, times, self.policy)
+
+    def _trial(self, ask: Ask) -> Trial:
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)
+        size = ask.requests, ask.seconds
+        return make_trial(self.config, self.deployment, self.shape, ask.concurrency, ask.phase, repeat, *size)
+
+    def _measure(self, ask: Ask) -> None:
+        trial, c = self._trial(ask), ask.concurrency
+        sample = self.server.trial(trial, 100_000 * self.seed + len(self.taken), self.clock)
+        sample = replace(sample, deployment=self.deployment.name)
+        took = _around(c, sample.n, float((sample.ends - sample.starts).sum()), ask.phase)
+        self.history = [*self.history, (trial, sample)]
+        self.taken.append((trial, Amount(took, sample.n + 3 * c, float(sample.completion_tokens.sum()))))
+        self.clock += took
+
+
+def answer_first(server: Server, seed: int) -> Answer:
+    """What `frontier sweep` announces, and what it names when its frontier is complete."""
+    sweep = Sweep(server, seed)
+    sweep.run()
+    early: tuple[int, float] | None = None
+    for k, (trial, _) in enumerate(sweep.history, 1):
+        if trial.phase is Phase.PROVE and (c := sweep.decision(k).concurrency) is not None:
+            early = c, sum(amount.seconds for _, amount in sweep.taken[:k])
+            break
+    decision = sweep.decision()
+    c = decision.concurrency
+    claim = None if c is None else claim_of(proof_windows(sweep.history, c), server.limits)
+    return Answer(
+        c, decision.verdict.value, sum(s.n for _, s in sweep.history), sweep.clock,
+        len({t.concurrency for t, _ in sweep.history}),
+        early_concurrency=early[0] if early else None, early_seconds=early[1] if early else sweep.clock,
+        trace=tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in sweep.history),
+        claim_stage=claim.stage if claim else "", turns=claim.turns if claim else 0,
+    )  # fmt: skip

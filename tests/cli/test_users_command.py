@@ -1,0 +1,173 @@
+"""`frontier users` on runs made in virtual time: the answer, its JSON, its exit codes, and the lines it prints."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from frontier.config import parse_sla
+from frontier.decide.users import HeadCount, Users
+from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.report.users import users_text
+from frontier.run import load
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep import verify
+from tests.commands import frontier
+from tests.sweeps import ENGINES, sweep_in_virtual_time
+
+SLA = "p90_ttft<=120ms"
+TEXT = f"""\
+endpoint: simulator
+simulator: {ENGINES["smooth"]}
+shapes: [256/32]
+concurrency: [1, 4, 16]
+sla: {{p90_ttft: 120ms}}
+requests: 250
+repeats: 1
+refine: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("users")
+    (here / "runs").mkdir()
+    sweep_in_virtual_time(here / "runs" / "night", TEXT)
+    return here
+
+
+def answer(cwd: Path, *arguments: str) -> dict:
+    said = frontier("users", "runs/night", *arguments, "--json", cwd=cwd)
+    assert said.code == 0, said.err
+    tree = json.loads(said.out)
+    assert "frontier.users/1" == tree["schema"]
+    (shape,) = tree["shapes"]
+    return shape
+
+
+def test_people_per_replica_and_replicas_for_so_many_people(cwd: Path) -> None:
+    one = answer(cwd, "--think", "45s")
+    assert one["basis"] == "closed_loop"
+    assert one["people"] is None
+    assert one["one"]["people"] > 0
+    many = answer(cwd, "--think", "45s", "--people", "20000", "--spare", "2", "--set", "price=$3/h")
+    fleet = many["fleet"]
+    assert many["replicas"] == fleet["replicas"] + 2
+    assert fleet["people"] >= 20000
+    assert many["sticky_replicas"] == -(-20000 // one["one"]["people"])
+    assert many["cost_per_hour"] == pytest.approx(3 * many["replicas"])
+    assert fleet["replicas"] <= -(-20000 // one["one"]["people"])
+    assert answer(cwd, "--think", "10s")["one"]["people"] < one["one"]["people"]
+
+
+def test_the_answer_reads_as_a_user_needs_it(cwd: Path) -> None:
+    said = frontier("users", "--think", "45s", "--people", "20000", "--set", "price=$3/h", cwd=cwd)
+    assert said.code == 0
+    for words in ("people per replica", "head-room", "so that 1 may be down", "/h for", "--max-num-seqs", "Assumed:",
+                  "frontier verify --find", "fewest in flight", "if each stays on one"):  # fmt: skip
+        assert words in said.out
+    alone = frontier("users", "--think", "45s", cwd=cwd).out
+    assert "router" not in alone
+    assert "head-room" not in alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "add  --think"), (["--think", "0s"], "no time to think"), (["--think", "soon"], "--think"),
+        (["--people", "5", "--emit", "vllm"], "add  --think"), (["--emit", "keda"], "add  --think"),
+        (["--emit", "caddy"], "caddy"), (["--think", "45s", "--sla", "p90_ttft<=120ms, output_throughput>=9"], "--sla"),
+    ],
+)  # fmt: skip
+def test_usage_errors_say_what_to_do(cwd: Path, arguments: list[str], words: str) -> None:
+    said = frontier("users", "runs/night", *arguments, cwd=cwd)
+    assert said.code == 2, said.out
+    assert words in said.err
+
+
+def test_without_a_proven_point_it_says_the_command_that_would_decide(cwd: Path) -> None:
+    measured = load(cwd / "runs" / "night")
+    points = measured.points()
+    tight = max(p.metrics["p99_ttft"].value for p in points) * 1000
+    said = frontier("users", "runs/night", "--think", "45s", "--sla", f"p99_ttft<={tight + 0.01:.2f}ms, p99.9_e2e<=9s",
+                    cwd=cwd)  # fmt: skip
+    assert said.code == 4
+    assert said.out == ""
+    assert "no operating point is proven" in said.err
+    no = frontier("users", "runs/night", "--think", "45s", "--sla", "p99_ttft<=1ms", "--json", cwd=cwd)
+    assert no.code == 3
+    assert json.loads(no.out)["shapes"] == []
+    assert frontier("users", "runs/night", "--emit", "vllm", "--sla", "p99_ttft<=1ms", cwd=cwd).code == 3
+
+
+def test_the_lines_of_each_target_hold_the_proven_concurrency(cwd: Path) -> None:
+    concurrency = answer(cwd, "--think", "45s")["concurrency"]
+    for target in ("vllm", "sglang", "litellm", "envoy", "keda", "prometheus-rule"):
+        said = frontier("users", "runs/night", "--think", "45s", "--people", "9000", "--emit", target, cwd=cwd)
+        assert said.code == 0, said.err
+        assert str(concurrency) in said.out or target == "prometheus-rule"
+        if target not in ("vllm", "sglang"):
+            assert yaml.safe_load(said.out)
+    plain = frontier("users", "runs/night", "--emit", "vllm", cwd=cwd)
+    assert f"--max-num-seqs {concurrency}" in plain.out.splitlines()
+
+
+def test_a_run_of_two_shapes_answers_for_each_and_emits_for_one(tmp_path: Path) -> None:
+    text = TEXT.replace("[256/32]", "[256/32, 128/32]").replace("[1, 4, 16]", "[1, 8]")
+    sweep_in_virtual_time(tmp_path / "run", text)
+    said = frontier("users", "run", "--think", "45s", "--json", cwd=tmp_path)
+    assert len(json.loads(said.out)["shapes"]) == 2
+    assert "--shape" in frontier("users", "run", "--emit", "vllm", cwd=tmp_path).err
+    assert frontier("users", "run", "--emit", "vllm", "--shape", "128/32", cwd=tmp_path).code == 0
+
+
+def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_path: Path) -> None:
+    shutil.copytree(cwd / "runs" / "night", tmp_path / "run")
+    run, limits = load(tmp_path / "run"), parse_sla(SLA)
+    assert verify.rates_found(run, limits) == []
+
+    class Store(verify.Sender):
+        """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in all."""
+
+        async def send(self, trial: Trial, watch: verify.Watch | None = None) -> Measurement | None:
+            assert trial.rate is not None
+            rng = np.random.default_rng(trial.repeat)
+            with self.store.writer(trial) as writer:
+                sent = np.cumsum(rng.exponential(1 / trial.rate, trial.requests + 1))
+                for i, at in enumerate(sent.tolist()):
+                    writer.add(Record(
+                        i, 0, at, Outcome.OK, at + 0.4, 256, 32, first=at + 0.08, visible=at + 0.08, last=at + 0.4,
+                        prompt_tokens=256, completion_tokens=32, events=32, reads=32, text_bytes=160, text_chars=160,
+                        finish_reason="length", status=200, scheduled=at, gaps=(10_000,) * 31,
+                    ))  # fmt: skip
+                measurement = Measurement(
+                    trial, float(trial.repeat * 10**6), Window(0.0, float(sent[-1])), "requests", ClientHealth()
+                )
+                writer.commit(measurement)
+            return measurement
+
+    with RunDirectory.open_to_verify(run.path) as store:
+        nobody = type("Nobody", (), {"close": lambda self: asyncio.sleep(0)})()
+        sender = Store(run, nobody, store, lambda _: None, asyncio.Event())
+        (found,) = asyncio.run(verify.find(
+            sender, verify.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None
+        ))  # fmt: skip
+    assert found.done.proven is not None
+    said = frontier("users", "run", "--think", "45s", "--people", "20000", "--json", cwd=tmp_path)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert shape["basis"] == "verified_rate"
+    assert shape["one"]["people"] == pytest.approx(found.done.proven * 45.4, abs=1)
+    assert shape["fleet"]["replicas"] == -(-20000 // shape["one"]["people"])
+    text = frontier("users", "run", "--think", "45s", cwd=tmp_path).out
+    assert "that are proven on one replica" in text
+
+
+def test_where_nobody_is_safe_it_says_so(cwd: Path) -> None:
+    (decision,) = load(cwd / "runs" / "night").solve(parse_sla(SLA))
+    text = users_text([Users(decision, 45.0, HeadCount(0, 1, 0.0, 0.0, 0.0))])
+    assert "No head count is safe" in text
+    assert "frontier verify --find" in text
