@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from frontier.text import did_you_mean
 from frontier.units import format_number, format_seconds, format_share, seconds_axis, seconds_unit, trimmed
@@ -52,6 +52,12 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
 }
+OfRequests = Callable[[Any], Any]
+"""Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth values."""
+_COUNTS: dict[str, OfRequests] = {
+    "error_rate": lambda window: ~window.ok,
+}
+"""What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds follow (CONTRIBUTING)."""
 ENERGY = ("energy", "tokens_per_joule")
 """The metrics that need a power, measured or stated."""
 _STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
@@ -71,6 +77,7 @@ class Metric:
     """One metric. `quantity` is ttft/tpot/itl/e2e or None; `p` is the percentile as a share, None for mean or rates.
 
     `group` is the class of requests that it is of, as the later turns of sessions; None: all requests.
+    `counts` says of a share of requests which of them count.
     """
 
     name: str
@@ -81,6 +88,7 @@ class Metric:
     p: float | None = None
     inverted: bool = False
     group: str | None = None
+    counts: OfRequests | None = None
 
     @property
     def is_mean(self) -> bool:
@@ -144,7 +152,7 @@ def metric(name: str) -> Metric:
     """
     if name in _PLAIN:
         unit, better, label = _PLAIN[name]
-        return Metric(name, unit, better, label)
+        return Metric(name, unit, better, label, counts=_COUNTS.get(name))
     if of_class := _OF_CLASS.fullmatch(name):
         whole = metric(of_class[2])
         if whole.quantity == "itl":

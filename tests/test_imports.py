@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
     {"run"},
     {"plot"},
     {"report"},
+    {"audit"},
     {"sweep"},
     {"cli", "api"},
     {"__main__"},

@@ -183,6 +183,17 @@ def _empty(path: Path) -> MeasurementError:
     return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
 
 
+def runs_in(paths: Sequence[Path]) -> list[Path]:
+    """The runs named, and those in folders that are named, oldest first. UsageError for a folder without any."""
+    found: list[Path] = []
+    for path in paths:
+        inside = [] if (path / "manifest.json").exists() else runs_under(path)
+        if not inside and not (path / "manifest.json").exists():
+            raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
+        found += inside or [path]
+    return sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0)
+
+
 def unfinished_json(run: "Run") -> dict[str, Any] | None:
     """For JSON: how far the sweep of an unfinished run has come; None for a finished run and for an import."""
     return None if run.standing is None else run.standing.tree()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.errors import exit_code
+from frontier.errors import UsageError, exit_code
 from frontier.model import Limit, Series
 from frontier.units import parse_share
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @click.argument("a", type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.argument("b", required=False, type=common.RUN_PATH, shell_complete=common.complete_run)
 @click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
+@click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/gate.md.")
+@click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
 @click.option(
     "-o", "--output", multiple=True, type=common.FILE_PATH,
     help="Draw both frontiers, the verdict as the title: FILE.png, .svg or .pdf; repeatable.",
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 @click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
 @common.run_options("deployments", "shapes", "sla", "objectives", "settings", "as_json")
 def command(
-    options: common.RunOptions, a: Path, b: Path | None, within: str | None, output: tuple[Path, ...],
-    settings_a: tuple[str, ...], settings_b: tuple[str, ...],
+    options: common.RunOptions, a: Path, b: Path | None, within: str | None, gate: bool, allow: str | None,
+    output: tuple[Path, ...], settings_a: tuple[str, ...], settings_b: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
@@ -41,15 +43,24 @@ def command(
     Two runs of one server on two days differ by some percent: sweep A and B in turn, not a week apart.
     Runs with different numbers of GPUs are compared per GPU, when both numbers are known.
 
+    --gate judges throughput, median latencies, and the SLA at the concurrency that A proved, with one family-wise
+    error: 0 no loss larger than allowed, 3 a regression, 4 cannot tell. A and B may be folders of runs: measured in
+    turn they are judged in pairs, else A is a history whose days tell what a difference means.
+
     \b
     Examples:
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
+      frontier compare --gate runs/main runs/pull-request --allow 5%
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.report.comparison import compare_runs, comparison_table, comparisons_json
 
+    if gate:
+        return _gate(options, a, b, allow, given=bool(within or output or settings_a or settings_b))
+    if allow is not None:
+        raise UsageError("--allow is for --gate", "without it the share that may be lost is  --within 5%")
     share = None if within is None else common.parsed("--within", within, parse_share)
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
@@ -65,6 +76,40 @@ def command(
     else:
         common.answer(comparison_table(comparisons, names=names, **common.layout()))
     return exit_code(comparison.verdict for comparison in comparisons)
+
+
+def _gate(options: common.RunOptions, a: Path, b: Path | None, allow: str | None, *, given: bool) -> int:
+    """Judge B against A, each a run or a folder of runs, or one run's second deployment against its first."""
+    from frontier.plot.selection import narrowed
+    from frontier.report.regression import gate_deployments, gate_json, gate_runs, gate_table
+
+    if given or options.objectives:
+        raise UsageError(
+            "--gate takes none of --within, --output, --set-a, --set-b and --objectives",
+            "what it judges is fixed; the share that may be lost is  --allow 5%",
+        )
+    share = common.parsed("--allow", allow or "5%", parse_share)
+    parts = options.deployments if b is not None else ()
+
+    def read(path: Path) -> "Run":
+        return narrowed(common.read_run(path, options.settings, say_unfinished=b is None), parts, options.shapes)
+
+    if b is None:
+        run = read(a)
+        gates = gate_deployments(run, options.deployments, allow=share, limits=options.limits(run))
+    else:
+        fresh = common.runs_in([b])
+        old = [path for path in common.runs_in([a]) if path.resolve() not in {new.resolve() for new in fresh}]
+        if not old:
+            raise UsageError(f"{a} holds no run but those of {b}", "name a baseline that was measured before")
+        new = [read(path) for path in fresh]
+        names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
+        gates = gate_runs(map(read, old), new, allow=share, limits=options.limits(new[-1]), names=names)
+    if options.as_json:
+        common.answer_json(gate_json(gates, share))
+    else:
+        common.answer(gate_table(gates, share, **common.layout()))
+    return exit_code(one.verdict for one in gates)
 
 
 def _two_runs(

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from frontier.run import History
     from frontier.sweep.ledger import Ledger
 
+FAST = 200.0
+"""Output tokens per second of one stream of a fast server: whether it is worth while to measure the client."""
 ENOUGH = 1.25
 """A larger budget has this many times what the rest is expected to take: warm-ups send more than was planned."""
 
@@ -113,6 +115,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
 
     found = look_ahead(config, plan, run, prove)
     advice = [*grid_advice(config), *_too_short(config, found)]
+    client = client_plan(config) if config.ray is None else None  # what another machine carries is not known here
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.plan/1",
@@ -126,6 +129,7 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
                 "longest_seconds": found.total.longest,
                 "by": found.by,
             },
+            "client": client,
             "advice": advice,
         }
         answer_json(tree if found.fit is None else {**tree, "budget": _budget_json(found)})
@@ -133,6 +137,8 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     answer(plan_table(config, plan, **layout()))
     for line in plan_lines(config, found, prove):
         answer_prose(line)
+    if client is not None and client["matters"]:
+        answer_prose(client["why"])
     for line in advice:
         answer_prose(line)
     if run is not None:
@@ -140,6 +146,25 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
     if found.fit is not None:
         answer_prose("\n".join(_budget_lines(found, found.fit)))
     return ExitCode.YES
+
+
+def client_plan(config: "Config") -> dict[str, Any]:
+    """How many client processes will send the load, and why, for JSON. What one carries is measured where it `matters`:
+    where several are asked for, or the highest concurrency may need a second one.
+    """
+    from frontier.client.processes import EVENTS_PER_WORKER, AutoWorkers
+
+    streams, stated = max(config.concurrency), config.workers
+    matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER / 2
+    auto = AutoWorkers.of_this_machine(measure=matters)
+    pace = auto.events_per_second * (stated or 1) / streams
+    limit = f"{pace:,.0f} tokens/s a stream"
+    if stated is None and auto.most > 1:
+        load = f"c={streams} takes a second one above {limit}"
+    else:
+        load = f"{'one is' if (stated or 1) == 1 else f'{stated} are'} enough for c={streams} up to {limit}"
+    why = f"Client: {auto.carries()}; {load}" + (f"; {auto.chooses()}." if stated is None else ".")
+    return {"workers": stated or "auto", **asdict(auto), "tokens_per_second": pace, "matters": matters, "why": why}
 
 
 def plan_lines(config: "Config", found: Outlook, prove: tuple[int, ...] = ()) -> list[str]:

@@ -42,6 +42,7 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
     """
     from frontier.client.event_loop import run
     from frontier.client.probe import probe
+    from frontier.client.processes import AutoWorkers
 
     patience = 0.0 if wait is None else common.parsed("--wait", wait, parse_duration)
     trees = []
@@ -55,7 +56,9 @@ def command(url: str | None, model: str | None, api_key_env: str | None, wait: s
         if not as_json:
             _print(name, checks)
     if as_json:  # the one server's fields on the top level; several servers, of a config, in a list
-        common.answer_json({"schema": "frontier.probe/1", **(trees[0] if len(trees) == 1 else {"deployments": trees})})
+        servers = trees[0] if len(trees) == 1 else {"deployments": trees}
+        client = dataclasses.asdict(AutoWorkers.of_this_machine())
+        common.answer_json({"schema": "frontier.probe/1", **servers, "client": client})
     return ExitCode.YES if all(tree["usable"] for tree in trees) else ExitCode.FAILED
 
 

@@ -18,7 +18,7 @@ def command(options: common.RunOptions) -> int:
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
     from frontier.report.json_out import points_json
-    from frontier.report.tables import points_table
+    from frontier.report.tables import client_lines, points_table
 
     run = options.read(allow_empty=options.as_json, say_unfinished=False)
     axes = options.axes or run.config.objectives
@@ -35,6 +35,8 @@ def command(options: common.RunOptions) -> int:
                 points, frontiers, limits, decisions=decisions, summaries=summaries, gpus=run.gpus, **common.layout()
             )
         )
+        for line in client_lines(run.histories):
+            common.answer_prose(line)
         if run.unfinished:
             common.answer_prose(run.unfinished)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED

@@ -125,10 +125,11 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
 
 
 def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The trial in flight, and for how many seconds."""
+    """The trial in flight, for how many seconds, and by how many client processes."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
-            return {"trial": event["trial"], "since": round(max(0.0, time.time() - event["time"]), 1)}
+            since = round(max(0.0, time.time() - event["time"]), 1)
+            return {"trial": event["trial"], "since": since, "client_processes": event.get("client_processes", 1)}
         if event["event"] in ("trial_done", "interrupted", "server_lost"):
             return None
     return None
@@ -159,7 +160,8 @@ def line(state: Mapping[str, Any]) -> str:
     text = ", ".join(parts)
     if state["running"] is not None:
         now = state["running"]
-        return f"{text}   now: {trial_words(now['trial'])}, for {format_elapsed(now['since'])}"
+        by = f", sent by {now['client_processes']} client processes" if now["client_processes"] > 1 else ""
+        return f"{text}   now: {trial_words(now['trial'])}, for {format_elapsed(now['since'])}{by}"
     if not state["last"]:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""

@@ -46,6 +46,7 @@ class Exchange:
     The last fields say which request of a trial it is: its number, the stream that sent it, the lengths asked for in
     tokens (0: not known, not forced), when it was due on the client's clock (open loop only), and of a session its
     number, the turn, and the prompt tokens known from before. `keeps_text`: the answer's text is wanted.
+    `parser` is its AnswerParser, where it was parsed already.
     """
 
     sent: float
@@ -72,6 +73,7 @@ class Exchange:
     turn: int | None = None
     reusable: int | None = None
     keeps_text: bool = False
+    parser: Any = None
 
     def cleaned(self, text: str, longest: int = 300) -> str:
         """The server's words without secrets and control characters, cut."""

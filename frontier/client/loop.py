@@ -194,12 +194,13 @@ class ClosedLoop:
     def failed_at_once(self, exchange: Exchange) -> bool:
         """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin on it.
 
-        Answers are parsed later, by the pipeline; only these few bytes are looked at here. A quick good one (a prompt
-        with one token out) is no reason to pause.
+        Answers are parsed later, by the pipeline; only these few bytes are parsed here, and not again there. A quick
+        good one (a prompt with one token out) is no reason to pause.
         """
         if exchange.end - exchange.sent >= _BACK_OFF[0] or len(exchange.reads) > _GLANCE:
             return False
-        return parse_all(exchange, self.target.adapter, self.target.api).verdict()[0] is not Outcome.OK
+        parser = exchange.parser = parse_all(exchange, self.target.adapter, self.target.api)
+        return parser.verdict()[0] is not Outcome.OK
 
     # --- the window
 

@@ -218,10 +218,15 @@ class RequestPipeline:
             self._record(parser)
 
     def _parser(self, exchange: Exchange) -> AnswerParser:
-        return AnswerParser(exchange, self._target.adapter, self._target.api)
+        """The parser of an answer, as far as it has come."""
+        if exchange.parser is None:
+            exchange.parser = AnswerParser(exchange, self._target.adapter, self._target.api)
+        parser: AnswerParser = exchange.parser
+        return parser
 
     def _record(self, parser: AnswerParser) -> None:
         record = to_record(parser, self.zero)
+        parser.exchange.parser = None  # a cycle of references would wait for the garbage collector
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
             if record.index not in self._shortened:

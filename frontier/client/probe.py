@@ -29,7 +29,7 @@ from frontier.client.preflight import (
     new_salt,
     preflight,
 )
-from frontier.client.processes import EVENTS_PER_WORKER, cores
+from frontier.client.processes import AutoWorkers, cores
 from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.errors import FrontierError
@@ -160,7 +160,7 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
             checks += [await _connections(client, found), *await _cache(client, found), await _metrics(client)]
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
-    return (*checks, await _clock(), _capacity(), _files())
+    return (*checks, await _clock(), await _capacity(), _files())
 
 
 async def _tls(target: Target) -> list[Check]:
@@ -271,12 +271,10 @@ async def _clock() -> Check:
     return Check("clock", "ok", f"{detail}, with {cores()} cores")
 
 
-def _capacity() -> Check:
+async def _capacity() -> Check:
     """How many streamed events per second this machine can take as a client."""
-    most = max(1, cores() - 1)
-    each = f"one client process takes about {EVENTS_PER_WORKER:,} events/s"
-    more = f"; {most} of them {most * EVENTS_PER_WORKER:,} (workers: auto)" if most > 1 else ""
-    return Check("client", "ok", each + more)
+    auto = await asyncio.to_thread(AutoWorkers.of_this_machine)
+    return Check("client", "ok", f"{auto.carries()}; {auto.chooses()}")
 
 
 def _files() -> Check:

@@ -7,13 +7,16 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Any
 
+from frontier.client.capacity import client_capacity
 from frontier.client.sharded import WorkerLostError
 from frontier.client.worker import read_frame, write_frame
 
 EVENTS_PER_WORKER = 60_000
-"""Streamed events per second that one client process carries with room to spare (docs/scale.md)."""
+"""Streamed events per second that one client process carries where it is not measured; half of them need no measuring.
+"""
 _STOP_LIMIT = 3.0
 
 
@@ -22,15 +25,50 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def most_workers() -> int:
+    """The most client processes that `auto` takes: one core is left to the sweep itself."""
+    if sys.platform == "win32":  # there a socket cannot be a standard input
+        return 1
+    return max(1, cores() - 1)
+
+
 def workers_needed(rate: float | None, concurrency: int) -> int:
     """Client processes for a trial of so many streams and, as far as is known, `rate` events per second.
 
-    One core is left to the sweep itself.
+    Where it comes near to needing a second one, what one carries on this machine is measured, once.
     """
-    if sys.platform == "win32":  # there a socket cannot be a standard input
+    most = min(most_workers(), concurrency)
+    if most == 1 or rate is None or rate <= EVENTS_PER_WORKER / 2:
         return 1
-    needed = math.ceil((rate or 0.0) / EVENTS_PER_WORKER)
-    return max(1, min(needed, cores() - 1, concurrency))
+    return min(math.ceil(rate / (client_capacity() or EVENTS_PER_WORKER)), most)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoWorkers:
+    """What `workers: auto` goes by on this machine. `events_per_second` is what one client process carries, `measured`
+    or assumed; `most` is how many it takes at the most.
+    """
+
+    events_per_second: int
+    measured: bool
+    cores: int
+    most: int
+
+    @classmethod
+    def of_this_machine(cls, *, measure: bool = True) -> "AutoWorkers":
+        """To measure takes about two seconds, once."""
+        capacity = client_capacity() if measure else None
+        return cls(capacity or EVENTS_PER_WORKER, capacity is not None, cores(), most_workers())
+
+    def carries(self) -> str:
+        how = "on this machine (measured)" if self.measured else "(not measured)"
+        return f"one client process carries {self.events_per_second:,} events/s {how}"
+
+    def chooses(self) -> str:
+        """What `auto` chooses, and why."""
+        if self.most == 1:
+            return f"workers: auto takes one on {self.cores} core{'s, as one is left to the sweep' * (self.cores > 1)}"
+        return f"workers: auto takes more where a trial needs more, up to {self.most} on {self.cores} cores"
 
 
 class ProcessWorker:

@@ -8,6 +8,7 @@ the server's own count by `calibrate_words`.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 import random
@@ -51,6 +52,11 @@ class Calibration:
     def words(self, isl: int) -> int:
         """Words to send for `isl` tokens, at least one."""
         return max(1, round((isl - self.offset) / self.per_word))
+
+
+def prompt_seed(salt: int, seed: int, attempt: int) -> int:
+    """The seed of a trial's random prompts, in the session of this salt that has sent so many trials with this one."""
+    return int.from_bytes(hashlib.sha256(f"{salt} {seed} {attempt}".encode()).digest()[:8])
 
 
 def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = None) -> PromptSource:

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from frontier.client.prompts import PromptPlan
 from frontier.client.target import Proxies, Target
 from frontier.client.window_rules import StreamStatus, WindowState
 from frontier.errors import FrontierError
-from frontier.model import ClientHealth, Record, Trial
+from frontier.model import ClientHealth, Record, Trial, WorkerFacts
 from frontier.store.records import encode_record
 
 _OWN_FILES = 64
@@ -150,24 +151,27 @@ class ShardHost:
         return self._running.result() if self._running.done() else self._shard.report()
 
 
-def worst_health(workers: list[tuple[int, ClientHealth]]) -> ClientHealth:
-    """The health of all client processes of a trial, each with its number of streams: counts are added up, of the rest
-    the worst counts; the deliberate waits are averaged.
+def worst_health(workers: Sequence[WorkerFacts]) -> ClientHealth:
+    """The health of all client processes of a trial: counts are added up, of the rest the worst counts; the deliberate
+    waits are averaged over the streams.
     """
+    healths = [worker.health for worker in workers]
 
     def most(name: str) -> float | None:
-        return max((value for _, health in workers if (value := getattr(health, name)) is not None), default=None)
+        return max((value for health in healths if (value := getattr(health, name)) is not None), default=None)
 
-    delays = [(n, health.restart_delay_mean) for n, health in workers if health.restart_delay_mean is not None]
+    delays = [(w.streams, w.health.restart_delay_mean) for w in workers if w.health.restart_delay_mean is not None]
     streams = sum(n for n, _ in delays)
     return ClientHealth(
         loop_lag_p99=most("loop_lag_p99"),
         send_late_p99=most("send_late_p99"),
         cpu_share=most("cpu_share"),
         gc_pause_max=most("gc_pause_max"),
-        resent=sum(health.resent for _, health in workers),
-        connections_opened=sum(health.connections_opened or 0 for _, health in workers),
+        resent=sum(health.resent for health in healths),
+        connections_opened=sum(health.connections_opened or 0 for health in healths),
         suspended=most("suspended"),
         stood_still=most("stood_still"),
         restart_delay_mean=sum(n * delay for n, delay in delays) / streams if streams else None,
+        processes=len(workers) if len(workers) > 1 else None,
+        clock_bound=max(worker.clock_bound for worker in workers) if len(workers) > 1 else None,
     )

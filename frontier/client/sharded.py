@@ -87,8 +87,7 @@ async def run_sharded(
         await sharded.follow(stop, on_progress)
         epoch = time.time() - sharded.now()
         facts = await sharded.worker_facts()
-        health = worst_health([(worker.streams, worker.health) for worker in facts])
-        return await measurement(trial, epoch, sharded.state, health, evidence, identity, facts)
+        return await measurement(trial, epoch, sharded.state, worst_health(facts), evidence, identity, facts)
 
 
 class _ShardedTrial:

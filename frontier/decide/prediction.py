@@ -375,7 +375,7 @@ def grid_advice(config: Config) -> list[str]:
 
 
 def _advice(assumed: Assumption, shape: Shape, config: Config) -> str | None:
-    latencies = [limit for limit in config.limits if limit.metric != "error_rate"]  # no model knows of errors
+    latencies = [limit for limit in config.limits if limit.of.counts is None]  # no model knows of errors
     if not latencies or any(_quantity(limit) is None for limit in latencies):
         return None
     low, high = min(config.concurrency), max(config.concurrency)

@@ -90,8 +90,8 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         has = ~np.isnan(values)
         statistic = _statistic(values[has], mine.block_of_request[has], m.p, picks)
         return 1.0 / statistic if m.inverted else statistic
-    if m.name == "error_rate":
-        return _ratio(sample.per_block(~sample.ok), sample.per_block(np.ones(sample.n)), picks)
+    if m.counts is not None:
+        return _ratio(sample.per_block(m.counts(sample)), sample.per_block(np.ones(sample.n)), picks)
     if m.name == "attainment":
         attained = sample.per_block(estimate.attains(sample, limits))
         return _ratio(attained, sample.per_block(np.ones(sample.n)), picks)

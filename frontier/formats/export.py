@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "flags")
-_TEXTS = ("deployment", "shape", "flags", "power_source")
+_TEXTS = ("deployment", "shape", "flags", "power_source", "run", "engine", "device", "model", "load")
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -92,7 +92,8 @@ def _guarded(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def csv_text(frame: "pd.DataFrame") -> str:
     """Comma-separated, with a header. Text that a spreadsheet would take for a formula is guarded."""
-    words = {name: frame[name].map({True: "true", False: "false"}) for name in ("valid", "on_frontier")}
+    truths = [name for name in ("valid", "on_frontier") if name in frame]
+    words = {name: frame[name].map({True: "true", False: "false"}) for name in truths}
     return str(_guarded(frame).assign(**words).to_csv(index=False, lineterminator="\n"))
 
 

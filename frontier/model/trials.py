@@ -152,7 +152,8 @@ class ClientHealth:
     `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the server's did not.
     `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or by the host of a virtual machine.
     `restart_delay_mean` is for how many seconds streams waited on purpose before they sent again, so that requests do
-    not run in step.
+    not run in step. `processes` is how many client processes sent the load where there were several, and `clock_bound`
+    within how many seconds all their clocks were known.
     """
 
     loop_lag_p99: float | None = None
@@ -164,6 +165,8 @@ class ClientHealth:
     suspended: float | None = None
     stood_still: float | None = None
     restart_delay_mean: float | None = None
+    processes: int | None = None
+    clock_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

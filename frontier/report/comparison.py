@@ -27,7 +27,7 @@ COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6
 Settings = Mapping[str, Mapping[str, str]]
 """What the servers told of themselves, by deployment."""
-_STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
+STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 
 
 class Comparisons(tuple[Comparison, ...]):
@@ -67,7 +67,7 @@ def compare_runs(
     axes = objectives or a.config.objectives
     wanted = a.limits() if limits is None else tuple(limits)
     points = a.points(wanted, names=axes), b.points(wanted, names=axes)
-    _comparable(a, b, *points)
+    comparable(a, b, *points)
     reference = next((limit.promise for limit in wanted if limit.metric == axes[1]), None)
     rules = Rules(axes, reference, limits=wanted, within=within)
     comparisons = compare_all(_side(a, points[0]), _side(b, points[1]), rules)
@@ -149,7 +149,7 @@ def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
     return named[0], named[1]
 
 
-def _comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Point]) -> None:
+def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Point]) -> None:
     for run, points in ((a, a_points), (b, b_points)):
         if not points:
             raise UsageError(f"{run.path} has no finished trial to compare", "go on with its sweep")
@@ -192,7 +192,7 @@ def comparison_table(
         a, b = names_of(comparison, names)
         blocks += [Text("")] if blocks else []
         per = " per GPU" if comparison.per_gpu else ""
-        head = Text.assemble((comparison.verdict, f"bold {_STYLES[comparison.verdict]}"), "   ",
+        head = Text.assemble((comparison.verdict, f"bold {STYLES[comparison.verdict]}"), "   ",
                              (f"{b} against {a}", "bold"), per, f"   {_workload(comparison, several)}")  # fmt: skip
         rows = []
         if comparison.verdict != "invalid":

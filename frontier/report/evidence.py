@@ -101,6 +101,8 @@ CLIENT: tuple[Watched, ...] = (
     ("client CPU, share of a core", _worst("cpu_share"), format_share),
     ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
     ("requests retried", _worst("resent"), format_number),
+    ("client processes", _worst("processes"), lambda v: "–" if v is None else f"{v:.0f}"),
+    ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
 SERVER: tuple[Watched, ...] = (
     ("running, mean", _server("num_requests_running", _mean), format_number),

@@ -37,11 +37,12 @@ from frontier.metrics import ENERGY, RATES, metric
 from frontier.model import Decision, Estimate, Frontier, Limit, Point, Series, Trial, by_series
 from frontier.plan import longest_of
 from frontier.stats import cost_energy
-from frontier.units import format_bytes, format_elapsed, format_number, format_share
+from frontier.units import format_bytes, format_elapsed, format_number, format_seconds, format_share
 
 if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.plan import Plan
+    from frontier.run import History
 
 Gpus = int | Mapping[str, int | None] | None
 """The number of GPUs by which rates are divided: for all deployments, or for each by name."""
@@ -325,6 +326,24 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
     if not known:
         return ""
     return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
+
+
+def client_lines(histories: "Mapping[Series, History]") -> list[str]:
+    """'c=512 of 1024/256 was sent by 4 client processes, their clocks known within 0.2 ms', where they were several."""
+    lines = []
+    for series, history in histories.items():
+        bounds: dict[int, dict[int, float]] = {}
+        for trial, sample in history:
+            for health in sample.health:
+                if health.processes is not None:
+                    settings = bounds.setdefault(health.processes, {})
+                    before = settings.get(trial.concurrency, 0.0)
+                    settings[trial.concurrency] = max(before, health.clock_bound or 0.0)
+        for processes, settings in sorted(bounds.items()):
+            load = f"c={', '.join(map(str, sorted(settings)))} of {series.label(keep_shape=True)}"
+            known = format_seconds(max(settings.values()))
+            lines.append(f"{load} was sent by {processes} client processes, their clocks known within {known}")
+    return lines
 
 
 # --- plans

@@ -101,8 +101,8 @@ def estimate(
     if m.quantity is not None:
         latency = _of_requests(sample, m.quantity, m.p, confidence)
         return latency.inverted() if latency is not None and m.inverted else latency
-    if name == "error_rate":
-        return _share(sample, ~sample.ok, confidence)
+    if m.counts is not None:
+        return _share(sample, m.counts(sample), confidence)
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name in ("cost", "energy", "tokens_per_joule"):

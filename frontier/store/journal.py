@@ -38,6 +38,7 @@ _KINDS: dict[str, Any] = {
     **dict.fromkeys(("config", "directory"), str),
     **dict.fromkeys(("trials", "flags", "settings"), tuple[str, ...]),
     **dict.fromkeys(("time", "took", "sent", "tokens"), float),
+    "client_processes": int,
     "spent": _Spent,
 }
 """The type of a fact of this name, where a line has it."""

@@ -1,7 +1,6 @@
 """Backends: what runs a trial, on servers over HTTP or on the simulator in virtual time."""
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from frontier.client.preflight import (
     settle_salt,
 )
 from frontier.client.processes import LocalWorkers, workers_needed
-from frontier.client.prompts import Calibration, PromptPlan, read_prompts
+from frontier.client.prompts import Calibration, PromptPlan, prompt_seed, read_prompts
 from frontier.client.ray_workers import RayWorkers
 from frontier.client.shard import ShardJob
 from frontier.client.sharded import Worker, WorkerLostError, run_sharded
@@ -265,5 +264,5 @@ class HttpBackend(Backend):
         if self._config.prompts != "random":
             salt = f"{self._salt:x}-{self._attempts}"
             return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
-        seed = int.from_bytes(hashlib.sha256(f"{self._salt} {trial.seed} {self._attempts}".encode()).digest()[:8])
+        seed = prompt_seed(self._salt, trial.seed, self._attempts)
         return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=trial.concurrency)

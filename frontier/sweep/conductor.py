@@ -231,7 +231,7 @@ class Conductor:
     async def _grid(self, todo: Sequence[Trial]) -> Step:
         step, put_off = await self._pass(todo)
         if step != "interrupted" and any(trial.deployment not in self._failures.given_up for trial in put_off):
-            self.progress.note(f"{len(put_off)} put off after the server was lost; tried again now, the lowest first")
+            self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
             self._failures.failed_at.clear()
             step, put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
         for trial in put_off if step != "interrupted" else ():
@@ -239,7 +239,7 @@ class Conductor:
         return step
 
     async def _pass(self, trials: Sequence[Trial]) -> tuple[Step, list[Trial]]:
-        """Run these trials. Also returned: those that are put off because the server was lost under them."""
+        """Run these trials. Also returned: those that are put off because of what was lost under them."""
         put_off = []
         for trial in trials:
             if trial.key in self._runner.done:

@@ -231,8 +231,7 @@ def merge_trial(trial: Trial, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -
         found.append(part)
         facts.append(replace(worker, clock_bound=manifest["shard"]["clock_error"] or 0.0))
         records += run.records(trial.key)
-    health = worst_health([(worker.streams, worker.health) for worker in facts])
-    merged = replace(found[0], health=health, workers=tuple(facts))
+    merged = replace(found[0], health=worst_health(facts), workers=tuple(facts))
     return merged, sorted(records, key=lambda record: record.end)
 
 

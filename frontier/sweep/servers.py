@@ -62,15 +62,15 @@ async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> 
 
 @dataclass(slots=True)
 class ServerFailures:
-    """`failed_at`: per series the lowest concurrency under which the server was lost ATTEMPTS times, and how.
-    `given_up`: deployments whose server did not come back, and the last error.
+    """`failed_at`: per series the lowest concurrency that was given up, as the server or client processes were lost
+    under it again and again, and why. `given_up`: deployments whose server did not come back, and the last error.
     """
 
     failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
     given_up: dict[str, str] = field(default_factory=dict)
 
     def record(self, trial: Trial, why: str) -> None:
-        """The server was lost under this trial as often as it may be."""
+        """The trial is given up: `why` says what was lost under it as often as it may be."""
         if trial.series not in self.failed_at or trial.concurrency < self.failed_at[trial.series][0]:
             self.failed_at[trial.series] = trial.concurrency, why
 
@@ -79,9 +79,7 @@ class ServerFailures:
         if trial.deployment in self.given_up:
             return f"its server did not come back: {self.given_up[trial.deployment]}"
         concurrency, why = self.failed_at.get(trial.series, (0, ""))
-        if why and trial.concurrency >= concurrency:
-            return f"the server was lost {ATTEMPTS} times under c={concurrency}: {why}"
-        return None
+        return why if why and trial.concurrency >= concurrency else None
 
 
 class StartedServer:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from frontier.client.sharded import WorkerLostError
 from frontier.config import Config
-from frontier.errors import AnotherServerError, MeasurementError
+from frontier.errors import AnotherServerError
 from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial
 from frontier.plan import Progress
 from frontier.run import History
@@ -76,7 +76,7 @@ class TrialRunner:
 
     async def measure(self, trial: Trial) -> Step:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again, never a request;
-        "lost" when it was lost again, or did not come back.
+        "lost" when it was lost again, or did not come back, or client processes failed as often as they may.
         """
         attempts = workers_lost = 0
         while True:
@@ -91,7 +91,8 @@ class TrialRunner:
                 return "lost"
             except WorkerLostError as error:
                 workers_lost += 1
-                self._worker_lost(trial, workers_lost, error)
+                if self._gives_up(trial, workers_lost, error):
+                    return "lost"
                 continue
             if measurement.ended == "interrupted":
                 self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
@@ -113,22 +114,28 @@ class TrialRunner:
             return "interrupted" if self.stop.is_set() else "lost"
         if attempts < ATTEMPTS:
             return None
-        self.failures.record(trial, why)
+        self.failures.record(trial, f"the server was lost {ATTEMPTS} times under c={trial.concurrency}: {why}")
         return "lost"
 
-    def _worker_lost(self, trial: Trial, times: int, error: WorkerLostError) -> None:
-        """Report that a client process failed. MeasurementError when the trial is not to be run once more."""
+    def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
+        """Report that a client process failed; whether the trial is given up, as that happened too often."""
         self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
         where = f"{trial.shape.label} c={trial.concurrency}"
-        if times > WORKERS_LOST:
-            what = f"{where} failed {times} times, at last because {error.what}"
-            raise MeasurementError(what, error.hint or "see what ends them (memory?); or send from one:  workers: 1")
-        self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
+        if times <= WORKERS_LOST:
+            self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
+            return False
+        what = f"client processes failed {times} times under c={trial.concurrency}, at last: {error.what}"
+        self.progress.note(f"{what}; {error.hint or 'see what ends them (memory?), or send from one:  workers: 1'}")
+        self.failures.record(trial, what)
+        return True
 
     async def _attempt(self, trial: Trial) -> Measurement:
         number = len(self.done) + 1
         self.progress.trial_started(trial, number, max(self.planned, number))
-        self.run.journal("trial_begun", trial=trial.key, **self.forecast)
+        e2e = self._expected_e2e(trial)
+        workers = self.backend.workers(trial, e2e)
+        several = {"client_processes": workers} if workers > 1 else {}
+        self.run.journal("trial_begun", trial=trial.key, **several, **self.forecast)
         self.ledger.begin_attempt()
         failed = self._failed = FailureCounter()
         with self.run.writer(trial) as writer:
@@ -140,13 +147,12 @@ class TrialRunner:
                 writer.add(record)
 
             async with self._halting() as halt:
-                e2e, on_tick = self._expected_e2e(trial), self.progress.tick
-                if (workers := self.backend.workers(trial, e2e)) != self._workers:
+                if workers != self._workers:
                     self._workers = workers
                     processes = "one client process" if workers == 1 else f"{workers} client processes"
                     self.progress.note(f"c={trial.concurrency} is sent by {processes}")
                 measurement = await self.backend.run(
-                    trial, expected_e2e=e2e, on_record=on_record, on_tick=on_tick, stop=halt
+                    trial, expected_e2e=e2e, on_record=on_record, on_tick=self.progress.tick, stop=halt
                 )
             if measurement.ended in ("requests", "time"):
                 writer.commit(measurement, **self.ledger.facts())

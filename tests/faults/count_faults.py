@@ -20,7 +20,8 @@ MODULES = (
     "tests.faults.test_foreign_files", "tests.cli.test_consent", "tests.faults.test_environment",
     "tests.faults.test_numbers", "tests.faults.test_special_files", "tests.store.test_altered",
     "tests.store.test_store", "tests.sweep.test_standing", "tests.faults.test_worker_faults",
-    "tests.sweep.test_file_shards", "tests.faults.test_ray_faults",
+    "tests.sweep.test_file_shards", "tests.sweep.test_sweep_workers", "tests.faults.test_shard_faults",
+    "tests.faults.test_ray_faults",
 )  # fmt: skip
 
 

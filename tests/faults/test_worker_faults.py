@@ -1,15 +1,25 @@
 """Client processes that are killed or stand still in a sweep; a sweep that is killed with its processes running."""
 
+import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import psutil
 import pytest
 
+from frontier.client.event_loop import run as run_loop
+from frontier.client.processes import ProcessWorker
+from frontier.client.prompts import PromptPlan
+from frontier.client.sharded import WorkerLostError, run_sharded
+from frontier.client.target import Target
+from frontier.model import Measurement, Phase, Record, Shape, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
@@ -44,24 +54,28 @@ def events(folder: Path) -> list[dict[str, object]]:
     return [orjson.loads(line) for path in journals for line in path.read_bytes().splitlines() if line.endswith(b"}")]
 
 
-def sending(pid: int) -> bool:
-    """Each of a sweep's three client processes holds its connections."""
-    clients = client_processes(pid)
+def sending(pid: int) -> list[int]:
+    """How many connections each client process of a sweep holds."""
     try:
-        return [2, 2, 2] == [len(client.net_connections()) for client in clients]
+        return sorted((len(client.net_connections()) for client in client_processes(pid)), reverse=True)
     except psutil.Error:
-        return False
+        return []
+
+
+def wait_until_sending(process: subprocess.Popen[str], connections: list[int]) -> None:
+    """Until the client processes are in the middle of a trial, with so many connections each."""
+    deadline = time.monotonic() + 60
+    while sending(process.pid) != connections:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.8)
 
 
 def sweep_until_sending(folder: Path, **environ: str) -> subprocess.Popen[str]:
     """A sweep in the middle of a trial."""
     process = start("sweep", "sweep.yaml", cwd=folder, **environ)
-    deadline = time.monotonic() + 60
-    while not sending(process.pid):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(0.8)
+    wait_until_sending(process, [2, 2, 2])
     return process
 
 
@@ -88,6 +102,28 @@ def test_a_killed_client_process_costs_its_trial_which_is_run_again_without_it(t
     indices = sorted(record.index for record in run.records(measurement.trial.key))
     assert len(indices) == len(set(indices))
     assert indices[:6] == list(range(6))
+
+
+@pytest.mark.fault("SIGKILL of a client process", times=3)
+@pytest.mark.slow
+def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_is_left(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SWEEP.replace("workers: 3", "workers: 4").replace("[6]", "[12]"))
+    process = start("sweep", "sweep.yaml", cwd=tmp_path)
+    for connections in ([3, 3, 3, 3], [4, 4, 4], [6, 6]):
+        wait_until_sending(process, connections)
+        client_processes(process.pid)[0].kill()
+    _, err = process.communicate(timeout=90)
+    assert process.returncode in (0, 4, 5), err
+    assert 2 == err.count("is run again without that process")
+    assert "client processes failed 3 times under c=12, at last: client process" in err
+    assert "1 put off after a loss; tried again now" in err
+    assert "c=12 is sent by one client process" in err
+    assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
+    run = finished(tmp_path)
+    (measurement,) = run.finished().values()
+    assert () == measurement.workers
+    indices = [record.index for record in run.records(measurement.trial.key)]
+    assert len(indices) == len(set(indices))
 
 
 @pytest.mark.fault("a client process that stands still", times=1)
@@ -155,3 +191,70 @@ def die_with_their_sweep(tmp_path: Path) -> None:
     again = frontier("sweep", "sweep.yaml", "--set", "workers=1", cwd=tmp_path)
     assert "nothing is left to measure" in again.err
     assert 2 == len(next(iter(finished(tmp_path).finished().values())).workers)
+
+
+@pytest.fixture(scope="module")
+def simulator() -> Iterator[SimulatorProcess]:
+    spec = EngineSpec.from_mapping({"step_base": "4ms", "per_decode": "20us", "per_prefill_token": "5us"})
+    with SimulatorProcess(spec) as running:
+        yield running
+
+
+def send(simulator: SimulatorProcess, workers: Sequence[ProcessWorker]) -> tuple[Measurement, list[Record]]:
+    """A trial of four streams on these processes, which are then ended."""
+    trial = Trial("d", Shape.of(32, 16), 4, 1, Phase.GRID, 40, 7, 0.2, 0.3, 20.0, "f")
+    target, records = Target(simulator.url, "sim", "completions", dialect="vllm"), list[Record]()
+
+    async def run() -> Measurement:
+        try:
+            return await run_sharded(
+                trial, target, PromptPlan(trial.shape, trial.seed), workers, on_record=records.append
+            )
+        finally:
+            for worker in workers:
+                worker.kill()
+
+    return run_loop(run()), records
+
+
+class Delayed(ProcessWorker):
+    """A client process that is stopped just when it is to begin, for longer than it may be late."""
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        if method == "start":
+            os.kill(self.pid, signal.SIGSTOP)
+            asyncio.get_running_loop().call_later(1.2, os.kill, self.pid, signal.SIGCONT)
+        return await super().call(method, *arguments)
+
+
+@pytest.mark.fault("a client process that begins late", times=1)
+def test_a_client_process_that_begins_late_makes_no_trial(simulator: SimulatorProcess) -> None:
+    with pytest.raises(WorkerLostError, match=r"client process 2 \(pid \d+\) began [01]\.\d s after the others"):
+        send(simulator, [ProcessWorker(1), Delayed(2)])
+
+
+TIME = ["unshare", "--user", "--map-root-user", "--fork", "--kill-child", "--time", "--monotonic", "600"]
+
+
+@pytest.mark.fault("a client process whose clock is minutes off", times=1)
+def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
+    simulator: SimulatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a time namespace, as if it ran on a machine that was started ten minutes earlier."""
+    try:
+        subprocess.run([*TIME, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("time namespaces are not available here")
+    ahead = tmp_path / "python"
+    ahead.write_text(f'#!/bin/sh\nexec {" ".join(TIME)} {sys.executable} "$@"\n')
+    ahead.chmod(0o755)
+    here = ProcessWorker(1)
+    monkeypatch.setattr(sys, "executable", str(ahead))
+    measurement, records = send(simulator, [here, ProcessWorker(2)])
+    own, other = measurement.workers
+    assert own.clock_offset == pytest.approx(0.0, abs=0.02)
+    assert other.clock_offset == pytest.approx(600.0, abs=0.02)
+    assert max(own.clock_bound, other.clock_bound) == measurement.health.clock_bound
+    firsts = [min(record.sent for record in records if record.stream % 2 == share) for share in (0, 1)]
+    assert firsts == pytest.approx([0.0, 0.0], abs=0.2)
+    assert all(0 < record.end - record.sent < 5 for record in records)

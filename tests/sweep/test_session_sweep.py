@@ -124,6 +124,13 @@ def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:
     assert "of later turns" in page
 
 
+def test_a_claim_about_sessions_can_be_packed_and_audited(run: Run) -> None:
+    here = run.path.parent
+    assert frontier("pack", str(run.path), "-o", "claim.zip", cwd=here).code == 0
+    said = frontier("audit", "claim.zip", cwd=here)
+    assert said.code == 0, said.out + said.err
+
+
 def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> None:
     axes = ("output_throughput", "first.p90_ttft")
     (drawn,) = run.uncertainties(axes).values()

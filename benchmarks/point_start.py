@@ -1,0 +1,93 @@
+"""What one point of a sweep costs beside its load: where the seconds before and after it go.
+
+usage: python -m benchmarks.point_start [--repeats 5]
+
+`frontier sweep` of two settings with a small load against an embedded server that runs already. The parts are cut by
+the times in the run's journal and of its records; the medians of the repeats are shown. *Before* and *after* are paid
+once per command, *between* once per further point.
+"""
+
+import argparse
+import contextlib
+import itertools
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from frontier.simulator.process import SimulatorProcess
+from frontier.simulator.spec import EngineSpec
+from frontier.store.run_dir import RunDirectory
+
+SWEEP = """\
+endpoint: {url}
+shapes: [32/16]
+concurrency: [1, 2]
+requests: 20
+repeats: 1
+refine: 0
+warmup: 100ms
+"""
+BEFORE = ("start, imports, plan", "preflight, prompts calibrated", "until the first request")
+AFTER = ("last answer to trial stored", "trial stored to sweep finished", "table, answer, picture")
+
+
+def once(url: str, folder: Path) -> dict[str, tuple[float, float]]:
+    """Seconds of each part, and of the processor in it."""
+    (folder / "sweep.yaml").write_text(SWEEP.format(url=url))
+    command = [sys.executable, "-m", "frontier", "sweep", "sweep.yaml", "-o", "run"]
+    times, used = [time.time()], [0.0]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                cpu = watched.cpu_times()
+                times.append(time.time())
+                used.append(cpu.user + cpu.system)
+            time.sleep(0.01)
+        ended = time.time()
+    run = RunDirectory.read(folder / "run")
+    events = {line["event"]: float(line["time"]) for line in run.journal_lines()}
+    assert "finished" in events, "the sweep failed"
+    loads = []
+    for key, measurement in run.finished().items():
+        records = list(run.records(key))
+        sent, end = min(r.sent for r in records), max(r.end for r in records)
+        loads.append((measurement.epoch + sent, measurement.epoch + end))
+    (first, first_end), (second, second_end) = sorted(loads)
+
+    def part(start: float, end: float) -> tuple[float, float]:
+        return end - start, float(np.interp(end, times, used) - np.interp(start, times, used))
+
+    cuts = itertools.pairwise((times[0], events["session"], events["server"], first))
+    parts = dict(zip(BEFORE, itertools.starmap(part, cuts), strict=True))
+    cuts = itertools.pairwise((second_end, events["trial_done"], events["finished"], ended))
+    parts |= {
+        "between two points": part(first_end, second),
+        **dict(zip(AFTER, itertools.starmap(part, cuts), strict=True)),
+    }
+    return parts | {"before": part(times[0], first), "after": part(second_end, ended)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    found = []
+    with SimulatorProcess(EngineSpec.from_mapping({"step_base": "4ms"})) as server:
+        for _ in range(options.repeats):
+            with tempfile.TemporaryDirectory() as folder:
+                found.append(once(server.url, Path(folder)))
+    for part in found[0]:
+        walls, cpus = zip(*(parts[part] for parts in found), strict=True)
+        spread = f"({min(walls):.2f} to {max(walls):.2f})"
+        print(f"{part:32} {statistics.median(walls):6.2f} s {spread:16} CPU {statistics.median(cpus):.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`frontier compare --gate` and `frontier trend`: what they print, write and end with, on runs of the engine."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.commands import frontier
+from tests.sweeps import swept
+
+TEXT = """\
+deployments: [{{name: base, endpoint: simulator, simulator: {{step_base: {base}us, {more}}}}}{second}]
+shapes: [256/32]
+concurrency: [2, 8]
+sla: {{p50_ttft: 150ms}}
+requests: 120
+repeats: {repeats}
+refine: 0
+seed: {seed}
+"""
+MORE = "per_decode: 60us, noise: 0.02"
+SECOND = ", {{name: new, endpoint: simulator, simulator: {{step_base: {0}us, " + MORE + "}}}}"
+DAY = 86_400.0
+
+
+def one_run(path: Path, base: int, seed: int, day: float, second: str = "", repeats: int = 1) -> None:
+    """A run in virtual time, of which the config does not say how fast the engine was that day."""
+    swept(path, TEXT.format(base=base, seed=seed, more=MORE, second=second, repeats=repeats))
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace(f"{base}us", "5000us"))
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + DAY * day}))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a history of eight nights, two runs of today, and one sweep of two deployments."""
+    here = tmp_path_factory.mktemp("gate")
+    speeds = (5000, 5020, 4990, 5010, 4985, 5005, 4995, 5015)
+    for night, speed in enumerate(speeds):
+        one_run(here / "main" / f"night-{night}", speed, night, night)
+    one_run(here / "same", 5003, 20, 9)
+    one_run(here / "slow", 6000, 21, 9)
+    one_run(here / "both", 5000, 22, 9, SECOND.format(5600), repeats=4)
+    return here
+
+
+def test_a_history_tells_a_regression_from_an_ordinary_day(runs: Path) -> None:
+    same = frontier("compare", "--gate", "main", "same", "--allow", "25%", cwd=runs)
+    slow = frontier("compare", "--gate", "main", "slow", cwd=runs)
+    assert (0, 3) == (same.code, slow.code), same.out + slow.out
+    assert same.out.startswith("no worse   same against main   256/32\n  8 days of main, at c=2, c=8\n")
+    assert slow.out.startswith("worse   slow against main   256/32\n")
+    assert re.search(r"output throughput +-\d+\.\d% +worse by at least \d+\.\d% \(99\.7%\) +caught \d+\.\d%", slow.out)
+    assert "SLA at c=8" in slow.out
+    assert "caught: the smallest loss that would raise an alarm in 90% of cases." in slow.out
+
+
+def test_two_deployments_of_one_sweep_are_judged_in_pairs_of_repeats(runs: Path) -> None:
+    said = frontier("compare", "--gate", "both", "--deployment", "base", "--deployment", "new", "--json", cwd=runs)
+    tree = json.loads(said.out)
+    (shape,) = tree["shapes"]
+    assert (3, "frontier.gate/1", "worse", 0.05) == (said.code, tree["schema"], tree["verdict"], tree["allow"])
+    assert ("repeats", 4, [2, 8]) == (shape["design"], shape["units"], shape["settings"])
+    assert 0.05 < shape["changes"][0]["value"] < 0.2
+    assert shape["changes"][0]["at_least"] > 0
+
+
+def test_a_single_run_as_baseline_says_nothing(runs: Path) -> None:
+    said = frontier("compare", "--gate", "main/night-0", "same", cwd=runs)
+    assert 4 == said.code
+    assert "One pair or day says nothing" in said.out
+
+
+def test_runs_that_alternate_are_pairs(runs: Path, tmp_path: Path) -> None:
+    for side, days in (("a", (0, 3, 4)), ("b", (1, 2, 5))):
+        for number, day in enumerate(days):
+            night = number + (3 if side == "b" else 0)
+            target = tmp_path / side / str(number)
+            shutil.copytree(runs / "main" / f"night-{night}", target)
+            manifest = json.loads((target / "manifest.json").read_text())
+            (target / "manifest.json").write_text(json.dumps({**manifest, "created": 1.79e9 + 600 * day}))
+    said = frontier("compare", "--gate", "a", "b", cwd=tmp_path)
+    assert "3 pairs measured in turn" in said.out, said.out + said.err
+
+
+def test_the_baseline_is_never_the_run_itself(runs: Path) -> None:
+    said = frontier("compare", "--gate", "main", "main/night-3", cwd=runs)
+    assert "7 days of main" in said.out
+    assert 2 == frontier("compare", "--gate", "main", "main", cwd=runs).code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--gate", "main", "same", "--within", "5%"), "--gate takes none of"),
+        (("main/night-0", "same", "--allow", "5%"), "--allow is for --gate"),
+        (("--gate", "main", "same", "--allow", "much"), "--allow"),
+        (("--gate", ".", "same"), "neither a run nor a folder of runs"),
+        (("--gate", "both", "--deployment", "base"), "name"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(arguments: tuple[str, ...], words: str, runs: Path, tmp_path: Path) -> None:
+    if arguments[1] == ".":
+        (tmp_path / "same").mkdir()
+    said = frontier("compare", *arguments, cwd=tmp_path if arguments[1] == "." else runs)
+    assert 2 == said.code
+    assert words in said.err
+
+
+def test_another_engine_is_a_break(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "same", tmp_path / "other")
+    config = tmp_path / "other" / "config.yaml"
+    config.write_text(config.read_text().replace("60us", "70us"))
+    said = frontier("compare", "--gate", runs / "main", "other", cwd=tmp_path)
+    assert 4 == said.code
+    assert "A break, not a regression: flags: per_decode=60us → per_decode=70us." in said.out
+
+
+def test_a_trend_is_a_table_a_file_a_figure_and_json(runs: Path, tmp_path: Path) -> None:
+    said = frontier("trend", runs / "main", "-o", "trend.csv", "-o", "trend.png", "-o", "trend.svg", cwd=tmp_path)
+    assert 0 == said.code, said.err
+    assert said.out.startswith("no regression   base · 256/32   8 runs\n  Geometric means over c=2, c=8.\n")
+    assert len(re.findall(r"^2026-\d\d-\d\d \d\d:\d\d +\S*night-\d +[\d,]+ tok/s", said.out, re.MULTILINE)) == 8
+    head, *rows = (tmp_path / "trend.csv").read_text().splitlines()
+    assert head.startswith("date,run,deployment,shape,stretch,")
+    assert "output_throughput_low" in head
+    assert 8 == len(rows)
+    assert (tmp_path / "trend.png").read_bytes()[:4] == b"\x89PNG"
+    assert "no regression, 8 runs" in (tmp_path / "trend.svg").read_text()
+    tree = json.loads(frontier("trend", runs / "main", "--json", cwd=tmp_path).out)
+    assert ("frontier.trend/1", "no worse") == (tree["schema"], tree["verdict"])
+    assert 8 == len(tree["shapes"][0]["runs"])
+
+
+def test_a_regression_is_named_with_its_night(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "main", tmp_path / "runs")
+    for night, speed in enumerate((5990, 6010, 6000, 6020), 8):
+        one_run(tmp_path / "runs" / f"night-{night}", speed, night, night)
+    said = frontier("trend", "-o", "trend.svg", cwd=tmp_path)
+    assert 3 == said.code, said.out
+    assert said.out.startswith("regression   base · 256/32   12 runs\n")
+    assert re.search(r"output throughput −\d+\.\d%, worse from night-8 on", said.out)
+    assert re.search(r"output throughput −\d+\.\d%.* since 2026-\d\d-\d\d", (tmp_path / "trend.svg").read_text())
+
+
+def test_too_few_runs_are_said(runs: Path) -> None:
+    said = frontier("trend", "main/night-0", "main/night-1", cwd=runs)
+    assert 4 == said.code
+    assert "A change shows with 6 runs at the earliest; since the last break there are 2 runs." in said.out
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def steps(file: str) -> list[str]:
+    """The commands of a CI file, in their order."""
+    tree = yaml.safe_load((ROOT / "deploy" / "ci" / file).read_text())
+    if file == "github.yml":
+        return [step["run"] for step in tree["jobs"]["gate"]["steps"] if "run" in step]
+    return list(tree["performance gate"]["script"])
+
+
+def test_both_ci_files_run_the_same_commands() -> None:
+    assert steps("github.yml") == steps("gitlab.yml")
+    assert 3 == len(steps("github.yml"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("slower", "code"), [(False, 0), (True, 3)])
+def test_the_ci_files_steps_gate_the_embedded_engine(slower: bool, code: int, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    config = tmp_path / "deploy" / "ci" / "gate.yaml"
+    text = config.read_text().replace("repeats: 12 ", "repeats: 6 ")
+    at = text.rindex("step_base: 4ms")
+    config.write_text(text[:at] + (text[at:].replace("step_base: 4ms", "step_base: 6ms") if slower else text[at:]))
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    install, *commands = steps("github.yml")
+    assert "pip install llm-frontier" == install
+    ended = [subprocess.run(["sh", "-c", c], cwd=tmp_path, env=environ, check=False).returncode for c in commands]
+    if 5 in ended:
+        pytest.skip("this machine is too busy to measure anything")
+    assert [0, code] == ended
