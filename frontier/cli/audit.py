@@ -9,7 +9,7 @@ from frontier.cli import common
 from frontier.errors import ExitCode
 
 if TYPE_CHECKING:
-    from frontier.audit.audit import Audit
+    from frontier.audit.check import Audit
 
 CONSISTENT = (
     "Self-consistent, origin unknown: the numbers follow from the records. Whether these were measured, and on what, "
@@ -34,7 +34,7 @@ def command(pack: Path, as_json: bool) -> int:
       frontier audit claim.zip
       frontier audit claim.zip --json | jq .contradictions
     """
-    from frontier.audit.audit import audit
+    from frontier.audit.check import audit
 
     result = audit(pack)
     if as_json:

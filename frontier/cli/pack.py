@@ -24,7 +24,7 @@ def command(options: common.RunOptions, output: Path) -> int:
       frontier pack runs/llama8b -o claim.zip
     """
     from frontier.audit import archive
-    from frontier.audit.audit import state
+    from frontier.audit.check import state
     from frontier.audit.contradictions import contradictions
 
     path = common.find_run(options.run)

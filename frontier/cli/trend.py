@@ -37,7 +37,7 @@ def command(
     from frontier.cli.plot import check_formats, save_pictures
     from frontier.formats.export import csv_text
     from frontier.plot.selection import narrowed
-    from frontier.plot.trend import trend_picture
+    from frontier.plot.trend_figure import trend_picture
     from frontier.report.regression import trend_frame, trend_notes, trend_table, trend_title, trends_json, trends_of
 
     tables = [file for file in files if file.suffix.lower() == ".csv"]

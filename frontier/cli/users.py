@@ -44,7 +44,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     from frontier.plot.selection import provenance_of
     from frontier.report.answer import decision_table
     from frontier.report.emit import emit as lines
-    from frontier.report.users import users_json, users_text
+    from frontier.report.people import users_json, users_text
 
     seconds = None if think is None else common.parsed("--think", think, parse_duration)
     if seconds is not None and not 0 < seconds <= LONGEST:

@@ -43,7 +43,7 @@ from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
 from frontier.plot.selection import provenance_of, samples_of, views_of
-from frontier.report.evidence import Grid, evidence_grids, time_grids
+from frontier.report.evidence_tables import Grid, evidence_grids, time_grids
 from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, time_line, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy

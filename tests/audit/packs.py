@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from frontier.audit import archive
-from frontier.audit.audit import state
+from frontier.audit.check import state
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import sealed, unsealed
 

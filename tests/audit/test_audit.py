@@ -15,7 +15,7 @@ import pytest
 from frontier import import_files
 from frontier._version import __version__
 from frontier.audit.archive import unpacked
-from frontier.audit.audit import DERIVED, _changed, audit, differences, state
+from frontier.audit.check import DERIVED, _changed, audit, differences, state
 from frontier.audit.contradictions import contradictions
 from frontier.errors import FrontierError, UsageError
 from frontier.run import load

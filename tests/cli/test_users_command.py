@@ -12,7 +12,7 @@ import yaml
 from frontier.config import parse_sla
 from frontier.decide.users import HeadCount, Users
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
-from frontier.report.users import users_text
+from frontier.report.people import users_text
 from frontier.run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import verify
