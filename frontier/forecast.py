@@ -89,13 +89,14 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """What is left of a series. Until its answer: `looks`, which are a scan or the first trials of a stated grid, and
-    `proofs`. Then `rest`, which completes the frontier; visits fill what that leaves of the planned time if it `fills`.
+    `proofs`. Then `rest`, which completes the frontier; what is optional of it, and further visits that `fill` the
+    time, only as far as a planned end leaves room.
     """
 
     looks: tuple[Part, ...] = ()
     proofs: tuple[Part, ...] = ()
     rest: tuple[Part, ...] = ()
-    fills: bool = False
+    fill: tuple[Part, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -182,7 +183,11 @@ def ahead(
             most = count * (MORE_VISITS if each.phase is Phase.VISIT and not known else 1)
             owed = each.phase is not Phase.FRONTIER or completion.may_be_better(each, config.limits, history)
             rest.append(Part(_trial(config, series, each), count, most, optional=not owed))
-    return Ahead(tuple(looks), proofs, tuple(rest), bool(config.limits) and point is not None)
+    fill: tuple[Part, ...] = ()
+    if config.limits and point is not None and history:
+        visit, count = completion.further_visits(config.limits, history, point)
+        fill = (Part(_trial(config, series, visit), count, count, optional=True),)
+    return Ahead(tuple(looks), proofs, tuple(rest), fill)
 
 
 def outlook(
@@ -310,7 +315,7 @@ class TimeEstimator:
         owed, owed_more = both(part for part in ahead.rest if not part.optional)
         optional, optional_more = both(part for part in ahead.rest if part.optional)
         free = max(0.0, room - answer - owed)
-        some = free if ahead.fills and free < math.inf else min(optional, free)
+        some = min(optional + (both(ahead.fill)[0] if room < math.inf else 0.0), free)
         last = max((self._seconds(part.trial, times, histories)[0] for part in ahead.rest), default=0.0)
         some_more = max(min(optional_more, free - some), last if room < math.inf else 0.0)  # one begun before the end
         return Expected(answer, answer_more, owed + some, math.hypot(owed_more, some_more))
@@ -372,7 +377,7 @@ class TimeEstimator:
         if self._assumed:
             return "the engine model, nothing being measured yet"
         if any(limit.of.p is not None and limit.of.quantity in TAIL for limit in self._config.limits):
-            return "requests that take as long as the SLA lets them, nothing being measured yet"
+            return "requests as slow as the SLA allows, as nothing is measured yet"
         return f"an assumed {1e3 * ASSUMED_TPOT:g} ms a token, nothing being measured yet"
 
     def _beside(self, trial: Trial, times: TrialTimes, fit: Calibrated) -> float:

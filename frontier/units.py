@@ -163,7 +163,8 @@ def format_elapsed(seconds: float) -> str:
     if whole < 3600:
         minutes, seconds = divmod(whole, 60)
         return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def format_rough(seconds: float) -> str:

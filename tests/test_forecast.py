@@ -176,12 +176,13 @@ def test_what_is_optional_takes_what_room_there_is_and_what_is_owed_all_it_needs
     estimator = TimeEstimator(config)
     one = estimator.seconds(trial, TrialTimes(), {})
 
-    def rest(room, fills=False):
-        left = Ahead(rest=(Part(trial, 2.0, 2.0), Part(trial, 3.0, 3.0, optional=True)), fills=fills)
+    def rest(room, *fill):
+        left = Ahead(rest=(Part(trial, 2.0, 2.0), Part(trial, 3.0, 3.0, optional=True)), fill=fill)
         return estimator.expected(left, TrialTimes(), {}, room).rest / one
 
     assert [rest(k * one) for k in (1, 4, 9, math.inf)] == pytest.approx([2, 4, 5, 5])
-    assert [rest(k * one, fills=True) for k in (1, 4, 9, math.inf)] == pytest.approx([2, 4, 9, 5])
+    visits = Part(trial, 6.0, 6.0, optional=True)
+    assert [rest(k * one, visits) for k in (1, 4, 9, 20, math.inf)] == pytest.approx([2, 4, 9, 11, 5])
 
 
 def test_before_anything_is_known_a_request_takes_as_long_as_the_sla_lets_it():

@@ -178,9 +178,9 @@ def _operating_concurrency(limits: tuple[Limit, ...], history: History) -> int |
 
 
 def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) -> Ask | None:
-    """Another visit of the operating point, until it has had its turns, and then while at least half of one fits into
-    the time to spare: so the sweep ends when it was planned to. Its value is by how much less of the time a stall can
-    be that the claim has not seen, per second.
+    """Another visit of the operating point, until it has had its turns, and then, up to MOST_TURNS, while at least half
+    of one fits into the time to spare: so the sweep ends when it was planned to. Its value is by how much less of the
+    time a stall can be that the claim has not seen, per second.
     """
     c = operating_concurrency(limits, history)
     if c is None:
@@ -188,8 +188,10 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     claim = claim_of(proof_windows(history, c), limits)
     points = pilot_points(limits, history)
     visit = _visit(c, points, "")
-    fills = spare < math.inf and _seconds(visit, points) <= 2 * spare
-    if claim is None or (claim.turns >= _most_turns(limits, history, c) and not fills):
+    if claim is None:
+        return None
+    fills = claim.turns < MOST_TURNS and spare < math.inf and _seconds(visit, points) <= 2 * spare
+    if claim.turns >= _most_turns(limits, history, c) and not fills:
         return None
     visit = replace(visit, reason=f"the claim of c={c} covers {claim.turns} turns; visiting it again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
@@ -242,10 +244,24 @@ def trials_left(
         points = dict(sorted([*points.items(), _midpoint(gap, points)]))
     if limits and point is not None:
         visit = _visit(point, points)
-        e2e = mean_e2e(point, points)
-        turns = VISIT_TURNS if e2e is None else min(VISIT_TURNS, (visit.seconds or math.inf) / e2e)
-        trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / turns)))
+        trials.append((visit, math.ceil(_turns_to_go(limits, history, point) / _turns_of(visit, points))))
     return [(ask, count) for ask, count in trials if count]
+
+
+def further_visits(limits: tuple[Limit, ...], history: History, point: int) -> tuple[Ask, int]:
+    """A visit beyond those that are owed, and how many there may be where the planned end leaves time for them: a claim
+    of MOST_TURNS covers twice what makes that of a p99 final, and more would say little.
+    """
+    points = pilot_points(limits, history)
+    visit, claim = _visit(point, points), claim_of(proof_windows(history, point), limits)
+    turns = max(_most_turns(limits, history, point), 0 if claim is None else claim.turns)
+    return visit, math.ceil(max(0, MOST_TURNS - turns) / _turns_of(visit, points))
+
+
+def _turns_of(visit: Ask, points: Mapping[int, Point]) -> float:
+    """How many turns a visit lasts."""
+    e2e = mean_e2e(visit.concurrency, points)
+    return VISIT_TURNS if e2e is None else min(VISIT_TURNS, (visit.seconds or math.inf) / e2e)
 
 
 def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, Point]:

@@ -240,7 +240,7 @@ FITS, EXPECTED = "all of it fits, even if each trial takes its longest", "all of
 @pytest.mark.parametrize(
     ("settings", "said", "fits"),
     [
-        ("time=40min", f"{EXPECTED}; what has no room because the proofs take longer (at most 40 min) is dropped",
+        ("time=60min", f"{EXPECTED}; what has no room because the proofs take longer (at most 45 min) is dropped",
          (True, True, False)),
         ("time=3h", FITS, (True, True, True)),
         ("requests=300000", EXPECTED, (True, True, True)),
@@ -272,9 +272,9 @@ def test_what_a_dry_run_says_to_fit_holds_with_the_search(
     ("more", "said"),
     [
         ("sla: {p99_ttft: 1s}\n",
-         ("Plan: find and prove the operating point (about 18 min), then complete the frontier (about 53 min more). "
-          "About 1 h 10 min in all, at most 5 h 40 min; by an assumed 15 ms a token")),
-        ("sla: {p99_ttft: 1s}\nbudget: {time: 20min}\n", "measured yet. The budget ends it after 20 min."),
+         ("Plan: find and prove the operating point (about 19 min), then complete the frontier (about 1 h 20 min more). "
+          "About 1 h 40 min in all, at most 9 h 10 min; by requests as slow as the SLA allows, as nothing is measured ")),
+        ("sla: {p99_ttft: 1s}\nbudget: {time: 20min}\n", "is measured yet. The budget ends it after 20 min."),
         ("", "Plan: complete the frontier (about 15 min); without an SLA there is nothing to prove."),
         ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 10 min); refine: 0 proves"),
         ("sla: {p99_ttft: 1s}\nhardware: h100\nmodel: llama-3.1-8b\nmax_time: 20s\n",
