@@ -272,8 +272,8 @@ def test_what_a_dry_run_says_to_fit_holds_with_the_search(
     ("more", "said"),
     [
         ("sla: {p99_ttft: 1s}\n",
-         ("operating point (about 19 min), then complete the frontier (about 1 h 20 min more). About 1 h 40 min in all, "
-          "at most 9 h 10 min; by requests as slow as the SLA allows, as nothing is measured ")),
+         ("operating point (about 19 min), then complete the frontier (about 1 h 20 min more). About 1 h 40 min "
+          "in all, at most 9 h 10 min; by requests as slow as the SLA allows, as nothing is measured ")),
         ("sla: {p99_ttft: 1s}\nbudget: {time: 20min}\n", "is measured yet. The budget ends it after 20 min."),
         ("", "Plan: complete the frontier (about 15 min); without an SLA there is nothing to prove."),
         ("sla: {p99_ttft: 1s}\nrefine: 0\n", "Plan: measure the listed settings (about 10 min); refine: 0 proves"),
