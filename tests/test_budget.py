@@ -74,7 +74,7 @@ def test_each_limit_refuses_what_would_go_over_it_and_is_named_as_the_config_doe
     caps = Caps.of(budget, None)
     spent = Amount(3500.0, 49_900.0, 990_000.0, 19.0)
     assert caps.refuses(spent, Amount(100.0, 100.0, 10_000.0, 1.0), 0.0) is None
-    assert "time 1 h 0 min" == caps.refuses(spent, Amount(101.0), 0.0)
+    assert "time 1 h" == caps.refuses(spent, Amount(101.0), 0.0)
     assert "requests 50,000" == caps.refuses(spent, Amount(requests=101.0), 0.0)
     assert "tokens 1,000,000" == caps.refuses(spent, Amount(tokens=10_001.0), 0.0)
     assert "cost $20" == caps.refuses(spent, Amount(dollars=1.01), 0.0)

@@ -37,7 +37,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "the points of a run as a table",
         "solve": "the operating point: the concurrency proven inside the SLA",
         "compare": "compare two runs: is B's frontier better than A's?",
-        "trend": "runs over time: when did it change, and by how much?",
+        "trend": "runs over time: when it changed, and by how much",
         "users": "people per replica, replicas for so many people, and where to set the limit",
         "predict": "predicted frontier (before or beyond the measured points) and the roofline bound",
     },
@@ -49,7 +49,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "export": "a run for other tools: CSV, Parquet, Excel, Prometheus, llm-d",
         "import": "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
         "pack": "a run as one file that anyone can check",
-        "audit": "a pack: does every number follow from its records?",
+        "audit": "whether every number of a pack follows from its records",
     },
     "Also": {
         "ceilings": "measured memory bandwidth, matmul rate and attention decode, beside the data sheet",

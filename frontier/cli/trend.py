@@ -20,7 +20,7 @@ from frontier.errors import UsageError, exit_code
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:
-    """Show runs over time: when did throughput or latency change, and by how much?
+    """Show runs over time: when throughput or latency changed, and by how much.
 
     RUN is a run or a folder of runs (default: runs/). Change points are found in the output throughput and the medians
     of the limited latencies; where nothing changes, one is shown in 1 % of cases at most. Where device, engine, flags,

@@ -301,6 +301,8 @@ class Evidence:
         self._reading: asyncio.Task[None] | None = None
         self.opened = asyncio.Event()
         self.closed = asyncio.Event()
+        self.zero = time.perf_counter()
+        """The trial's start on this clock; set by the trial."""
 
     async def __aenter__(self) -> Self:
         self._reading = asyncio.create_task(self._run())
@@ -354,8 +356,7 @@ class Evidence:
         """What the server told of its settings, on a route or in its metrics."""
         return self._settings | told_settings(readings)
 
-    def readings(self, epoch: float) -> tuple[SourceReadings, ...]:
-        """What was read in the window, on the clock of the trial, which began at `epoch` (unix time)."""
-        zero = time.perf_counter() - (time.time() - epoch)
+    def readings(self) -> tuple[SourceReadings, ...]:
+        """What was read in the window, on the clock of the trial, which began at `zero`."""
         sources = (self._metrics, self._cpu.readings, self._gpus.readings)
-        return tuple(kept for source in sources for kept in source.stored(zero, self._target.secrets))
+        return tuple(kept for source in sources for kept in source.stored(self.zero, self._target.secrets))

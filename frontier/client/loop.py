@@ -394,7 +394,7 @@ async def run_trial(
                 pipeline.stock_up(trial.concurrency)
                 await loop.run(stop, on_progress)
                 health = monitor.health(client.resent, client.opened)
-            epoch = time.time() - loop.now()
+            epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()
         return await measurement(trial, epoch, loop.state, health, evidence, identity)
 
 
@@ -425,7 +425,7 @@ async def measurement(
     assert state.ended is not None
     if state.ended in ("requests", "time"):
         await evidence.settle()
-    readings = evidence.readings(epoch)
+    readings = evidence.readings()
     full_identity = ", ".join(part for part in (identity, server_life(readings)) if part) or None
     window = Window(state.start, state.end)
     facts, settings = window_facts(readings), evidence.settings(readings)

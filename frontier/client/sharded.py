@@ -85,7 +85,7 @@ async def run_sharded(
         sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, clock)
         await sharded.begin(target, prompts, expected_e2e)
         await sharded.follow(stop, on_progress)
-        epoch = time.time() - sharded.now()
+        epoch, evidence.zero = time.time() - sharded.now(), time.perf_counter() - sharded.now()
         facts = await sharded.worker_facts()
         return await measurement(trial, epoch, sharded.state, worst_health(facts), evidence, identity, facts)
 

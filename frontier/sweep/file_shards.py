@@ -157,7 +157,7 @@ async def _run_slot(slot: Slot, job: ShardJob, shard: ShardOf, identity: str) ->
         running.state = replace(running.state, over=True)
 
     async with Evidence(job.target) as evidence:
-        left = zero - time.perf_counter()
+        evidence.zero, left = zero, zero - time.perf_counter()
         call_at(left + slot.ends, end)
         if shard.share.index == 0:
             call_at(left + slot.opens, evidence.opened.set)
