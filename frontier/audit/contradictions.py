@@ -29,6 +29,8 @@ _ROUNDING = 2e-6
 """Seconds: times are kept to the microsecond."""
 _SLACK = 1.0
 """Seconds within which a window opens and closes after its rules say so."""
+_LAST_READ = 0.3
+"""Seconds by which the server's metrics may be read before a window's end. They may be read later than that."""
 _TRIED = 3
 """Seeds that the prompts of a trial may have: each takes a text to be made."""
 
@@ -229,6 +231,11 @@ def _of_the_window(measurement: Measurement, table: Floats, *, timetable: bool) 
         yield f"its window has {sent_by(window.end):,} requests and ended by {trial.requests:,}"
     if timetable:
         return
+    read = measurement.server
+    if window.end > read.get("observed_until", np.inf) + _LAST_READ:
+        yield "its window ends after the server's metrics were read for the last time"
+    if window.start > read.get("observed_from", np.inf) + _LAST_READ:
+        yield "its window opens after the server's metrics were read for the first time"
     late = window.end - _SLACK
     if sent_by(late) >= trial.requests and late - window.start >= trial.min_time:
         yield "its window goes on after enough was sent"
