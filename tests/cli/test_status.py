@@ -39,7 +39,7 @@ def test_a_running_sweep_is_told_and_followed_to_its_end(tmp_path: Path) -> None
     running = told["running"]
     assert isinstance(running, dict)
     assert running["trial"] == "default-64x20-c0001-grid-r1"
-    assert "now: default-64x20-c0001-grid-r1" in frontier("status", cwd=tmp_path).out
+    assert "now: 64x20 c=1" in frontier("status", cwd=tmp_path).out
     follower = start("status", "--follow", "--json", cwd=tmp_path)
     assert follower.stdout is not None
     assert "running" == json.loads(follower.stdout.readline())["state"]
