@@ -1,6 +1,6 @@
 """Contradictions in a run: where its records, their sums, its journal and its config say different things.
 
-Hashes show that a file was changed after they were made, but whoever changes a file can make them again. Much of a run
+Hashes show that a file was changed after they were made, but they can be made again with the change. Much of a run
 is there twice, though: gaps add up to the time from the first token to the last, a stream sends after its last answer,
 the window opens and closes by rules, seeds and lengths follow from the config, the journal has sums. An edit of one
 contradicts the other. Nothing here is a measurement: a run without contradictions may still be invented.

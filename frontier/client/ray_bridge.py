@@ -45,7 +45,7 @@ class Cluster:
             if address is not None:
                 ray.init(address, **quiet)
             else:
-                # Ray opens its folder to everybody: it lies in one that nobody else may enter.
+                # Ray opens its folder to all users: it lies in one that only this user may enter.
                 ray.init(
                     "local", num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=_STORE,
                     _temp_dir=f"{folder}/ray", **quiet,

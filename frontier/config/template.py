@@ -120,7 +120,7 @@ USE_CASES: Mapping[str, UseCase] = {
         512, 128, "p99_ttft: 400ms, p99_tpot: 100ms, error_rate: 0.5%", prefix="50%",
     ),
     "batch": UseCase(
-        "nobody waits: tokens per second are paid for, and a request has to end some time",
+        "no person waits: tokens per second are paid for, and each request has to end some time",
         2048, 512, "p95_e2e: 2min, error_rate: 0.5%", objectives="[output_throughput, p95_e2e]", most=512,
     ),
 }  # fmt: skip

@@ -416,7 +416,9 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
     decode = f", decode {format_seconds(breakdown.parts['decode'])}" if "decode" in breakdown.parts else ""
     names = ", ".join(PART_WORDS[name] for name in breakdown.missing)
     missing = f" (the server does not tell {names})" if names else ""
-    whole = f", E2E {format_seconds(breakdown.e2e)}, {unexplained_text(breakdown)} of it unexplained"
+    rest = unexplained_text(breakdown)
+    told = f"{rest} of it unexplained" if breakdown.rest >= 0 else f"the parts are {rest.removeprefix('-')} more"
+    whole = f", E2E {format_seconds(breakdown.e2e)}, {told}"
     return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
 
 

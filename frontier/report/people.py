@@ -50,7 +50,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         more = value_text("error_rate", fleet.people / users.people - 1)
         rows.append(("head-room", f"{more}: up to {_people(fleet.people)} on {fleet.replicas:,}"))
     load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
-    waits = "" if shown.waiting is None else f"; {value_text('error_rate', shown.waiting)} wait for a slot"
+    waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} wait for a slot"
     rows.append(("each replica", load + waits))
     if users.cost is not None:
         person = users.cost / (users.people or users.one.people)
@@ -66,6 +66,11 @@ def _people(number: int) -> str:
 
 def _time(seconds: float) -> str:
     return limit_value_text("mean_e2e", seconds)
+
+
+def _share(share: float) -> str:
+    """'42.1%', or that it is hardly any."""
+    return value_text("error_rate", share) if share >= 0.001 else "under 0.1%"
 
 
 def _rate(rate: float) -> str:

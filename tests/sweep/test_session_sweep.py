@@ -139,3 +139,10 @@ def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> N
     (band,) = {len(drawn.band.x)}
     assert band
     assert min(drawn.band.x) > max(p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2)
+
+
+def test_a_number_of_sessions_is_not_printed_as_a_limit_on_requests(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    said = frontier("users", "run", "--emit", "vllm", cwd=tmp_path)
+    assert (2, "") == (said.code, said.out)
+    assert "agent is a session: its proven number counts open sessions" in said.err
