@@ -22,6 +22,7 @@ from frontier.client.facts import window_facts
 from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
 from frontier.stats import cost_energy, time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
+from frontier.stats.reader import felt
 from frontier.units import LONGEST, MOST_COUNT
 
 Floats = NDArray[np.float64]
@@ -31,6 +32,8 @@ Bools = NDArray[np.bool_]
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
 
+_READER = ("visible", "second", "pace")
+"""What `stats.reader` says of each request."""
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any output length."""
 HOLLOW = 0.10
@@ -60,6 +63,10 @@ class WindowData:
     marks where the answer's own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long:
     a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
+
+    `visible` and `second` are seconds to the first visible and to the second token, `pace` is the fastest reading in
+    tokens per second that the text stays ahead of (`stats.reader`). A failure, and an answer without visible text, have
+    +inf seconds and pace 0. NaN where not known, as in imports without the times of chunks.
 
     Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but counted in
     `client_failures`.
@@ -118,6 +125,14 @@ class WindowData:
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
+    visible: Floats = field(default_factory=lambda: np.empty(0))
+    second: Floats = field(default_factory=lambda: np.empty(0))
+    pace: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        for name in _READER:
+            if len(getattr(self, name)) != self.n:
+                object.__setattr__(self, name, np.full(self.n, math.nan))
 
     @property
     def n(self) -> int:
@@ -132,6 +147,10 @@ class WindowData:
     def of_class(self, name: str) -> Bools:
         """Which requests are of a class: "first" are the first turns of sessions, "later" all others."""
         return self.turn == 0 if name == FIRST else self.turn > 0
+
+    def stays_ahead(self, speed: float) -> Bools | None:
+        """Which answers never run dry for a reader of so many tokens per second; None where that is known of none."""
+        return None if self.ok.any() and np.isnan(self.pace[self.ok]).all() else self.pace >= speed
 
     @property
     def uncounted(self) -> Bools:
@@ -185,7 +204,7 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
 _PER_REQUEST = (
     "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
     "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
-    "reusable",
+    "reusable", *_READER,
 )  # fmt: skip
 """The arrays of WindowData with an entry per request."""
 
@@ -259,6 +278,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        **_reader(kept, ok),
         **_turns(kept) if trial.shape.session is not None else {},
     )
 
@@ -307,7 +327,7 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "connect", "began", "session", "turn", "reusable",
+    "connect", "began", "session", "turn", "reusable", *_READER,
 )  # fmt: skip
 
 
@@ -315,6 +335,15 @@ def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
     """Which turn of which session each request is, and what it could reuse."""
     numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in ("session", "turn")}
     return numbers | {"reusable": columns["reusable"]}
+
+
+def _reader(columns: dict[str, Floats], ok: Bools) -> dict[str, Any]:
+    """What readers felt. Where some answer has text, one without visible text never showed any."""
+    visible, second, pace = (columns[name] for name in _READER)
+    if columns["text_chars"][ok].any():
+        visible = np.where(np.isnan(visible), math.inf, visible)
+    visible, second = (np.where(ok, values, math.inf) for values in (visible, second))
+    return {"visible": visible, "second": second, "pace": np.where(np.isinf(visible), 0.0, pace)}
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -342,7 +371,10 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
-    latencies = [first - since, tpot, last - since, *table[14:]]
+    reader = felt(batch, since)
+    if (np.abs(reader[:2]) > LONGEST).any():
+        raise ValueError("a number of a record is beyond what can be")
+    latencies = [first - since, tpot, last - since, *table[14:], *reader]
     return np.concatenate([since[None] if open_loop else sent[None], table[1:13], latencies])
 
 
