@@ -37,7 +37,7 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
     label = "input tokens" if by_length else "share of the prompt that is common to all (%)"
     x = padded_axis(f"{label}, log scale" if by_length else label, lengths, log=by_length)
     if by_length:
-        x = Axis(x.label, x.low, x.high, log=True, ticks=tuple(lengths))
+        x = Axis(x.label, x.low, x.high, log=True, ticks=(lengths[0], lengths[-1], *lengths[1:-1]))
     rate, admitted = [], []
     for name, ink, marker in zip(shown, INKS, MARKERS, strict=False):
         place = [(across(view.frontier.shape), view) for view in shown[name] if _drawn(view.decision)]
@@ -55,7 +55,7 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
         for line, place in rate
     ]
     sla = limits_text(decided[0].sla)
-    title = f"What keeps {sla}, by {'input length' if by_length else 'shared prefix'}"
+    title = f"Throughput and concurrency inside {sla}, by {'input length' if by_length else 'shared prefix'}"
     panels = (
         Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
         Panel("requests in flight inside the SLA", x, count, (*room, *admitted)),

@@ -61,7 +61,9 @@ def _pace(gaps: NDArray[np.int64], counts: NDArray[np.int64], begins: Floats, ea
     # The first event of the text is the first one that came no earlier than the reader began.
     hidden = np.bincount(answer, waited < -together[answer], len(counts)) + (begins > together)
     arrived = (np.arange(len(gaps)) - before[answer] + 1 - hidden[answer]) * each[answer]
-    later = waited > together[answer]
-    pace = np.where(np.isnan(begins), np.nan, np.inf)
-    np.minimum.at(pace, answer[later], arrived[later] / waited[later])
-    return pace
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kept = np.where(waited > together[answer], arrived / waited, np.inf)
+    pace = np.full(len(counts), np.inf)
+    if len(gaps):
+        pace[counts > 0] = np.minimum.reduceat(kept, before[counts > 0])
+    return np.where(np.isnan(begins), np.nan, pace)
