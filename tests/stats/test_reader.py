@@ -18,8 +18,9 @@ from frontier.metrics import READING_SPEED, metric
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Verdict, Window
 from frontier.stats import intervals
 from frontier.stats.estimate import estimate, point
+from frontier.stats.from_records import window_data
 from frontier.stats.widening import widening
-from frontier.stats.window import WindowData, window_data
+from frontier.stats.window import WindowData
 from frontier.store.records import decode_record, encode_record
 from tests.stats.made import sample
 
