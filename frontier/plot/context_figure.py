@@ -104,7 +104,9 @@ def _bounds(
             continue
         top = max(p.concurrency for view in views for p in view.mine)
         highest = [(across(v.frontier.shape), _limits(light, v.frontier.shape, top), v.gpus) for v in views]
-        most = [(across(v.frontier.shape), _limits(light, v.frontier.shape, COUNTLESS)) for v in views]
+        # Prompts that share a prefix share its memory too, which the bounds do not count.
+        alone = [v.frontier.shape for v in views if not v.frontier.shape.prefix]
+        most = [(across(shape), _limits(light, shape, COUNTLESS)) for shape in alone]
         ceiling = tuple((at, li.throughput / per_gpu("output_throughput", n)) for at, li, n in highest if li)
         fitting = tuple((at, float(li.running)) for at, li in most if li and li.running < COUNTLESS)
         roof += [Line(f"roofline at c={top}", ceiling, Role.ROOFLINE, "fit")] if ceiling else []
@@ -131,7 +133,7 @@ def _notes(views: Sequence[View]) -> list[str]:
     unknown = [view for view, d in decided if not _drawn(d)]
     highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.mine)]
     estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
-    notes = ["Between the lengths nothing was measured: the dotted lines only join them."]
+    notes = ["Between the points nothing was measured: the dotted lines only join them."]
     notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
     notes += [f"The highest concurrency measured is inside, so more may be: {named(highest)}."] if highest else []

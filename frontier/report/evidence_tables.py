@@ -41,7 +41,7 @@ def cost_grids(decision: Decision | None) -> list[Grid]:
     rows = tuple(
         (
             format_share(u), text(p.output), text(p.input), text(p.cached),
-            f"${p.per_month:,.0f}", f"{format_number(p.tokens_per_month / 1e6)} M",
+            f"${p.per_month:,.0f}", f"{format_number(p.output_tokens_per_month / 1e6)} M",
         )
         for u in UTILISATIONS if (p := token_prices(decision.metrics, u)) is not None
     )  # fmt: skip

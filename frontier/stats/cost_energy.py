@@ -64,7 +64,7 @@ class TokenPrices:
     """What tokens must bring to pay for a deployment that is busy for a share `utilisation` of the time, in dollars per
     million. `input` is of tokens that are not from the prefix cache; `cached` of those that are, None where the server
     does not tell how many these were: all are then counted as input. `per_month` is the deployment's price in dollars,
-    `tokens_per_month` how many output tokens it makes for that.
+    `output_tokens_per_month` how many output tokens it makes for that.
     """
 
     utilisation: float
@@ -72,7 +72,7 @@ class TokenPrices:
     input: Estimate
     cached: Estimate | None
     per_month: float
-    tokens_per_month: float
+    output_tokens_per_month: float
 
 
 def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> TokenPrices | None:
@@ -89,7 +89,8 @@ def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> T
     output = alone.scaled(1, (1 + worth * read.value / made.value) * utilisation)
     return TokenPrices(
         utilisation, output, output.scaled(INPUT_PRICE), None if share is None else output.scaled(CACHED_PRICE),
-        alone.value * made.value * 3600 / 1e6 * HOURS_PER_MONTH, made.value * 3600 * HOURS_PER_MONTH * utilisation,
+        round(alone.value * made.value * 3600 / 1e6 * HOURS_PER_MONTH, 6),
+        made.value * 3600 * HOURS_PER_MONTH * utilisation,
     )  # fmt: skip
 
 

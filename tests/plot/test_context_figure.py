@@ -109,7 +109,9 @@ def test_lines_are_named_by_what_differs() -> None:
 
 def test_over_the_shared_prefix_where_only_that_varies() -> None:
     shapes = [dataclasses.replace(Shape.of(4096, 256), prefix=part, name=f"p{part}") for part in (0.0, 0.5, 0.9)]
-    figure = contexts_figure([view(shape, 40 + 60 * shape.prefix) for shape in shapes], {})
+    light = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
+    figure = contexts_figure([view(shape, 40 + 60 * shape.prefix) for shape in shapes], {"default": light})
+    assert [0.0] == [x for x, _ in lines(figure, 1)["fit in memory at once"]], "a shared prefix shares its memory"
     assert figure is not None
     assert "by shared prefix" in figure.title
     assert [0.0, 50.0, 90.0] == [x for x, _ in lines(figure, 0)["measured"]]

@@ -74,7 +74,7 @@ def test_the_arithmetic_of_the_document_is_that_of_the_program():
         "check": sum(millions * price.value for millions, price in hourly),
         "a month": prices.per_month,
         "output token at 50 % busy": half.output.value,
-        "output tokens a month at 50 % busy": half.tokens_per_month / 1e6,
+        "output tokens a month at 50 % busy": half.output_tokens_per_month / 1e6,
     }
     assert computed.keys() <= by_hand.keys()
     for step, figure in computed.items():
