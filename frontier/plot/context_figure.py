@@ -1,11 +1,11 @@
 """Contexts figure: throughput inside the SLA, and the concurrency that the SLA admits, against the input length; or
 against the share of the prompt that is common to all, where only that varies. Above them the roofline, and how many
-requests the memory holds at once.
+requests the memory, or the batch cap, lets run at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from frontier.decide.wording import clean_name, limits_text, unit_text
+from frontier.decide.wording import clean_name, limits_text, setting, unit_text
 from frontier.hardware.roofline import Limits, Roofline
 from frontier.metrics import per_gpu
 from frontier.model import Decision, Shape, Verdict
@@ -103,14 +103,17 @@ def _bounds(
         if light is None:
             continue
         top = max(p.concurrency for view in views for p in view.mine)
-        highest = [(across(v.frontier.shape), _limits(light, v.frontier.shape, top), v.gpus) for v in views]
-        # Prompts that share a prefix share its memory too, which the bounds do not count.
-        alone = [v.frontier.shape for v in views if not v.frontier.shape.prefix]
-        most = [(across(shape), _limits(light, shape, COUNTLESS)) for shape in alone]
-        ceiling = tuple((at, li.throughput / per_gpu("output_throughput", n)) for at, li, n in highest if li)
-        fitting = tuple((at, float(li.running)) for at, li in most if li and li.running < COUNTLESS)
-        roof += [Line(f"roofline at c={top}", ceiling, Role.ROOFLINE, "fit")] if ceiling else []
-        room += [Line("fit in memory at once", fitting, Role.QUIET, "fit")] if fitting else []
+        ceiling, fitting = [], []
+        for view in views:
+            shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
+            at_top, most = _limits(light, shape, top), _limits(light, shape, COUNTLESS)
+            # Prompts that share a prefix share its memory too, which these bounds do not count.
+            if at_top and (not shape.prefix or at_top.running == top):
+                ceiling.append((across(shape), at_top.throughput / share))
+            if most and most.running < COUNTLESS and not shape.prefix:
+                fitting.append((across(shape), float(most.running)))
+        roof += [Line(f"roofline at c={top}", tuple(ceiling), Role.ROOFLINE, "fit")] if len(ceiling) > 1 else []
+        room += [Line("run at once at most", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
     return roof, room
 
 
@@ -132,10 +135,13 @@ def _notes(views: Sequence[View]) -> list[str]:
     none = [view for view, d in decided if d.concurrency is None and d.verdict is Verdict.VIOLATES]
     unknown = [view for view, d in decided if not _drawn(d)]
     highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.mine)]
+    better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
     estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
     notes = ["Between the points nothing was measured: the dotted lines only join them."]
     notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
     notes += [f"The highest concurrency measured is inside, so more may be: {named(highest)}."] if highest else []
+    may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
+    notes += [f"Not proven, and may give more: {may}."] if better else []
     notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []
     return notes
