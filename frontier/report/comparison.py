@@ -82,7 +82,7 @@ def compare_runs(
             c,
             notes=(
                 *c.notes,
-                *_no_characters(c, a, b),
+                *no_characters(c, a, b),
                 *changed_settings(a.server_settings, c.a, b.server_settings, c.b),
             ),
         )
@@ -91,7 +91,7 @@ def compare_runs(
     return Comparisons(_with_proven(noted, (a, b), points, wanted, names))
 
 
-def _no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
+def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
     """That nothing tells whether two models cut text into tokens alike."""
     sides, known = ((a, comparison.a), (b, comparison.b)), comparison.characters_per_token
     models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from frontier.decide import compare, pareto
 from frontier.errors import ExitCode, exit_code
 from frontier.model import Estimate, Flag, Point, Shape
-from frontier.report.comparison import comparison_table
+from frontier.report.comparison import comparison_table, no_characters
 from frontier.stats import estimate
 from tests.stats.made import SHAPE, Server, trial
 
@@ -295,3 +296,15 @@ def test_without_requests_the_lengths_of_tokens_are_not_known():
     empty = longer_tokens(samples, 0)
     assert (5.0, None) == compared(points, points, a_samples=samples, reference=2.0).characters_per_token
     assert (None, 5.0) == compared(points, points, a_samples=empty, b_samples=samples, draws=20).characters_per_token
+
+
+def test_of_other_models_it_is_told_that_nothing_shows_how_long_tokens_are():
+    def run(path, model):
+        return SimpleNamespace(path=path, config=SimpleNamespace(deployments=[SimpleNamespace(name="d", model=model)]))
+
+    points, samples = measured(1.0, 1, 300)
+    told = no_characters(compared(points, points, a_samples=samples), run("x", "llama"), run("y", "qwen"))
+    assert ["Other models may cut text into other tokens: y holds no text lengths to tell."] == told
+    known = compared(points, points, a_samples=samples, b_samples=samples, draws=20)
+    assert [] == no_characters(known, run("x", "llama"), run("y", "qwen"))
+    assert [] == no_characters(compared(points, points), run("x", "llama"), run("y", "llama"))
