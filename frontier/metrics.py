@@ -57,7 +57,7 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "goodput": (Unit.REQUESTS_PER_SECOND, "higher", "goodput (requests within every limit)"),
     "attainment": (Unit.SHARE, "higher", "share of requests within every limit"),
     "error_rate": (Unit.SHARE, "lower", "error rate"),
-    "smooth": (Unit.SHARE, "higher", f"smooth answers (text always ahead of a reader at {READING_SPEED} tok/s)"),
+    "smooth": (Unit.SHARE, "higher", f"smooth answers (at {READING_SPEED} tok/s)"),
     "cached_share": (Unit.SHARE, "higher", "prompt tokens from the prefix cache"),
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
