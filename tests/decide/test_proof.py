@@ -9,6 +9,7 @@ from scipy.stats import binom
 from frontier.decide import proof
 from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
 from frontier.decide.verdict import judge
+from frontier.metrics import claim_floor
 from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
 from tests.stats.made import SHAPE, Server, trial
 
@@ -159,3 +160,58 @@ def test_before_its_first_judgement_a_candidate_needs_no_less_than_its_bounds_la
     assert own.need > 3 * own.n, "otherwise this tests nothing"
     assert point.metrics["p99_ttft"].need == own.need
     assert math.isinf(point.metrics["p99_ttft"].upper)
+
+
+def test_a_candidate_of_windows_that_mean_nothing_is_given_up_with_the_flag():
+    (t, sample), *_ = history_of(Server(lambda c: 0.1), 8, Phase.PROVE)
+    (given_up,) = proof.candidates([(t, dataclasses.replace(sample, ended=("server_lost",)))], TTFT)
+    assert Verdict.VIOLATES is given_up.verdict
+    assert given_up.reason == "its measurement is not valid: server_lost"
+    assert proof.violation(given_up.point, TTFT) is None
+
+
+def test_a_metric_that_was_not_measured_says_nothing_of_the_limits_and_one_of_a_class_may_be_missing():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN)
+    point = proof.pilot_point(sample, TTFT)
+    over = math.log(point.metrics["p99_ttft"].value / 0.5)
+    assert proof.violation(point, TTFT) == pytest.approx(over)
+    assert proof.violation(point, (*TTFT, Limit("first.p99_ttft", 0.01))) == pytest.approx(over)
+    assert proof.violation(point, (*TTFT, Limit("p99_tpot", 0.01))) is None
+    assert proof.violation(point, ()) is None
+
+
+def test_a_candidate_that_is_given_up_keeps_the_bounds_of_all_its_data():
+    ((t, sample),) = history = history_of(Server(lambda c: 0.6), 8, Phase.PROVE)
+    assert Verdict.VIOLATES is proof.candidates(history, TTFT)[0].verdict
+    assert proof.claim_points(history, TTFT)[0].metrics == {
+        **proof.claim_points([(dataclasses.replace(t, phase=Phase.GRID), sample)], TTFT)[0].metrics,
+        "p99_ttft": proof.claim_point(sample, TTFT, SPEND * ALPHA).metrics["p99_ttft"],
+    }
+
+
+def test_where_all_windows_are_spoilt_the_point_is_made_of_them():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 2)
+    history = [(t, dataclasses.replace(s, health=(ClientHealth(suspended=30.0),))) for t, s in history]
+    (candidate,) = proof.candidates(history, TTFT)
+    assert (800, 0, None) == (candidate.point.n, candidate.windows, candidate.proof)
+
+
+def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_before():
+    history = history_of(Server(lambda c: 0.1, sigma=0.02), 8, *[Phase.PROVE] * 3)
+    value = proof.claim_points(history, TTFT)[0].metrics["p99_ttft"].value
+    close = (Limit("p99_ttft", value * 1.0001),)
+    before, then = (proof.candidates(history[:k], close)[0] for k in (2, 3))
+    assert Verdict.UNPROVEN is before.verdict
+    assert Verdict.VIOLATES is then.verdict
+    assert then.reason == f"p99_ttft is too close to its limit for {400 * max(LOOKS):,} requests to decide"
+
+
+def test_a_claim_of_all_requests_has_the_floor_of_its_percentile_and_a_mean_has_none():
+    assert claim_floor(0.99, 128) == proof.fewest_requests(SHAPE, TTFT[0], 128)
+    assert proof.fewest_requests(SHAPE, Limit("mean_ttft", 0.5), 128) == 0
+
+
+def test_independent_requests_stand_for_themselves():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
+    assert 1.0 <= proof.dependence(sample, TTFT[0]) < 1.5
+    assert proof.dependence(sample, Limit("mean_ttft", 0.5)) == 1.0
