@@ -11,7 +11,7 @@ from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
 from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor
 from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
-from tests.stats.made import SHAPE, Server, trial
+from tests.stats.made import SHAPE, Server, bounds, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
 NOTHING = Point("d", SHAPE, 8, {}, 0)
@@ -215,3 +215,27 @@ def test_independent_requests_stand_for_themselves():
     ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
     assert 1.0 <= proof.dependence(sample, TTFT[0]) < 1.5
     assert proof.dependence(sample, Limit("mean_ttft", 0.5)) == 1.0
+
+
+def test_before_its_first_judgement_nothing_is_claimed_even_of_enough_requests():
+    history = history_of(Server(lambda c: 0.1), 8, Phase.PROVE, requests=3000)
+    own = proof.claim_point(history[0][1], TTFT, SPEND * ALPHA).metrics["p99_ttft"]
+    assert own.upper < 0.5, "otherwise this tests nothing"
+    (point,) = proof.claim_points(history, TTFT)
+    assert math.inf == point.metrics["p99_ttft"].upper
+    assert point.metrics["p99_ttft"].need == 3000 * proof.WINDOWS
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_a_claim_has_the_bounds_of_its_own_error(alpha):
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.GRID, requests=3000)
+    estimate = proof.claim_point(sample, TTFT, alpha, names=("p99_tpot",)).metrics
+    assert estimate["p99_ttft"].upper == bounds(sample.ttft, 0.99, 1 - alpha)[1]
+    assert estimate["p99_tpot"].upper == bounds(sample.tpot, 0.99)[1], "not limited: as it is shown"
+
+
+def test_the_reach_of_a_bound_is_its_distance_from_the_value_and_unknown_for_what_was_not_measured():
+    (one,) = proof.candidates(history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3), TTFT)
+    estimate = one.point.metrics["p99_ttft"]
+    assert one.reach(TTFT[0]) == pytest.approx(math.log(estimate.upper / estimate.value))
+    assert one.reach(Limit("p99_tpot", 1.0)) is None
