@@ -11,7 +11,9 @@ from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
 from frontier.decide.verdict import judge
 from frontier.metrics import claim_floor
 from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
+from frontier.stats import intervals
 from tests.stats.made import SHAPE, Server, bounds, trial
+from tests.stats.made import sample as made_sample
 
 TTFT = (Limit("p99_ttft", 0.5),)
 NOTHING = Point("d", SHAPE, 8, {}, 0)
@@ -239,3 +241,50 @@ def test_the_reach_of_a_bound_is_its_distance_from_the_value_and_unknown_for_wha
     estimate = one.point.metrics["p99_ttft"]
     assert one.reach(TTFT[0]) == pytest.approx(math.log(estimate.upper / estimate.value))
     assert one.reach(Limit("p99_tpot", 1.0)) is None
+
+
+def test_each_judgement_of_a_candidate_spends_its_part_of_the_error_and_is_claimed_at_it():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 6)
+    limits = (Limit("p99_ttft", 0.17),)  # the third window leaves it open, the sixth proves it
+    ends = {k: proof.candidates(history[:k], limits)[0] for k in (2, 3, 5, 6)}
+    assert [Verdict.UNPROVEN] * 3 + [Verdict.MEETS] == [end.verdict for end in ends.values()]
+    alphas = [SPEND * ALPHA] * 3 + [SPEND * ALPHA * (1 - SPEND)]
+    assert [end.alpha for end in ends.values()] == pytest.approx(alphas)
+    own = proof.claim_point(proof.join(tuple(s for _, s in history)), limits, alphas[-1]).metrics["p99_ttft"]
+    assert own == proof.claim_points(history, limits)[0].metrics["p99_ttft"]
+    at_three = proof.claim_points(history[:3], limits)[0].metrics["p99_ttft"].upper
+    assert at_three == proof.claim_points(history[:5], limits)[0].metrics["p99_ttft"].upper > 0.17
+
+
+def test_a_second_candidate_has_what_the_first_left_of_the_error():
+    slow = Server(lambda c: 0.1, sigma=0.02)
+    history = history_of(slow, 16, *[Phase.PROVE] * 3) + history_of(Server(lambda c: 0.05), 8, *[Phase.PROVE] * 3)
+    value = proof.claim_points(history[:3], TTFT)[0].metrics["p99_ttft"].value
+    first, second = proof.candidates(history, (Limit("p99_ttft", value * 1.0001),))
+    assert (Verdict.VIOLATES, Verdict.MEETS) == (first.verdict, second.verdict)
+    assert second.alpha == pytest.approx(SPEND * ALPHA * (1 - SPEND))
+    assert 1 == proof.ascents_over([first, second])
+    assert 0 == proof.ascents_over([candidate(Verdict.VIOLATES, proof.WINDOWS - 1)]), "not judged"
+
+
+@pytest.mark.parametrize(("over", "goes_on"), [(0.03, True), (0.08, False)])
+def test_before_its_first_judgement_a_candidate_may_be_a_little_over_its_limit(over, goes_on):
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    value = [proof.claim_points(history[:k], TTFT)[0].metrics["p99_ttft"].value for k in (2, 3)]
+    limits = (Limit("p99_ttft", min(value) / math.exp(over)),)
+    assert (proof.candidates(history[:2], limits)[0].verdict is Verdict.UNPROVEN) is goes_on
+    assert proof.candidates(history, limits)[0].verdict is Verdict.VIOLATES, "at a judgement it may not"
+
+
+def test_a_window_is_a_third_of_what_two_late_requests_leave_provable():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
+    independent = intervals.needed(0.99, 1 - SPEND * ALPHA, violations=2)
+    whole = max(math.ceil(proof.dependence(sample, TTFT[0]) * independent), claim_floor(0.99, 8))
+    assert proof.window_size(sample, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
+    assert proof.window_size(sample, (Limit("mean_ttft", 0.5),), 8) == proof.PER_STREAM * 8
+    assert proof.window_size(sample, (), 1) == 30
+
+
+def test_a_scan_counts_no_more_requests_for_one_than_its_noise_allows():
+    waves = made_sample(8, [0.1] * 380 + [0.5] * 20, [0.01] * 400)  # all that are late come together
+    assert proof.dependence(waves, Limit("p95_ttft", 0.3)) == proof.DEPENDENCE_CAP
