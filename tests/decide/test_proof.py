@@ -90,8 +90,10 @@ def test_the_allowance_is_what_the_binomial_law_allows(p, effective, alpha):
     assert binom.cdf(violations, effective, 1 - p) <= alpha < binom.cdf(violations + 1, effective, 1 - p)
 
 
-def test_too_few_requests_allow_nothing():
+def test_too_few_requests_allow_nothing_and_as_many_as_prove_with_none_late_half_a_request():
     assert proof.allowance(0.99, 100, 0.01) == 0.0
+    assert binom.cdf(0, 400, 0.01) <= 0.05 < binom.cdf(1, 400, 0.01)
+    assert proof.allowance(0.99, 400, 0.05) == 0.5 / 400
 
 
 def visited(server):
