@@ -199,7 +199,7 @@ def test_over_http_and_in_virtual_time_the_engine_gives_the_same_latencies():
     )
     body = {"prompt": [1] * 300, "max_tokens": 24, "stream": True}
     with SimulatorProcess(spec) as live:
-        seen = asyncio.run(raw_client.closed_loop(port(live), 8, 5, body, spread=0.45))
+        seen = asyncio.run(raw_client.closed_loop(port(live), 8, 7, body, spread=0.45))
         truth = json.loads(call(live, "GET", "/truth")[2])["requests"]
     virtual = closed_loop_arrays(spec, Shape.of(300, 24), 8, requests=400)
     settled = [r for r in truth if not r["x_request_id"].endswith("-0")]
