@@ -7,8 +7,8 @@ worth. Consecutive requests share stalls, queues and batches, and bounds that ig
 instead of one in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 
 The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier names and takes a
-second to import, which every `frontier solve` would pay. scipy.special takes a fifth of a second itself, and is imported
-when the first law is asked for, which in a sweep is after its first trial.
+second to import, which every `frontier solve` would pay. scipy.special takes a fifth of a second, and is imported when
+the first law is asked for, which in a sweep is after its first trial.
 """
 
 import math
