@@ -52,7 +52,7 @@ def binomial_cdf(k: int, n: int, p: float) -> float:
 
 def binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest k with P(Bin(n, p) <= k) >= q."""
-    k = math.ceil(_special().bdtrik(q, n, p))
+    k: int = math.ceil(_special().bdtrik(q, n, p))
     # bdtrik solves for real k, so rounding up may pass the answer by one, in either direction of its own error.
     if k > 0 and binomial_cdf(k - 1, n, p) >= q:
         return k - 1
