@@ -204,7 +204,9 @@ class Run:
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
             for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
         ]  # fmt: skip
-        point = replace(point, flags=(*changed, *point.flags), time=time_breakdown(sample.server))
+        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
+        powered = cost_energy.power_flag(windows, self.gpus.get(point.deployment), point.power)
+        point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
         roofline = self.light(point.deployment)
         if roofline is None:
             return point

@@ -230,6 +230,9 @@ _FLAG_WORDS = {
     "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",
     "faster_than_light": "faster than its hardware can be",
+    "power_unmeasured": "energy was not measured",
+    "power_disagrees": "samples of the power and energy counters differ",
+    "clocks_held_down": "the clocks of its GPUs were held down",
     "no_requests": "no request counts",
 }
 
