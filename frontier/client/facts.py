@@ -133,8 +133,8 @@ LLAMACPP: Table = {
     "llamacpp:tokens_predicted_seconds_total": {"request_decode_time_seconds_sum": 1.0},
 }
 _POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_readings": 1.0}
-# What holds clocks down, as NVML numbers it: 4 power cap, 8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake. Not
-# idling (1), clocks that somebody set (2) and other GPUs that this one waits for (0x10).
+# What holds clocks down, as NVML numbers it: 4 power cap, 8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake;
+# not idling (1), clocks that somebody set (2) or a GPU that waits for others (0x10).
 _CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 # NVIDIA's exporter, in the names before and after DCGM 4.6.
 DCGM: Table = {
@@ -254,10 +254,9 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
 
 
 def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[str, float]:
-    """`gpu_energy_power`: the watts of all devices by their energy counters. `gpu_energy_updates`: how often the slowest
-    of these changed; `gpu_energy_count` of them there are, and `gpu_energy_lost` started again or were missing at times.
-
-    An exporter reads its devices less often than it is read, so a counter counts from its first change to its last one.
+    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first change to its last, as
+    an exporter may read its devices seldom. The slowest changed `gpu_energy_updates` times. There are
+    `gpu_energy_count`, of which `gpu_energy_lost` started again or were missing at times.
     """
     watts, updates, lost = 0.0, [], 0
     counters = dict(_energy_counters(moments))

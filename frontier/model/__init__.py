@@ -44,6 +44,8 @@ from frontier.model.shapes import (
 )
 from frontier.model.trials import (
     FINISHED,
+    Answer,
+    Answers,
     ClientHealth,
     Measurement,
     MetricSeries,
@@ -62,6 +64,8 @@ __all__ = [
     "FIRST",
     "LATER",
     "MAX_TOKENS",
+    "Answer",
+    "Answers",
     "Cause",
     "Claim",
     "ClientHealth",

@@ -175,7 +175,7 @@ class Frontier(OfSeries):
 
     deployment: str
     shape: Shape
-    objectives: tuple[str, str]
+    objectives: tuple[str, ...]
     members: tuple[int, ...]
     dominated: tuple[int, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Cost and energy of a deployment: its power, joules per output token, dollars per million of them.
 
-The power is what nvidia-smi, NVML or a device exporter reported for the GPUs during the windows, by their energy
-counters where these count, or a flat figure that the config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
+The power is what nvidia-smi, NVML or a device exporter reported for the GPUs during the windows, or a flat figure that
+the config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
 """
 
 import dataclasses
@@ -16,7 +16,8 @@ def power_text(powers: Iterable[Power]) -> str:
     """Where the power of some points comes from, and how much it was: 'power measured by ..., 612 to 690 W'."""
     by_source: dict[str, list[float]] = {}
     for power in powers:
-        words = f"measured by {power.by or 'nvidia-smi or an exporter'}" if power.source == "measured" else "stated in the config, not measured"
+        measured_by = f"measured by {power.by or 'nvidia-smi or an exporter'}"
+        words = measured_by if power.source == "measured" else "stated in the config, not measured"
         by_source.setdefault(words, []).append(power.watts)
     parts = []
     for source, watts in sorted(by_source.items()):
@@ -97,7 +98,8 @@ def mean(powers: Sequence[tuple[float, Power | None]]) -> Power | None:
     if len(known) < len(powers) or len({(power.source, power.by) for _, power in known}) != 1:
         return None
     whole = sum(seconds for seconds, _ in known)
-    return dataclasses.replace(known[0][1], watts=sum(s * p.watts for s, p in known) / whole) if whole > 0 else known[0][1]
+    first = known[0][1]
+    return dataclasses.replace(first, watts=sum(s * p.watts for s, p in known) / whole) if whole > 0 else first
 
 
 def cost(throughput: Estimate, price: float) -> Estimate:
