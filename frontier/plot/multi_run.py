@@ -123,7 +123,7 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
 
 def _taking_part(view: View) -> View:
     """The view with the settings that are proven to keep the limits on other metrics, and the frontier of these."""
-    points = [p for p in view.mine if keeps(p, view.hidden_limits)]
+    points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
     empty = dataclasses.replace(view.frontier, members=(), dominated=(), excluded={})
     frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
     return dataclasses.replace(view, points=points, frontier=frontier, band=())
