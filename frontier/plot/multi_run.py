@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from frontier.decide import pareto
 from frontier.decide.compare import Comparison
-from frontier.decide.operating_point import Best, best_deployment
 from frontier.decide.pooled import keeps, pooled
+from frontier.decide.sla_result import Best, best_deployment
 from frontier.decide.wording import (
     Names,
     Provenance,
