@@ -181,18 +181,15 @@ class GpuEnergy:
     """
 
     def __init__(self, target: Target) -> None:
+        self.readings = Readings("nvml")
         self._nvml: Any = None
         self._devices: list[Any] = []
-        self.readings = Readings("nvml")
-        if is_here(target.base_url):
-            with suppress(ImportError):
-                self._nvml = importlib.import_module("pynvml")
-        if self._nvml is not None:
-            with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlInit()
-                self._devices = [
-                    self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())
-                ]
+        with suppress(ImportError):
+            self._nvml = nvml = importlib.import_module("pynvml")
+            with suppress(nvml.NVMLError):
+                if is_here(target.base_url):
+                    nvml.nvmlInit()
+                    self._devices = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
 
     def read(self, *, last: bool = False) -> None:
         """Read all devices now. What a device does not tell is missing."""

@@ -6,7 +6,6 @@ non-dominated point are all kept. Points without finite coordinates never enter;
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -131,24 +130,6 @@ def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float
     order = np.argsort(low)
     widths = np.diff(low[order], append=limit)
     return float(np.sum((np.maximum.accumulate(high[order]) - floor) * widths)) if order.size else 0.0
-
-
-def across(points: Sequence[Point], objectives: Sequence[str]) -> dict[Literal["members", "dominated"], list[Point]]:
-    """The non-dominated settings among several deployments on any number of metrics (throughput, cost, quality...).
-
-    A price or a quality score is of the deployment; give it as a metric of its points. Points without finite values
-    of every objective are in neither list.
-    """
-    metrics = [metric(name) for name in objectives]
-    usable = [p for p in points if exclusion(p, metrics) is None]
-    if not usable:
-        return {"members": [], "dominated": []}
-    table = np.array([[p.metrics[m.name].value for m in metrics] for p in usable])
-    mask = nondominated_nd(table, [m.better for m in metrics])
-    return {
-        "members": [p for p, member in zip(usable, mask, strict=True) if member],
-        "dominated": [p for p, member in zip(usable, mask, strict=True) if not member],
-    }
 
 
 def _finite(numbers: ArrayLike) -> NDArray[np.float64]:

@@ -7,6 +7,8 @@ is proven to keep the limits on other metrics: quality against cost would not sh
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from frontier.decide import pareto
 from frontier.decide.verdict import judge
 from frontier.metrics import Metric, metric
@@ -35,10 +37,10 @@ def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[L
     for shape in dict.fromkeys(point.shape for point in owned):
         points = [point for point in owned if point.shape == shape]
         parts = [p for p in points if pareto.exclusion(p, metrics) is None and keeps(p, hidden)]
-        members = sorted(
-            pareto.across(parts, objectives)["members"],
-            key=lambda p: [-m.sign * p.metrics[m.name].value for m in metrics],
-        )
+        costs = [[-m.sign * p.metrics[m.name].value for m in metrics] for p in parts]
+        mask = pareto.nondominated_nd(np.array(costs).reshape(-1, len(metrics)), ["lower"] * len(metrics))
+        kept = [(cost, i) for i, (cost, member) in enumerate(zip(costs, mask, strict=True)) if member]
+        members = [parts[i] for _, i in sorted(kept)]
         without = dict(_without(points, parts, members, metrics))
         pools.append(Pooled(shape, tuple(objectives), hidden, tuple(members), without))
     return pools

@@ -52,67 +52,41 @@ def compared(answers: Iterable[Answers], deployment: str, shape: str, reference:
     own = [[(row[first], row[again])] for row in whole]
     alike = own if mine is other else alike
     draws = np.random.default_rng(0).multinomial(len(whole), [1 / len(whole)] * len(whole), size=DRAWS)
-    share, drawn = _share([_agreement(pairs) for pairs in alike], draws)
-    own_share, own_drawn = _share([_agreement(pairs) for pairs in own], draws)
-    loss = _estimate(own_share.value - share.value, own_drawn - drawn, len(whole))
-    distances = [_mean(_distances(pairs), draws) for pairs in (alike, own)]
-    return Compared(mine, other, len(whole), share, own_share, loss, *distances)
+    (share, drawn, distance), (itself, own_drawn, own_distance) = (
+        _compare(np.array([_sums(pairs) for pairs in prompts]), draws) for prompts in (alike, own)
+    )
+    loss = _estimate(itself.value - share.value, own_drawn - drawn, len(whole))
+    return Compared(mine, other, len(whole), share, itself, loss, distance, own_distance)
 
 
-def _agreement(pairs: Pairs) -> tuple[float, float]:
-    """Of pairs of answers to one prompt: how many next tokens are the same, and how many were compared; means."""
-    same = compared = 0
+def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
+    """Of pairs of answers to one prompt, on average: how many next tokens are the same and how many were compared; the
+    distances of the log-probabilities of the same tokens, added up, and their number.
+    """
+    sums = np.zeros(4)
     for a, b in pairs:
         ours, theirs = a.tokens.split(), b.tokens.split()
-        alike = _alike(ours, theirs)
-        same += alike
-        compared += alike + (alike < max(len(ours), len(theirs)))  # an end is a choice as well
-    return same / len(pairs), compared / len(pairs)
+        shorter = min(len(ours), len(theirs))
+        same = next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)
+        end = same < max(len(ours), len(theirs))  # to end is a choice as well
+        both = list(zip(a.logprobs.split()[:same], b.logprobs.split()[:same], strict=False))
+        sums += (same, same + end, sum(abs(float(x) - float(y)) for x, y in both), len(both))
+    return tuple((sums / len(pairs)).tolist())
 
 
-def _alike(ours: Sequence[str], theirs: Sequence[str]) -> int:
-    """How many tokens at their beginning are the same."""
-    shorter = min(len(ours), len(theirs))
-    return next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)
-
-
-def _distances(prompts: Sequence[Pairs]) -> list[tuple[float, float]]:
-    """Per prompt the distances of log-probabilities of the same tokens, added up, and their number."""
-    sums = []
-    for pairs in prompts:
-        total, count = 0.0, 0
-        for a, b in pairs:
-            ours, theirs = a.logprobs.split(), b.logprobs.split()
-            both = min(_alike(a.tokens.split(), b.tokens.split()), len(ours), len(theirs))
-            total += sum(abs(float(x) - float(y)) for x, y in zip(ours[:both], theirs[:both], strict=True))
-            count += both
-        sums.append((total, float(count)))
-    return sums
-
-
-def _share(prompts: Sequence[tuple[float, float]], draws: Ints) -> tuple[Estimate, Floats]:
-    """The share with its interval, and its draws."""
-    same, compared = np.array(prompts).sum(axis=0).tolist()
-    drawn = _ratios(prompts, draws)
-    by_draws = _estimate(same / compared, drawn, len(prompts))
+def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | None]:
+    """The share with its interval and its draws, and the distance. `sums` has a row for each prompt."""
+    (same, compared, apart, number), n = sums.sum(axis=0).tolist(), len(sums)
+    parts = draws @ sums
+    drawn: Floats = parts[:, 0] / parts[:, 1]
+    by_draws = _estimate(same / compared, drawn, n)
     (low, high), (lower, upper) = (clopper_pearson(same, compared, level) for level in (0.975, 0.95))
     share = Estimate(
-        by_draws.value, min(by_draws.low, low), max(by_draws.high, high), len(prompts),
+        by_draws.value, min(by_draws.low, low), max(by_draws.high, high), n,
         min(by_draws.lower, lower), max(by_draws.upper, upper),
     )  # fmt: skip
-    return share, drawn
-
-
-def _mean(sums: Sequence[tuple[float, float]], draws: Ints) -> Estimate | None:
-    total, count = np.array(sums).sum(axis=0).tolist()
-    return _estimate(total / count, _ratios(sums, draws), len(sums)) if count else None
-
-
-def _ratios(prompts: Sequence[tuple[float, float]], draws: Ints) -> Floats:
-    """The ratio of the sums, for each draw of the prompts."""
-    parts = draws @ np.array(prompts)
-    ratios: Floats = parts[:, 0] / np.maximum(parts[:, 1], 1e-9)
-    return ratios
+    distance = _estimate(apart / number, parts[:, 2] / np.maximum(parts[:, 3], 1), n) if number else None
+    return share, drawn, distance
 
 
 def _estimate(value: float, drawn: Floats, n: int) -> Estimate:

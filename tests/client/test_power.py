@@ -57,19 +57,21 @@ def steady(watts: float, seconds: int, step: int = 1, count: int = 2) -> list[by
 
 def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "_EVERY", 0.04)
-    begun = time.perf_counter()
+    begun, asked = time.perf_counter(), []
 
     async def exporter(_: web.Request) -> web.Response:
         gone = time.perf_counter() - begun
+        asked.append(gone)
         # Samples of the power miss what the counters see; every third reading finds the clocks held down by heat.
-        reasons = 0x40 if int(gone / 0.04) % 3 == 0 else 0
+        reasons = 0x40 if len(asked) % 3 == 0 else 0
         return web.Response(body=dcgm([500, 540], [9e6 + 600 * gone, 2e6 + 650 * gone], reasons))
 
     async def window_of(url: str) -> tuple[SourceReadings, ...]:
         async with Evidence(Target(url, metrics_urls=(url.replace("/v1", "/metrics"),), dialect="vllm")) as kept:
             await asyncio.sleep(0.1)
             kept.opened.set()
-            await asyncio.sleep(1.4)
+            while len(asked) < 35:  # a busy machine takes longer
+                await asyncio.sleep(0.05)
             kept.closed.set()
             await kept.settle()
             return kept.readings()
@@ -79,7 +81,7 @@ def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monke
     assert facts["gpu_energy_power"] == pytest.approx(1250, rel=0.03)
     assert (2, 0, 2) == (facts["gpu_energy_count"], facts["gpu_energy_lost"], facts["gpu_count"])
     assert facts["gpu_power"] == pytest.approx(1040)
-    assert 0.1 < facts["gpu_clocks_heat"] == facts["gpu_clocks_held"] < 0.6
+    assert 0.25 < facts["gpu_clocks_heat"] == facts["gpu_clocks_held"] < 0.4
     power = cost_energy.measured([(1.4, facts)], gpus=2)
     assert power == Power(pytest.approx(1250, rel=0.03), "measured", "energy counters")
     assert "power measured by energy counters" in cost_energy.power_text([power])
