@@ -46,8 +46,9 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
     points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
     if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
         raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
-    most = max(each.prompts for each in wanted)
-    return [(d, max(most, *(ROUNDS * (other.concurrency or 1) // PASSES for other in points))) for d in points]
+    # The same number for all, also where they are asked one after another.
+    number = max(ROUNDS * max(run.config.concurrency) // PASSES, *(each.prompts for each in wanted))
+    return [(decision, number) for decision in points]
 
 
 async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]]) -> int:
