@@ -339,7 +339,7 @@ def _quality(value: Any) -> float | QualityConfig:
         config: QualityConfig = read(QualityConfig, value)
         return config
     if not is_number(value) or abs(value) > 1e9:
-        raise Problem(f"{{key}}: {shown(value)} is not a quality", "write a score, as 0.953, or {reference: NAME}")
+        raise Problem(f"{{key}} is a number; this is {shown(value)}", "write a score, as 0.953, or {reference: NAME}")
     return float(value)
 
 

@@ -115,7 +115,7 @@ def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("quality: {reference: fp16}", "no deployment is called 'fp16'"),
-        ("quality: good", "'good' is not a quality"),
+        ("quality: good", "quality is a number; this is 'good'"),
         ("quality: {reference: bf16, prompts: 3}", "prompts"),
         ("quality: {reference: bf16, prompt: 30}", "did you mean 'prompts'"),
     ],
