@@ -5,7 +5,8 @@ A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot
 `p99_visible` and `p99_second` are when a reader sees the first visible and the second token (`stats.reader`).
 Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first.
 The rest are rates (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
-price (`cost`) or a power (`energy`, `tokens_per_joule`).
+price (`cost`) or a power (`energy`, `tokens_per_joule`). `quality` is a score of the deployment, the same at each of
+its settings.
 """
 
 import functools
@@ -31,6 +32,7 @@ class Unit(StrEnum):
     DOLLARS_PER_MILLION_TOKENS = "$/Mtok"
     JOULES_PER_TOKEN = "J/tok"  # noqa: S105
     TOKENS_PER_JOULE = "tok/J"
+    SCORE = "score"
 
 
 Better = Literal["lower", "higher"]
@@ -62,6 +64,7 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
+    "quality": (Unit.SCORE, "higher", "quality"),
 }
 OfRequests = Callable[[Any], Any]
 """Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth values; None where the
@@ -149,6 +152,8 @@ class Metric:
             number, sign, unit = format_seconds(value).partition(" ")
         elif self.unit is Unit.SHARE:
             number, sign, unit = format_share(value).partition("%")
+        elif self.unit is Unit.SCORE:
+            number, sign, unit = "–" if value is None else f"{value:.4g}", "", ""
         else:
             number, sign, unit = format_number(value), " ", self.unit.value
         return f"{spelled(number)}{sign}{unit}"

@@ -19,6 +19,7 @@ import numpy as np
 from frontier.budget import Amount, TrialTimes
 from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
+from frontier.config.deployment import QualityConfig
 from frontier.decide import operating_point, pareto, search, uncertainty
 from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.proof import by_concurrency
@@ -28,6 +29,7 @@ from frontier.errors import UsageError
 from frontier.hardware.roofline import Roofline, bounds, distance
 from frontier.metrics import DEFAULT_METRICS, metric
 from frontier.model import (
+    Answers,
     Decision,
     Estimate,
     Flag,
@@ -42,7 +44,7 @@ from frontier.model import (
 )
 from frontier.next_step import with_command
 from frontier.standing import Standing, skipped, standing
-from frontier.stats import cost_energy, window
+from frontier.stats import cost_energy, quality, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
 from frontier.stats.from_records import window_data
@@ -67,6 +69,7 @@ NEEDS = {
     "tokens_per_joule": _POWER,
     "goodput": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "attainment": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
+    "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
 }
 """What gives a value to a metric that a run may be without."""
 
@@ -97,7 +100,7 @@ class Run:
     trials that were changed since they were measured: they do not count. `unhashed` counts the trials where that could
     not be seen, as an earlier version made them. `standing` is how far its sweep had come; None for an import. `times`
     is what its trials took, `spent` what its sessions did. `server_settings` are those that each deployment's server
-    told last.
+    told last; `compared` are answers beside a reference's (`frontier verify --quality`).
     """
 
     path: Path
@@ -112,6 +115,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    compared: Mapping[Series, quality.Compared] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -181,13 +185,15 @@ class Run:
         )
 
     def _aggregates(self) -> list[Point]:
-        """The imported points, with their cost and energy where the config has a price and a power."""
+        """The imported points, with cost, energy and quality where the config has a price, a power and a quality."""
         return [
             cost_energy.with_energy(self._priced(point), _power(self.config, point.deployment, ()))
             for point in self.imported
         ]
 
     def _priced(self, point: Point) -> Point:
+        if (stated := _quality(self.config, point.deployment, None)) is not None:
+            point = replace(point, metrics={**point.metrics, "quality": stated})
         price, rate = self._price(point.deployment), point.metrics.get("output_throughput")
         if price is None or rate is None or not rate.value > 0:
             return point
@@ -205,7 +211,9 @@ class Run:
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
             for trial, error in self.altered if (trial.series, trial.concurrency) == (point.series, point.concurrency)
         ]  # fmt: skip
-        point = replace(point, flags=(*changed, *point.flags), time=time_breakdown(sample.server))
+        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
+        powered = cost_energy.power_flag(windows, self.gpus.get(point.deployment), point.power)
+        point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
         roofline = self.light(point.deployment)
         if roofline is None:
             return point
@@ -265,7 +273,7 @@ class Run:
     def frontiers(
         self,
         points: Sequence[Point],
-        objectives: tuple[str, str] | None = None,
+        objectives: tuple[str, ...] | None = None,
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
     ) -> tuple[Frontier, ...]:
         """The exact non-dominated set of each series, with its members' probabilities where `uncertainties` has it."""
@@ -274,13 +282,15 @@ class Run:
         known = uncertainties or {}
         return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
 
-    def uncertainties(self, objectives: tuple[str, str] | None = None) -> dict[Series, FrontierUncertainty]:
+    def uncertainties(self, objectives: tuple[str, ...] | None = None) -> dict[Series, FrontierUncertainty]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by block bootstrap.
 
         Only settings that have a place on the frontier take part: a flagged one must not lift the band or beat others.
         """
         axes = objectives or self.config.objectives
-        known = {}
+        if len(axes) != 2:  # bands and areas are of two axes
+            return {}
+        axes, known = (axes[0], axes[1]), {}
         points = self.points(names=axes)
         for f in self.frontiers(points, axes):
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
@@ -302,7 +312,7 @@ class Run:
         return least, float(metric(axes[1]).worst(promises or cost))
 
     def summaries(
-        self, points: Sequence[Point], objectives: tuple[str, str] | None = None
+        self, points: Sequence[Point], objectives: tuple[str, ...] | None = None
     ) -> tuple[FrontierSummary, ...]:
         """The summary of each series as a whole: its frontier with its uncertainty, and its capacity."""
         known = self.uncertainties(objectives)
@@ -374,6 +384,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     run = RunDirectory.read(Path(path))
     config = _read_config(run, settings)
     finished = run.evidences()
+    answers = RunDirectory.read_checks(run.path).answers()
+    compared = _compared(config, answers)
     histories: dict[Series, History] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: History = []
@@ -387,7 +399,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             empty.append((trial, window_data(measurement, ())))
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
-        sample = replace(sample, power=_power(config, trial.deployment, windows))
+        known = _quality(config, trial.deployment, compared.get(trial.series))
+        sample = replace(sample, power=_power(config, trial.deployment, windows), quality=known)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])
@@ -407,6 +420,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         times=TrialTimes.of(run.journal_lines(), trials),
         spent=Amount.of(run.journal_lines()),
         server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
+        compared=compared,
     )
 
 
@@ -431,6 +445,21 @@ def _power(config: Config, deployment: str, windows: Sequence[tuple[float, Mappi
     if measured is not None or mine is None or mine.power is None:
         return measured
     return Power(mine.power, "stated")
+
+
+def _compared(config: Config, answers: Sequence[Answers]) -> Mapping[Series, quality.Compared]:
+    """The answers of deployments beside those of their references, and of these beside themselves."""
+    wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
+    wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
+    pairs = {Series(name, shape): quality.compared(answers, name, shape.label, reference)
+             for name, reference in wanted.items() for shape in config.shapes}  # fmt: skip
+    return {series: beside for series, beside in pairs.items() if beside is not None}
+
+
+def _quality(config: Config, deployment: str, compared: quality.Compared | None) -> Estimate | None:
+    """The quality of a deployment: stated, or that of its answers beside its reference's."""
+    stated = next((d.stated_quality for d in config.deployments if d.name == deployment), None)
+    return stated if compared is None else stated or compared.agreement
 
 
 def _place(config: Config, series: Series) -> tuple[int, int]:

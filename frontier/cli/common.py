@@ -199,15 +199,19 @@ def unfinished_json(run: "Run") -> dict[str, Any] | None:
     return None if run.standing is None else run.standing.tree()
 
 
-def read_objectives(text: str | None) -> tuple[str, str] | None:
-    """The two metrics of --objectives. UsageError for anything else."""
+MOST_OBJECTIVES = 4
+
+
+def read_objectives(text: str | None, most: int = 2) -> tuple[str, ...] | None:
+    """The metrics of --objectives, two or up to `most`. UsageError for anything else."""
     if text is None:
         return None
     names = [part.strip() for part in text.split(",")]
-    if len(names) != 2:
-        raise UsageError(f"--objectives {text!r} must name two metrics", "as  --objectives output_throughput,p99_ttft")
+    if not 2 <= len(names) <= most or len(set(names)) < len(names):
+        number = "two metrics" if most == 2 else f"two to {most} metrics"
+        raise UsageError(f"--objectives {text!r} must name {number}", "as  --objectives output_throughput,p99_ttft")
     try:
-        return metric(names[0]).name, metric(names[1]).name
+        return tuple(metric(name).name for name in names)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -294,7 +298,13 @@ class RunOptions:
     @property
     def axes(self) -> tuple[str, str] | None:
         """The two metrics of --objectives; None without it."""
-        return read_objectives(self.objectives)
+        named = read_objectives(self.objectives)
+        return (named[0], named[1]) if named else None
+
+    @property
+    def all_axes(self) -> tuple[str, ...] | None:
+        """The two to four metrics of --objectives, for a table; None without it."""
+        return read_objectives(self.objectives, MOST_OBJECTIVES)
 
     def read(self, *, allow_empty: bool = False, say_unfinished: bool = True) -> "Run":
         """The run with these settings, narrowed to the deployments and shapes named; see `read_run`."""

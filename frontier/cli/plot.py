@@ -66,18 +66,19 @@ def command(
       frontier plot runs/bf16 runs/fp8 -o both.svg
       frontier plot --figure timeline --at 64 -o timeline.svg
 
-    Axes are any two metrics, as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, p50_interactivity, cost,
-    energy (J/tok), tokens_per_joule. Rates are per GPU where gpus is known; cost needs a price; energy needs a power,
-    measured by nvidia-smi beside the server or set: --set hardware.power=700W.
+    Axes are any two metrics (of more the first two), as output_throughput, goodput, p99_ttft, p50_tpot, p99_e2e, cost,
+    p50_interactivity, energy (J/tok), tokens_per_joule, quality. Rates are per GPU where gpus is known; cost needs a
+    price; energy needs a power, measured by nvidia-smi beside the server or set: --set hardware.power=700W.
     """
     from frontier.plot.selection import check_panels, detail_figures, views_of
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
-    together = overlay or len(loaded) > 1
     if x is not None and options.objectives is not None:
         raise UsageError("--x and --objectives both name the axis across", "give one of them")
-    axes = options.axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
+    named = options.all_axes if x is None else common.read_objectives(f"{loaded[0].config.objectives[0]},{x}")
+    axes = (named[0], named[1]) if named else None
+    together = overlay or len(loaded) > 1 or "quality" in (axes or ())
     if figure != "frontier" and together:
         raise UsageError("only the frontier itself is drawn for several at once", f"name one run for --figure {figure}")
     wanted = picture_files(loaded[0], "together" if together else figure, files)
@@ -112,7 +113,8 @@ def _together_picture(runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: tu
     from frontier.plot.selection import provenance_of, views_of
 
     first = views_of(runs[0], limits, axes)
-    axes = first[0].frontier.objectives if first else axes
+    objectives = first[0].frontier.objectives if first else axes
+    axes = (objectives[0], objectives[1]) if objectives else None
     groups = grouped([(runs[0].path.name, first), *((run.path.name, views_of(run, limits, axes)) for run in runs[1:])])
     footer = provenance_of(runs[0]) if len(runs) == 1 else None
     return together(groups, footer=footer, more=other_limits(runs, limits))

@@ -36,7 +36,7 @@ def command(options: RunOptions, output: Path | None) -> int:
     run = options.read()
     check_panels(run)
     words = [*options.words(), *([] if output is None else ["-o", str(output)])]
-    report = report_of(run, options.limits(run), options.axes, words)
+    report = report_of(run, options.limits(run), options.all_axes, words)
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES

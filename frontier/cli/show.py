@@ -1,40 +1,63 @@
-"""`frontier show`: the points of a run as a table."""
+"""`frontier show`: the points of a run as a table, and the frontier over several deployments or runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode
 
 
 @common.subcommand("show")
-@common.run_options("run", "deployments", "shapes", "objectives", "settings", "as_json")
-def command(options: common.RunOptions) -> int:
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@common.run_options("deployments", "shapes", "objectives", "settings", "as_json")
+def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     """What does each measured setting do: its metrics with intervals, and is it on the frontier?
 
-    RUN defaults to the newest run under runs/ that holds a finished trial.
+    With --objectives (two to four) also: which deployment owns which part of the frontier over all of them; of several
+    runs that alone. RUN defaults to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:
       frontier show
       frontier show runs/llama8b --objectives output_throughput,p99_e2e
+      frontier show runs/bf16 runs/fp8 --objectives quality,cost
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
-    from frontier.report.json_out import points_json
+    from frontier.plot.selection import pooled_of
+    from frontier.report.json_out import SHOW_SCHEMA, points_json
+    from frontier.report.quality import pooled_json, pooled_text
     from frontier.report.tables import client_lines, points_table
 
-    run = options.read(allow_empty=options.as_json, say_unfinished=False)
-    axes = options.axes or run.config.objectives
+    if len(runs) > 1:
+        loaded = [replace(options, run=path).read() for path in runs]
+        first = loaded[0]
+        pools = pooled_of(loaded, options.all_axes or first.config.objectives, first.limits())
+        as_json = options.as_json
+        common.answer_json({"schema": SHOW_SCHEMA, "pooled": pooled_json(pools)}) if as_json else common.answer(
+            pooled_text(pools, **common.layout())
+        )
+        return ExitCode.YES if any(pool.members for pool in pools) else ExitCode.FAILED
+    run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json, say_unfinished=False)
+    axes = options.all_axes or run.config.objectives
     points = run.points(names=axes)
     summaries = run.summaries(points, axes)
     frontiers = [summary.frontier for summary in summaries]
+    limits = run.limits()
+    pools = pooled_of([run], axes, limits) if options.all_axes else []
     if options.as_json:
-        common.answer_json({**points_json(points, frontiers, summaries), "unfinished": common.unfinished_json(run)})
+        tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
+        common.answer_json({**points_json(points, frontiers, summaries), **tree})
     else:
-        limits = run.limits()
         decisions = run.solve() if limits else ()
         common.answer(
             points_table(
                 points, frontiers, limits, decisions=decisions, summaries=summaries, gpus=run.gpus, **common.layout()
             )
         )
+        if len(run.config.deployments) > 1 and pools:
+            common.answer("\n" + pooled_text(pools, **common.layout()))
         for line in client_lines(run.histories):
             common.answer_prose(line)
         if run.unfinished:

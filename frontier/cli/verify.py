@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress
     from frontier.decide.load_search import LoadAsk, LoadTrial
     from frontier.decide.verdict import Check
+    from frontier.model import Limit
     from frontier.run import Run
     from frontier.sweep.verify import Search, Sender
 
@@ -51,8 +52,9 @@ LEAST_LOAD, MOST_LOAD = 0.01, 10.0
     help="How many to send; default: as many as the claim rests on.",
 )  # fmt: skip
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
-@run_options("run", "sla", "as_json")
-def command(options: RunOptions, load: str, requests: int | None, find: bool) -> int:
+@click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
+@run_options("run", "deployments", "sla", "as_json")
+def command(options: RunOptions, load: str, requests: int | None, find: bool, quality: bool) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the same rate, from independent users?
 
     A closed loop never queues more callers than it has. Poisson arrivals do, and latency is counted from each arrival.
@@ -61,21 +63,30 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool) ->
     With --find: which rate does hold, with at most the operating point's concurrency in flight? What arrives beyond
     them waits, and its wait counts. Exit code 0 found, 3 no rate, 4 not proven. The same command again goes on.
 
+    With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same next token as NAME,
+    each with as many requests in flight as at its operating point? Then it is their metric `quality`.
+
     \b
     Examples:
       frontier verify
       frontier verify runs/llama8b --load 80%
       frontier verify runs/llama8b --find
+      frontier verify runs/llama8b --quality
     """
     from frontier.decide import operating_point as solver
     from frontier.report.answer import decision_table, found_json, verified_json
     from frontier.sweep.verify import checks, searches
 
     given = click.get_current_context().get_parameter_source("load")
-    if find and (requests is not None or given is not click.core.ParameterSource.DEFAULT):
-        raise UsageError("--find looks for the load and sizes its trials itself", "leave out --load and --requests")
+    if (find or quality) and (requests is not None or given is not click.core.ParameterSource.DEFAULT):
+        what = "--find looks for the load and sizes its trials itself" if find else "--quality sends its own requests"
+        raise UsageError(what, "leave out --load and --requests")
+    if find and quality:
+        raise UsageError("--find and --quality are two questions", "ask one of them")
     run = options.read()
     limits = options.limits(run)
+    if quality:
+        return _quality(run, limits, options.as_json)
     found = searches(run, limits) if find else []
     checked = [] if find else checks(run, limits, load=share(load), requests=requests)
     if not (found or checked):
@@ -84,13 +95,38 @@ def command(options: RunOptions, load: str, requests: int | None, find: bool) ->
         empty = found_json([]) if find else verified_json([])
         answer_json(empty) if options.as_json else answer(decision_table(decisions))
         return solver.exit_code(decisions)
-    config_file = run.manifest.get("config_file")
-    begun_with = Path(config_file) if isinstance(config_file, str) else None
-    consent_to_reach(run.path / "config.yaml", run.config, begun_with)
+    _consent(run)
     again = shlex.join(["frontier", "verify", str(run.path), *options.words()])
     if find:
         return _find(run, found, again, options.as_json)
     return _check(run, checked, again, options.as_json)
+
+
+def _consent(run: "Run") -> None:
+    config_file = run.manifest.get("config_file")
+    begun_with = Path(config_file) if isinstance(config_file, str) else None
+    consent_to_reach(run.path / "config.yaml", run.config, begun_with)
+
+
+def _quality(run: "Run", limits: "Sequence[Limit]", as_json: bool) -> int:
+    """Ask the deployments and their references at their operating points, and answer; the exit code."""
+    from frontier.decide.wording import setting
+    from frontier.report.quality import quality_json, quality_text
+    from frontier.run import load
+    from frontier.sweep.quality import check_quality, quality_checks
+
+    wanted = quality_checks(run, limits)
+    _consent(run)
+    for decision, prompts in wanted:
+        where = decision.series.label(keep_shape=True)
+        say(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
+    done = _send(run, Tick(), lambda sender: check_quality(sender, wanted))
+    compared = load(run.path).compared
+    answer_json(quality_json(compared)) if as_json else answer(quality_text(compared))
+    if done < len(wanted):
+        say("stopped; what was finished is kept")
+        return ExitCode.INTERRUPTED
+    return ExitCode.YES
 
 
 def share(text: str) -> float:

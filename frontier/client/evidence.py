@@ -1,4 +1,4 @@
-"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi, RAPL.
+"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), nvidia-smi, NVML, RAPL.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second between, and kept
 as it came. `client.facts` makes facts of it. It answers where the time went, whether the load arrived and whether
@@ -7,6 +7,7 @@ requests were preempted; it is never a source of percentiles.
 
 import asyncio
 import dataclasses
+import importlib
 import ipaddress
 import re
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from prometheus_client.metrics_core import Metric
@@ -174,6 +175,36 @@ def is_here(url: str) -> bool:
         return False
 
 
+class GpuEnergy:
+    """The energy counters of this machine's NVIDIA GPUs and what holds their clocks down, by NVML, which is only read;
+    nothing without the package nvidia-ml-py or without a driver.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.readings = Readings("nvml")
+        self._nvml: Any = None
+        self._devices: list[Any] = []
+        with suppress(ImportError):
+            self._nvml = nvml = importlib.import_module("pynvml")
+            with suppress(nvml.NVMLError):
+                if is_here(target.base_url):
+                    nvml.nvmlInit()
+                    self._devices = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+
+    def read(self, *, last: bool = False) -> None:
+        """Read all devices now. What a device does not tell is missing."""
+        samples: dict[Key, float] = {}
+        for index, device in enumerate(self._devices):
+            for name, ask in (
+                ("energy_mj", self._nvml.nvmlDeviceGetTotalEnergyConsumption),
+                ("clocks_reasons", self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons),
+            ):
+                with suppress(self._nvml.NVMLError):
+                    samples[name, (("index", str(index)),)] = float(ask(device))
+        if samples:
+            self.readings.add(samples, time.perf_counter(), last=last)
+
+
 POWERCAP = Path("/sys/class/powercap")
 
 
@@ -295,7 +326,7 @@ class Evidence:
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self._target = dataclasses.replace(target, timeouts=short)
         self._gpus = Gpus(target)
-        self._cpu = CpuEnergy(target)
+        self._energy = (CpuEnergy(target), GpuEnergy(target))
         self._metrics = Readings("metrics")
         self._settings: dict[str, str] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -321,7 +352,7 @@ class Evidence:
 
     async def _run(self) -> None:
         """From the opening of the window to its close; ends quietly where there is nothing to read."""
-        await asyncio.gather(self._scrape(), self._read_cpu(), self._gpus.watch(self.opened, self.closed))
+        await asyncio.gather(self._scrape(), self._read_energy(), self._gpus.watch(self.opened, self.closed))
 
     async def _scrape(self) -> None:
         """Metrics count only where they could be read at both ends of the window."""
@@ -344,13 +375,18 @@ class Evidence:
                 metrics.add(final.samples, final.at, last=True)
                 self._metrics = metrics
 
-    async def _read_cpu(self) -> None:
+    async def _read_energy(self) -> None:
         await self.opened.wait()
-        self._cpu.read()
-        while self._cpu.readings and not self.closed.is_set():
+        await asyncio.to_thread(self._read_counters)
+        while any(counters.readings for counters in self._energy) and not self.closed.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.closed.wait(), _EVERY)
-            self._cpu.read(last=self.closed.is_set())
+            await asyncio.to_thread(self._read_counters, last=self.closed.is_set())
+
+    def _read_counters(self, *, last: bool = False) -> None:
+        """In a thread: a driver may take milliseconds to answer."""
+        for counters in self._energy:
+            counters.read(last=last)
 
     def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
         """What the server told of its settings, on a route or in its metrics."""
@@ -358,5 +394,5 @@ class Evidence:
 
     def readings(self) -> tuple[SourceReadings, ...]:
         """What was read in the window, on the clock of the trial, which began at `zero`."""
-        sources = (self._metrics, self._cpu.readings, self._gpus.readings)
+        sources = (self._metrics, self._gpus.readings, *(counters.readings for counters in self._energy))
         return tuple(kept for source in sources for kept in source.stored(self.zero, self._target.secrets))

@@ -5,7 +5,8 @@ prefix. Counters and the sums and counts of histograms become increases over the
 a percentile here: buckets are not kept, and percentiles come from the client's own stamps.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from frontier.model import MetricSeries, SourceReadings
@@ -20,12 +21,12 @@ Samples = Mapping[Key, float]
 class Fact(NamedTuple):
     """A fact: its unit, how the series of one moment become one value, and how the values of a window become one.
 
-    'level' is the mean over time, and the highest beside it as NAME_max.
+    'level' is the mean over time, and the highest beside it as NAME_max; of 'energy' see `_energy_facts`.
     """
 
     unit: str
     series: Literal["sum", "max", "min", "mean", "count"]
-    time: Literal["increase", "rate", "level", "mean", "min", "max"]
+    time: Literal["increase", "rate", "level", "mean", "min", "max", "count", "energy"]
 
 
 HISTOGRAMS = {
@@ -47,7 +48,12 @@ FACTS: Mapping[str, Fact] = {
     **{f"{name}_sum": Fact(unit, "sum", "increase") for name, unit in HISTOGRAMS.items()},
     **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
     "gpu_count": Fact("1", "count", "max"),
+    "gpu_count_min": Fact("1", "count", "min"),
     "gpu_power": Fact("W", "sum", "mean"),
+    "gpu_power_readings": Fact("1", "count", "count"),
+    "gpu_energy": Fact("J", "sum", "energy"),
+    "gpu_clocks_held": Fact("share", "mean", "mean"),
+    "gpu_clocks_heat": Fact("share", "mean", "mean"),
     "gpu_utilization": Fact("share", "mean", "mean"),
     "gpu_memory_used": Fact("bytes", "sum", "mean"),
     "gpu_sm_clock_min": Fact("Hz", "min", "min"),
@@ -57,6 +63,11 @@ FACTS: Mapping[str, Fact] = {
 START = "process_start_time_seconds"
 
 # --- tables of names: NAME, or NAME{label=value} for the series with that label, to facts and the factor to their unit
+
+
+class Mask(int):
+    """In place of a factor: 1 where one of these bits is set, else 0."""
+
 
 Table = Mapping[str, Mapping[str, float]]
 
@@ -121,10 +132,17 @@ LLAMACPP: Table = {
     "llamacpp:prompt_seconds_total": {"request_prefill_time_seconds_sum": 1.0},
     "llamacpp:tokens_predicted_seconds_total": {"request_decode_time_seconds_sum": 1.0},
 }
+_POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_readings": 1.0}
+# What holds clocks down, as NVML numbers it: 4 power cap, 8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake;
+# not idling (1), clocks that somebody set (2) or a GPU that waits for others (0x10).
+_CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 # NVIDIA's exporter, in the names before and after DCGM 4.6.
 DCGM: Table = {
-    "DCGM_FI_DEV_POWER_USAGE": {"gpu_power": 1.0, "gpu_count": 1.0},
-    "DCGM_FI_DEV_BOARD_POWER_WATTS": {"gpu_power": 1.0, "gpu_count": 1.0},
+    "DCGM_FI_DEV_POWER_USAGE": _POWER,
+    "DCGM_FI_DEV_BOARD_POWER_WATTS": _POWER,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {"gpu_energy": 1e-3},
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _CLOCKS,
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _CLOCKS,
     "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
     "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
     "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6},
@@ -135,7 +153,8 @@ AMD: Table = {
     f"{prefix}{name}": facts
     for prefix in ("", "amd_")
     for name, facts in {
-        "gpu_package_power": {"gpu_power": 1.0, "gpu_count": 1.0},
+        "gpu_package_power": _POWER,
+        "gpu_energy_consumed": {"gpu_energy": 1e-6},
         "gpu_gfx_activity": {"gpu_utilization": 0.01},
         "gpu_used_vram": {"gpu_memory_used": 2.0**20},
         "gpu_junction_temperature": {"gpu_temperature_max": 1.0},
@@ -143,12 +162,13 @@ AMD: Table = {
 }
 NVIDIA_SMI: Table = {
     "index": {"gpu_count": 1.0},
-    "power.draw": {"gpu_power": 1.0},
+    "power.draw": {name: 1.0 for name in _POWER if name != "gpu_count"},
     "utilization.gpu": {"gpu_utilization": 0.01},
     "memory.used": {"gpu_memory_used": 2.0**20},
     "clocks.sm": {"gpu_sm_clock_min": 1e6},
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
+NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}
 RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
 
 EXPORTED: Table = {**VLLM, **SGLANG, **TENSORRT_LLM, **TGI, **LLAMACPP, **DCGM, **AMD}
@@ -165,7 +185,7 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
     return entries
 
 
-_ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **RAPL})
+_ENTRIES = _by_name({**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL})
 INFO = (
     "vllm:cache_config_info", "trtllm_model_config_info", "trtllm_parallel_config_info",
     "trtllm_speculative_config_info", "trtllm_kv_cache_config_info",
@@ -185,8 +205,12 @@ def facts_at(samples: Samples) -> dict[str, float]:
         for label, facts in _ENTRIES.get(name, ()):
             if label is None or label in labels:
                 for fact, factor in facts.items():
-                    values.setdefault(fact, []).append(value * factor)
+                    values.setdefault(fact, []).append(_scaled(value, factor))
     return {name: _joined(FACTS[name].series, several) for name, several in values.items()}
+
+
+def _scaled(value: float, factor: float) -> float:
+    return float(bool(int(value) & factor)) if isinstance(factor, Mask) else value * factor
 
 
 def _joined(how: str, values: Sequence[float]) -> float:
@@ -216,6 +240,8 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
                 step, fell = values[-1] - values[0], fell or values[-1] < values[0]
                 if step >= 0:
                     facts[name] = step / (times[-1] - times[0]) if FACTS[name].time == "rate" else step
+            elif FACTS[name].time == "energy":
+                facts |= _energy_facts(times, moments)
             elif FACTS[name].time == "level":
                 facts |= {name: sum(values) / len(values), f"{name}_max": max(values)}
             else:
@@ -225,6 +251,35 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
             if (lives := len({start for start in map(started, moments) if start is not None})) > 1 or fell:
                 facts["restarts"] = float(max(1, lives - 1))
     return facts
+
+
+def _energy_facts(times: Sequence[float], moments: Sequence[Samples]) -> dict[str, float]:
+    """`gpu_energy_power`: the watts of all devices by their energy counters, each from its first change to its last, as
+    an exporter may read its devices seldom. The slowest changed `gpu_energy_updates` times. There are
+    `gpu_energy_count`, of which `gpu_energy_lost` started again or were missing at times.
+    """
+    watts, updates, lost = 0.0, [], 0
+    counters = dict(_energy_counters(moments))
+    for key, factor in counters.items():
+        values = [moment.get(key, -1.0) for moment in moments]
+        changes = [i for i, (before, value) in enumerate(pairwise(values), 1) if value > before]
+        if min(values) < 0 or any(value < before for before, value in pairwise(values)):
+            lost += 1
+            continue
+        updates.append(len(changes))
+        if len(changes) > 1:
+            first, last = changes[0], changes[-1]
+            watts += factor * (values[last] - values[first]) / (times[last] - times[first])
+    facts = {"gpu_energy_count": len(counters), "gpu_energy_lost": lost, "gpu_energy_updates": min(updates, default=0)}
+    return {"gpu_energy_power": watts, **{name: float(number) for name, number in facts.items()}}
+
+
+def _energy_counters(moments: Sequence[Samples]) -> Iterator[tuple[Key, float]]:
+    """Every energy counter of these readings, with the factor that makes it joules."""
+    for key in dict.fromkeys(key for moment in moments for key in moment):
+        for _, facts in _ENTRIES.get(key[0], ()):
+            if "gpu_energy" in facts:
+                yield key, facts["gpu_energy"]
 
 
 def started(samples: Samples) -> float | None:

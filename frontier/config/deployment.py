@@ -23,7 +23,6 @@ from frontier.fields import (
     Truth,
     duration_in,
     is_number,
-    number_in,
     one_of,
     read,
     shown,
@@ -34,6 +33,7 @@ from frontier.fields import (
 from frontier.hardware.gpus import GpuFields, hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
+from frontier.model import Estimate
 from frontier.simulator.spec import READ_SPEC, EngineSpec, Speculation, roofline_of
 from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
 
@@ -327,6 +327,22 @@ def _simulator(value: Any) -> dict[str, Any]:
     return value
 
 
+class QualityConfig(Strict):
+    """Quality measured by `frontier verify --quality`: how often the deployment `reference` chooses the same token."""
+
+    reference: Annotated[Name, PLAIN]
+    prompts: Annotated[int, whole_in(20, 100_000)] = 200
+
+
+def _quality(value: Any) -> float | QualityConfig:
+    if isinstance(value, dict):
+        config: QualityConfig = read(QualityConfig, value)
+        return config
+    if not is_number(value) or abs(value) > 1e9:
+        raise Problem(f"{{key}} is a number; this is {shown(value)}", "write a score, as 0.953, or {reference: NAME}")
+    return float(value)
+
+
 _MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator", "start"}
 Api = Literal["auto", "completions", "chat"]
 
@@ -352,7 +368,7 @@ class DeploymentConfig(Strict):
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
     gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
     price: Annotated[float | None, PlainValidator(_price)] = None
-    quality: Annotated[float, number_in(-1e9, 1e9)] | None = None
+    quality: Annotated[float | QualityConfig, PlainValidator(_quality)] | None = None
     simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator), PLAIN] | None = None
     start: Command | None = None
     ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
@@ -434,6 +450,12 @@ class DeploymentConfig(Strict):
         """Watts of the whole deployment as the config states them."""
         stated = self.hardware.power if self.hardware is not None else None
         return None if stated is None else stated.whole(self.gpus or 1)
+
+    @property
+    def stated_quality(self) -> Estimate | None:
+        """Its quality as the config states it, taken as exact; None where it is measured or not known."""
+        q = self.quality
+        return Estimate(q, q, q, 0, q, q) if isinstance(q, float) else None
 
     def target(
         self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
 from frontier.client.target import read_address
-from frontier.config.deployment import Command, DeploymentConfig, SentFile
+from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
 from frontier.config.shapes import described, read_shape
 from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
@@ -374,6 +374,7 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
     if limited & set(ENERGY):
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
+    yield from _wrong_qualities(config, limited)
     classes = {name for shape in config.shapes for name in shape.classes}
     for key, names in (("sla", sorted(limited)), ("objectives", config.given_objectives or ())):
         for group in dict.fromkeys(metric(name).group for name in names):
@@ -386,6 +387,20 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
         if name in NEEDS_LIMITS and not config.limits:
             what = f"{name} counts requests within the limits, and there are none"
             yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
+
+
+def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
+    names = [d.name for d in config.deployments]
+    for reference in (d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)):
+        if reference not in names:
+            yield Problem(
+                f"quality: no deployment is called {shown(reference)}", f"there are {', '.join(names)}", "deployments"
+            )
+    if "quality" in limited and any(d.stated_quality is None for d in config.deployments):
+        what = "a sweep cannot decide by a quality that is not known"
+        yield Problem(
+            what, "state it as  quality: 0.95,  or decide afterwards:  frontier solve --sla 'quality>=0.95'", "sla"
+        )
 
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:

@@ -258,6 +258,8 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
         reasons = [dataclasses.replace(nearest, cause=Cause.NOTHING_MEETS)]
         if nearest.metric in RISING:
             return [*reasons, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
+        if nearest.metric == "quality":  # the same at any setting
+            return reasons
         cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
         return [*reasons, dataclasses.replace(settings[min(settings)], cause=cause)]
     if nearest.verdict is Verdict.MEETS and decision.first_fail is not None:

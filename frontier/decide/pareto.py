@@ -6,7 +6,6 @@ non-dominated point are all kept. Points without finite coordinates never enter;
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,19 +63,20 @@ def nondominated_nd(points: ArrayLike, directions: Sequence[Better]) -> Bools:
     return np.take(kept, inverse.reshape(-1))
 
 
-def frontier(points: Sequence[Point], objectives: tuple[str, str]) -> Frontier:
+def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
     """The non-dominated settings of one (deployment, shape), and why each of the others is not among them.
 
-    `objectives` are any two metric names; which way is better comes from the metric. A point that is invalid, or whose
+    `objectives` are two metrics or more; which way is better comes from the metric. A point that is invalid, or whose
     value is missing or not finite, is excluded with the reason: it neither joins nor dominates. ValueError when points
     of several deployments or shapes are mixed, when a concurrency comes twice, or when there is no point at all.
     """
-    one, other = metric(objectives[0]), metric(objectives[1])
+    metrics = [metric(name) for name in objectives]
     by_c = by_concurrency(points)
-    excluded = {c: why for c, p in by_c.items() if (why := exclusion(p, (one, other))) is not None}
+    excluded = {c: why for c, p in by_c.items() if (why := exclusion(p, metrics)) is not None}
     usable = [p for c, p in by_c.items() if c not in excluded]
-    goodness = [[m.sign * p.metrics[m.name].value for p in usable] for m in (one, other)]
-    mask = nondominated(goodness[0], np.negative(goodness[1]))
+    table = np.array([[m.sign * p.metrics[m.name].value for m in metrics] for p in usable]).reshape(-1, len(metrics))
+    two = len(metrics) == 2
+    mask = nondominated(table[:, 0], -table[:, 1]) if two else nondominated_nd(table, ["higher"] * len(metrics))
     return Frontier(
         deployment=points[0].deployment,
         shape=points[0].shape,
@@ -130,24 +130,6 @@ def hypervolume(maximise: ArrayLike, minimise: ArrayLike, reference: tuple[float
     order = np.argsort(low)
     widths = np.diff(low[order], append=limit)
     return float(np.sum((np.maximum.accumulate(high[order]) - floor) * widths)) if order.size else 0.0
-
-
-def across(points: Sequence[Point], objectives: Sequence[str]) -> dict[Literal["members", "dominated"], list[Point]]:
-    """The non-dominated settings among several deployments on any number of metrics (throughput, cost, quality...).
-
-    A price or a quality score is of the deployment; give it as a metric of its points. Points without finite values
-    of every objective are in neither list.
-    """
-    metrics = [metric(name) for name in objectives]
-    usable = [p for p in points if exclusion(p, metrics) is None]
-    if not usable:
-        return {"members": [], "dominated": []}
-    table = np.array([[p.metrics[m.name].value for m in metrics] for p in usable])
-    mask = nondominated_nd(table, [m.better for m in metrics])
-    return {
-        "members": [p for p, member in zip(usable, mask, strict=True) if member],
-        "dominated": [p for p, member in zip(usable, mask, strict=True) if not member],
-    }
 
 
 def _finite(numbers: ArrayLike) -> NDArray[np.float64]:

@@ -99,6 +99,8 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         return _ratio(attained, sample.per_block(np.ones(sample.n)), picks)
     if m.name == "goodput":
         return _ratio(sample.per_block(estimate.attains(sample, limits)), sample.block_seconds, picks)
+    if m.name == "quality":  # the same at all settings that are compared here
+        return np.full(len(picks), sample.quality.value if sample.quality else math.nan)
     derived = m.name in ("cost", "energy", "tokens_per_joule")  # from the output throughput
     totals = sample.block_totals("output_throughput" if derived else m.name)
     rate = _ratio(totals, sample.block_seconds, picks)

@@ -80,7 +80,7 @@ def _alike(names: Sequence[str]) -> str:
 def unit_text(name: str, gpus: int | None = None) -> str:
     """'tok/s', 'tok/s/GPU', 'ms' stays open for times (their unit follows the value) and is ''."""
     unit = metric(name).unit
-    if unit in (Unit.SECONDS, Unit.SHARE):
+    if unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE):
         return ""
     return f"{unit.value}/GPU" if unit in RATES and gpus else unit.value
 
@@ -97,7 +97,7 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
 def named_value(name: str, value: float, gpus: int | None = None) -> str:
     """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396 ms'."""
     text = value_text(name, value, gpus)
-    return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE) else text
+    return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE) else text
 
 
 def limit_value_text(name: str, value: float) -> str:
@@ -129,7 +129,8 @@ def has_no_bound(name: str, estimate: Estimate) -> bool:
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
     """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for no interval."""
-    if math.isinf(estimate.low) and math.isinf(estimate.high):
+    stated = estimate.low == estimate.high and math.isfinite(estimate.low)
+    if stated or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
     low, high = estimate.low * factor, estimate.high * factor
@@ -142,6 +143,8 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
     """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "no interval"
+    if estimate.low == estimate.high:
+        return "stated"
     factor = display_one(name, estimate.value, gpus)[0]
     return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
 
@@ -153,6 +156,8 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     bound = deciding_bound(estimate, limit)
     if bound is None:
         return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
+    if estimate.lower == estimate.upper:
+        return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
     return f"{word} {value_text(limit.metric, bound)} (95%)"
 
@@ -230,6 +235,9 @@ _FLAG_WORDS = {
     "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",
     "faster_than_light": "faster than its hardware can be",
+    "power_unmeasured": "energy was not measured",
+    "power_disagrees": "samples of the power and energy counters differ",
+    "clocks_held_down": "the clocks of its GPUs were held down",
     "no_requests": "no request counts",
 }
 

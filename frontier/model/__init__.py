@@ -37,6 +37,8 @@ from frontier.model.shapes import by_series as by_series
 from frontier.model.shapes import file_label as file_label
 from frontier.model.shapes import unnamed as unnamed
 from frontier.model.trials import FINISHED as FINISHED
+from frontier.model.trials import Answer as Answer
+from frontier.model.trials import Answers as Answers
 from frontier.model.trials import ClientHealth as ClientHealth
 from frontier.model.trials import Measurement as Measurement
 from frontier.model.trials import MetricSeries as MetricSeries

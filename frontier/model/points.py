@@ -112,10 +112,13 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """The electrical power of a whole deployment in watts: `measured` in the windows, or `stated` in the config."""
+    """The electrical power of a whole deployment in watts: `measured` in the windows, `by` samples where it does not
+    say by what else, or `stated` in the config.
+    """
 
     watts: float
     source: Literal["measured", "stated"]
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,7 @@ class Frontier(OfSeries):
 
     deployment: str
     shape: Shape
-    objectives: tuple[str, str]
+    objectives: tuple[str, ...]
     members: tuple[int, ...]
     dominated: tuple[int, ...]
     excluded: Mapping[int, str] = field(default_factory=dict)

@@ -200,13 +200,34 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class SourceReadings:
-    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi' or 'rapl' (the CPU's
-    energy counters). `times` are seconds on the trial's clock, as one text.
+    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi', 'nvml' or 'rapl'
+    (energy counters). `times` are seconds on the trial's clock, as one text.
     """
 
     source: str
     times: str
     series: tuple[MetricSeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A greedy answer: a number for each token (no text is kept), and its log-probability where the server gives it."""
+
+    tokens: str
+    logprobs: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What one deployment answered under load to the prompts that `asked` names, in passes over all of them; None for a
+    request that failed.
+    """
+
+    deployment: str
+    shape: str
+    concurrency: int
+    asked: str
+    passes: tuple[tuple[Answer | None, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

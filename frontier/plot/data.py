@@ -282,6 +282,11 @@ class View:
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
 
+    @property
+    def is_of_quality(self) -> bool:
+        """Whether an axis is the quality, which is the same at all settings of a deployment."""
+        return "quality" in self.axes
+
     def role(self, point: Point) -> Role:
         """Whether the point is on the frontier, dominated, or excluded."""
         if not point.valid or point.concurrency in self.frontier.excluded:
@@ -308,8 +313,8 @@ def metric_axis(
 
 
 def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
-    """The vertical axis: from 0 for what is better high. `head` is the share that is kept free on top for words."""
-    if metric(name).better == "lower":
+    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for words."""
+    if metric(name).better == "lower" or metric(name).unit is Unit.SCORE:
         return metric_axis(name, values, (), (), gpus)
     scale, unit = display(name, values, gpus)
     top = max((v * scale for v in values if math.isfinite(v)), default=0.0) or 1.0

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frontier.decide import pareto
 from frontier.decide.compare import Comparison
+from frontier.decide.pooled import keeps, pooled
 from frontier.decide.sla_result import Best, best_deployment
 from frontier.decide.wording import (
     Names,
@@ -109,12 +111,22 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
     """
     if not groups:
         raise ValueError("a picture needs at least one frontier")
+    if groups[0].views[0].is_of_quality:
+        groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
     notes = _undivided(groups)
     if notes:
         groups = [
             Group(group.names, tuple(dataclasses.replace(view, gpus=None) for view in group.views)) for group in groups
         ]
     return _picture(groups, title_of(groups), footer, [*notes, *more])
+
+
+def _taking_part(view: View) -> View:
+    """The view with the settings that are proven to keep the limits on other metrics, and the frontier of these."""
+    points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
+    empty = dataclasses.replace(view.frontier, members=(), dominated=(), excluded={})
+    frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
+    return dataclasses.replace(view, points=points, frontier=frontier, band=())
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
@@ -199,14 +211,27 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
             )
             for point in view.drawable if (mark := mark_of(point, view, x, y)) is not None
         ]  # fmt: skip
-        marks += telling(mine)
         members = [mark for mark in mine if mark.concurrency in view.frontier.members]
-        lines += staircase(members, view, x, y, role, name)
+        if first.is_of_quality:  # of which a deployment has one step: its name stands at the mark
+            marks += [dataclasses.replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
+        else:
+            marks += telling(mine)
+            lines += staircase(members, view, x, y, role, name)
+    if first.is_of_quality:
+        sides = [[sign * getattr(mark, axis) for mark in marks] for axis, sign in zip("yx", _signs(first), strict=True)]
+        best = [mark for mark, member in zip(marks, pareto.nondominated(*sides), strict=True) if member]
+        lines += staircase(best, first, x, y, Role.QUIET)
     title = "" if alone else clean(first.frontier.shape.label, 60)
     panel = Panel(
         title, x, y, tuple(lines), tuple(marks), rules_of(first, x, y), region=region_of(first, x, y), compass=True
     )
     return dataclasses.replace(panel, callouts=tuple(panel_words(first, panel)))
+
+
+def _signs(view: View) -> tuple[float, float]:
+    """What makes a value on the vertical axis the better the higher, and one on the other the better the lower."""
+    across, up = map(metric, view.axes)
+    return up.sign, -across.sign
 
 
 def _drawn(view: View) -> View:
@@ -242,6 +267,8 @@ def _whole(view: View) -> list[Limit]:
 def title_of(groups: Sequence[Group]) -> str:
     """The title of a picture of several frontiers. It names a winner only over all that are drawn."""
     names = list(dict.fromkeys(name for group in groups for name in group.names))
+    if groups[0].views[0].is_of_quality:
+        return _quality_sentence(groups)
     if len(groups) == 1 and len(names) == 1:
         return f"{names[0]}: {view_sentence(groups[0].views[0])}"
     if len(names) == 1 or not all(map(_is_judged, groups)):
@@ -251,6 +278,18 @@ def title_of(groups: Sequence[Group]) -> str:
     if all(len(group.names) == 1 for group in groups):
         return f"{_names_sentence(names)} share no workload"
     return _workloads_sentence(groups, names)
+
+
+def _quality_sentence(groups: Sequence[Group]) -> str:
+    """Which deployments are on the frontier of quality and the other axis, and which are not."""
+    owned = [dataclasses.replace(p, deployment=name) for group in groups
+             for name, view in zip(group.names, group.views, strict=True) for p in view.mine]  # fmt: skip
+    first = groups[0].views[0]
+    pools = pooled(owned, first.frontier.objectives, first.sla)
+    owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
+    axes = " and ".join(metric(name).label for name in first.frontier.objectives)
+    without = "".join(f"; {owner}: {why}" for pool in pools for owner, why in pool.without.items())
+    return f"On the frontier of {axes}: {_listed(owners) if owners else 'nothing'}{without}"
 
 
 def _is_judged(group: Group) -> bool:

@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier.config import Config
-from frontier.decide.wording import CLOSED_LOOP, Provenance, count
+from frontier.decide.pooled import Pooled, pooled
+from frontier.decide.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
@@ -39,6 +40,20 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | No
         )
         for f in frontiers
     ]  # fmt: skip
+
+
+def pooled_of(runs: Sequence[Run], objectives: Sequence[str], limits: Sequence[Limit]) -> list[Pooled]:
+    """The frontier of each shape over the deployments of one run or several; its owners are called by run, deployment,
+    or both.
+    """
+    owned = []
+    for name, run in zip(told_apart([run.path.name for run in runs], 200), runs, strict=True):
+        points = run.points(limits, names=objectives)
+        check_axes(points, objectives, str(run.path))
+        several = len({p.deployment for p in points}) > 1
+        owner = "{}" if len(runs) == 1 else f"{name} · {{}}" if several else name
+        owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
+    return pooled(owned, objectives, limits)
 
 
 def provenance_of(run: Run) -> Provenance:

@@ -146,6 +146,8 @@ SERVER: tuple[Watched, ...] = (
 GPUS: tuple[Watched, ...] = (
     ("GPUs", _server("gpu_count", max), format_number),
     ("power of all, mean", _server("gpu_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("by energy counters", _server("gpu_energy_power", _mean), lambda v: "–" if v is None else f"{format_number(v)} W"),
+    ("clocks held down", _server("gpu_clocks_held", max), format_share),
     ("busy, mean", _server("gpu_utilization", _mean), format_share),
     ("memory of all, mean", _server("gpu_memory_used", _mean), lambda v: "–" if v is None else format_bytes(v)),
     ("SM clock, lowest", _server("gpu_sm_clock_min", min), lambda v: "–" if v is None else f"{v / 1e6:,.0f} MHz"),
@@ -160,7 +162,7 @@ def evidence_grids(samples: Mapping[int, WindowData]) -> list[Grid]:
     for caption, watched in (
         ("The load generator during the windows (the worst of the repeats)", CLIENT),
         ("The server's own metrics during the windows", SERVER),
-        ("GPUs and this machine's CPU during the windows (nvidia-smi, an exporter, RAPL)", GPUS),
+        ("GPUs and this machine's CPU during the windows (nvidia-smi, NVML, an exporter, RAPL)", GPUS),
     ):
         values = {c: [read(sample) for _, read, _ in watched] for c, sample in sorted(samples.items())}
         kept = [i for i in range(len(watched)) if any(row[i] is not None for row in values.values())]

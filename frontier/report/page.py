@@ -17,6 +17,7 @@ from frontier.plot.data import Picture
 from frontier.plot.figures import FROM_POINTS, FROM_SAMPLES, detail_figure
 from frontier.plot.picture import small_multiples
 from frontier.report.json_out import Tree, decisions_json, points_json
+from frontier.report.quality import pooled_json
 from frontier.report.report import KEY, Report, Section, page_of
 from frontier.report.tables import SIGNS, Cell
 
@@ -131,6 +132,8 @@ def report_markdown(report: Report, picture: str | None = None) -> str:
         parts.append(f"![{escape_markdown(page.title)}](<{picture.replace('>', '%3E').replace('<', '%3C')}>)")
     for section in page.sections:
         parts += _section(section, len(page.sections) > 1)
+    for grid in page.pooled:
+        parts += [f"**{escape_markdown(grid.caption)}**", _table(grid.heads, grid.rows)]
     parts += ["## Quality of the data", _list(page.health)]
     if page.provenance:
         parts += ["## Provenance", _list([f"{name}: {text}" for name, text in page.provenance])]
@@ -211,6 +214,7 @@ def report_json(report: Report) -> Tree:
             }
             for section in page.sections
         ],
+        "pooled": pooled_json(report.pooled),
         "health": list(page.health),
         "provenance": dict(page.provenance),
         "commands": list(page.commands),

@@ -11,6 +11,7 @@ from typing import Any
 
 from frontier.decide.capacity import arrival_rate
 from frontier.decide.explain import figures
+from frontier.decide.pooled import Pooled
 from frontier.decide.sentences import (
     claim_sentence,
     figure_row,
@@ -42,8 +43,9 @@ from frontier.model import Cause, Decision, Limit, Reason, Verdict
 from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
-from frontier.plot.selection import provenance_of, samples_of, views_of
+from frontier.plot.selection import pooled_of, provenance_of, samples_of, views_of
 from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
+from frontier.report.quality import pooled_grid
 from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, time_line, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
@@ -144,6 +146,7 @@ class Report:
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None
+    pooled: Sequence[Pooled] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +194,22 @@ class Page:
     not_said: tuple[str, ...]
     unfinished: str = ""
     glossary: tuple[tuple[str, str], ...] = GLOSSARY
+    pooled: tuple[Grid, ...] = ()
 
 
 KEY = ", ".join(f"{sign} {meaning}" for sign, _, meaning in SIGNS.values()) + f". Brackets: 95% CI. {NO_BOUND_LEGEND}."
 
 
 def report_of(
-    run: Run, limits: Sequence[Limit], objectives: tuple[str, str] | None = None, options: Sequence[str] = ()
+    run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page of the run is made of; `options` are those it was asked for with."""
+    """Everything a page of the run is made of; `options` are those it was asked for with. Pictures are drawn of the
+    first two objectives.
+    """
     checks = CHECKS if not run.is_imported else IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     return Report(
-        views=views_of(run, limits, objectives),
+        views=views_of(run, limits, (objectives[0], objectives[1]) if objectives else None),
+        pooled=pooled_of([run], objectives, limits) if objectives else (),
         provenance=provenance_of(run),
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
         commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
@@ -230,7 +237,7 @@ def page_of(report: Report) -> Page:
         title_of(report.views), tuple(_section(view, report.samples) for view in report.views),
         (*_health(report), *skipped_lines(report.skipped)), _provenance(report),
         tuple(clean(command, 400) for command in report.commands), _config_cleaned(report.config_text),
-        tuple(report.not_said), clean(report.unfinished, 1000),
+        tuple(report.not_said), clean(report.unfinished, 1000), pooled=tuple(map(pooled_grid, report.pooled)),
     )  # fmt: skip
 
 

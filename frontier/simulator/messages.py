@@ -126,9 +126,29 @@ def closing(head: Head, number: int, count: int, finish: str, usage: dict[str, A
     return last + counted + frame(DONE)
 
 
-def whole(head: Head, tokens: int, finish: str, usage: dict[str, Any]) -> bytes:
+Tokens = Sequence[tuple[str, float]]
+"""Words with their log-probabilities."""
+
+
+def greedy_tokens(pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random) -> Tokens:
+    """The words of an answer, with log-probabilities that the prompt decides. Another word than the usual one is, for
+    the share `token_flips`, decided by the prompt too, and for the share `token_noise` by chance.
+    """
+    model = random.Random(zlib.crc32(repr(pieces).encode()))
+    tokens = []
+    for i in range(count):
+        flipped = model.random() < spec.token_flips or rng.random() < spec.token_noise
+        tokens.append((WORDS[(i + flipped) % len(WORDS)], -model.random() - spec.token_flips))
+    return tokens
+
+
+def whole(head: Head, asked: "GenerationRequest", tokens: Tokens, usage: dict[str, Any]) -> bytes:
     """The answer to a request that did not ask for a stream."""
-    choice = head.choice(words(0, tokens), finish)
+    choice = head.choice("".join(word for word, _ in tokens), asked.finish)
+    if asked.logprobs and head.api == "chat":
+        choice["logprobs"] = {"content": [{"token": word, "logprob": value} for word, value in tokens]}
+    elif asked.logprobs:
+        choice["logprobs"] = {"tokens": [word for word, _ in tokens], "token_logprobs": [value for _, value in tokens]}
     if head.api == "chat":
         choice["message"] = {"role": "assistant", **choice.pop("delta")}
     return head.body("chat.completion", [choice], usage)
@@ -169,6 +189,7 @@ class GenerationRequest:
     finish: str
     stream: bool
     usage: bool
+    logprobs: bool = False
 
 
 def _bad(message: str, param: str | None = None) -> RefusedError:
@@ -252,7 +273,8 @@ def read_request(raw: bytes, api: Api, spec: EngineSpec, rng: random.Random) -> 
             output, finish = natural, "stop"
     options = body.get("stream_options") or {}
     usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    return GenerationRequest(pieces, output, finish, bool(body.get("stream")), usage)
+    logprobs = body.get("logprobs") not in (None, False)
+    return GenerationRequest(pieces, output, finish, bool(body.get("stream")), usage, logprobs)
 
 
 def _count(value: Any, name: str, low: int = 1) -> int:

@@ -36,6 +36,7 @@ from frontier.simulator.messages import (
     closing,
     error,
     frame,
+    greedy_tokens,
     metrics_text,
     opening,
     pieces_of,
@@ -167,7 +168,8 @@ class _Server:
             job.sink = _Stream(request.transport, head, asked, job, cut)
             return await self.stream(request, job)
         await self.serve(job)
-        return _json(whole(head, job.output, asked.finish, usage_of(job.prompt, job.output, job.cached)))
+        tokens = greedy_tokens(asked.pieces, job.output, self.spec, self.rng)
+        return _json(whole(head, asked, tokens, usage_of(job.prompt, job.output, job.cached)))
 
     async def serve(self, job: Job) -> None:
         """Through the engine, to the last token; out of it again when the client leaves."""

@@ -104,7 +104,8 @@ class EngineSpec:
     step's time, `drift` the share by which steps grow per minute, `time_scale` multiplies every duration. `kv_tokens`
     None means: what the roofline leaves beside the weights (explicit prices: 400,000). `ingest` is the time from a
     request's sending until the scheduler can see it. `natural_output` is the mean length at which the model stops by
-    itself when not told to ignore the end of text; 0 = it never does.
+    itself when not told to ignore the end of text; 0 = it never does. In answers that are not streamed the share
+    `token_flips` of the tokens is another one than without, for a prompt always the same; `token_noise` by chance.
     """
 
     __pydantic_config__ = _STRICT
@@ -137,6 +138,8 @@ class EngineSpec:
     time_scale: Annotated[float, number_in(1e-9, 1e6), AS_TEXT] = 1.0
     ingest: Seconds = 0.5e-3
     natural_output: Count = 0
+    token_flips: Share = 0.0
+    token_noise: Share = 0.0
     faults: Faults = Faults()
 
     @classmethod

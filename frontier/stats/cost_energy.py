@@ -1,16 +1,16 @@
 """Cost and energy of a deployment: its power, joules per output token, dollars per million tokens of each kind.
 
-The power is what nvidia-smi or a device exporter reported for the GPUs during the windows, or a flat figure that the
-config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
+The power is what nvidia-smi, NVML or a device exporter reported for the GPUs during the windows, or a flat figure that
+the config states. Either is taken as it is: the interval of an energy or a cost is that of the throughput alone.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.model import Estimate, Point, Power
-from frontier.units import format_number
+from frontier.model import Estimate, Flag, Point, Power
+from frontier.units import format_number, format_share
 
 INPUT_PRICE, CACHED_PRICE = 0.25, 0.025
 """The price of an input token, and of one from the prefix cache, as a share of an output token's: about the ratios of
@@ -23,35 +23,90 @@ def power_text(powers: Iterable[Power]) -> str:
     """Where the power of some points comes from, and how much it was: 'power measured by ..., 612 to 690 W'."""
     by_source: dict[str, list[float]] = {}
     for power in powers:
-        by_source.setdefault(power.source, []).append(power.watts)
-    words = {"measured": "measured by nvidia-smi or an exporter", "stated": "stated in the config, not measured"}
+        measured_by = f"measured by {power.by or 'nvidia-smi or an exporter'}"
+        words = measured_by if power.source == "measured" else "stated in the config, not measured"
+        by_source.setdefault(words, []).append(power.watts)
     parts = []
     for source, watts in sorted(by_source.items()):
         low, high = (format_number(w) for w in (min(watts), max(watts)))
-        parts.append(f"{words[source]}, {low if low == high else f'{low} to {high}'} W")
+        parts.append(f"{source}, {low if low == high else f'{low} to {high}'} W")
     return "power " + "; ".join(parts) if parts else ""
 
 
+FEWEST_READINGS, FEWEST_UPDATES = 10, 20
+"""Of power samples, and of an energy counter, in the windows of a point: an edge may be off by one of them."""
+DISAGREE = 0.05
+"""A gap between power samples and energy counters that is worth a warning."""
+
+
 def measured(windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None) -> Power | None:
-    """The mean power over windows of (seconds, the server's metrics); None when a window lacks it.
+    """The mean power over windows of (seconds, the server's metrics): by energy counters where they can be used, else
+    by power samples; None when a window lacks both.
 
     The readings are of every GPU of the machine, so they are not those of a deployment with another number of `gpus`.
     """
-    readings = [(seconds, m["gpu_power"], m.get("gpu_count")) for seconds, m in windows if "gpu_power" in m]
-    if len(readings) < len(windows) or any(gpus is not None and count != gpus for _, _, count in readings):
-        return None
-    whole = sum(seconds for seconds, _, _ in readings)
-    watts = sum(seconds * power for seconds, power, _ in readings) / whole if whole > 0 else 0.0
-    return Power(watts, "measured") if watts > 0 else None
+    for name, by in (("gpu_energy_power", "energy counters"), ("gpu_power", "")):
+        if all(name in metrics for _, metrics in windows) and _unusable(name, windows, gpus) is None:
+            whole = sum(seconds for seconds, _ in windows)
+            watts = sum(seconds * metrics[name] for seconds, metrics in windows) / whole if whole > 0 else 0.0
+            if watts > 0:
+                return Power(watts, "measured", by)
+    return None
+
+
+def power_flag(
+    windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None, power: Power | None
+) -> Iterator[Flag]:
+    """Why what was read of the devices' power does not count, or that its two sources disagree."""
+    seen = [name for name in ("gpu_energy_power", "gpu_power") if any(name in metrics for _, metrics in windows)]
+    reasons = {name: _unusable(name, windows, gpus) for name in seen}
+    if seen and (power is None or power.source == "stated"):
+        measured, limit = reasons[seen[-1]] or ("no power in some of the windows", "all windows")
+        advice = "energy is not measured: state it as  hardware: {power: 700W/gpu},  or see to the readings"
+        yield Flag("power_unmeasured", measured, limit, advice, fatal=False)
+    elif len(seen) == 2 and not any(reasons.values()):
+        watts = [sum(s * m.get(name, math.nan) for s, m in windows) / sum(s for s, _ in windows) for name in seen]
+        if abs(watts[1] / watts[0] - 1) > DISAGREE:
+            yield Flag(
+                "power_disagrees", f"{format_number(watts[1])} W by samples, {format_number(watts[0])} W by counters",
+                format_share(DISAGREE), "the counters count: samples miss what happens between them", fatal=False,
+            )  # fmt: skip
+
+
+def _unusable(
+    name: str, windows: Sequence[tuple[float, Mapping[str, float]]], gpus: int | None
+) -> tuple[str, str] | None:
+    """What is wrong with these readings of power, and what it should be; None where they count."""
+
+    def most(fact: str) -> float:
+        return max((metrics.get(fact, 0.0) for _, metrics in windows), default=0.0)
+
+    def total(fact: str) -> float:
+        return sum(metrics.get(fact, math.inf) for _, metrics in windows)
+
+    counters = name == "gpu_energy_power"
+    count = most("gpu_energy_count" if counters else "gpu_count")
+    least = count if counters else min((m.get("gpu_count_min", count) for _, m in windows), default=0.0)
+    if gpus is not None and count != gpus:
+        return f"readings of {count:.0f} GPUs", f"{gpus} (gpus)"
+    if counters and (lost := most("gpu_energy_lost")):
+        return f"{lost:.0f} of {count:.0f} energy counters started again or were missing", "0"
+    if least < count:
+        return f"at times readings of {least:.0f} GPUs only", f"{count:.0f}"
+    number, fewest = (
+        (total("gpu_energy_updates"), FEWEST_UPDATES) if counters else (total("gpu_power_readings"), FEWEST_READINGS)
+    )
+    return (f"{number:.0f} readings", f"{fewest}") if number < fewest else None
 
 
 def mean(powers: Sequence[tuple[float, Power | None]]) -> Power | None:
     """The power over several (seconds, power); None unless all are known, and of one source."""
     known = [(seconds, power) for seconds, power in powers if power is not None]
-    if len(known) < len(powers) or len({power.source for _, power in known}) != 1:
+    if len(known) < len(powers) or len({(power.source, power.by) for _, power in known}) != 1:
         return None
     whole = sum(seconds for seconds, _ in known)
-    return Power(sum(s * power.watts for s, power in known) / whole, known[0][1].source) if whole > 0 else known[0][1]
+    first = known[0][1]
+    return dataclasses.replace(first, watts=sum(s * p.watts for s, p in known) / whole) if whole > 0 else first
 
 
 def cost(throughput: Estimate, price: float) -> Estimate:

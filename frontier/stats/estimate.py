@@ -40,7 +40,7 @@ def point(
     """What this sample says about its setting: the metrics `names` and those of `limits`, the flags, the notes.
 
     With limits also goodput and attainment; with a `price` (dollars per hour for the deployment) also the cost; where
-    the sample has a power the energy.
+    the sample has a power the energy, where its deployment has a quality that.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
@@ -48,6 +48,7 @@ def point(
     wanted += ["goodput", "attainment"] if limits else []
     wanted += ["cost", "cached_share"] if price is not None else []
     wanted += ["energy", "tokens_per_joule"] if sample.power is not None else []
+    wanted += ["quality"] if sample.quality is not None else []
     estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
     return Point(
         deployment=sample.deployment,
@@ -96,6 +97,8 @@ def estimate(
         return None if hits is None else _share_of(sample, hits, confidence, m.higher_is_better)
     if name == "cached_share":
         return _cached_share(sample, confidence)
+    if name == "quality":
+        return sample.quality
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name in ("cost", "energy", "tokens_per_joule"):

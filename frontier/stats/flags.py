@@ -48,6 +48,7 @@ STREAM_EVENTS = 3
 IMPLAUSIBLE_TPOT = 0.001
 TOKENS_PER_CHUNK = 1.05
 FASTER_THAN_LIGHT = 0.05
+CLOCKS_HELD = 0.10
 
 _LIFE = re.compile(r"(?:, |^)started \d+$")
 """When the server's process began: the last part of its identity."""
@@ -241,6 +242,22 @@ def _server(sample: WindowData) -> Iterator[Flag]:
         )  # fmt: skip
 
 
+def _clocks(sample: WindowData) -> Iterator[Flag]:
+    """Devices whose clocks were held down in the windows, as the driver says it."""
+    held, heat = (
+        max((server.get(f"gpu_clocks_{why}", 0.0) for server in sample.server), default=0.0) for why in ("held", "heat")
+    )
+    if held > CLOCKS_HELD:
+        yield Flag(
+            "clocks_held_down",
+            f"in {format_share(held)} of readings a GPU's clocks were held down"
+            + (f", in {format_share(heat)} by heat" if heat else ", by its power cap or a slowdown, not by heat"),
+            format_share(CLOCKS_HELD),
+            "the GPU reached its power limit or its temperature: compare runs at the same limit and cooling",
+            fatal=False,
+        )
+
+
 # --- how the tokens came
 
 
@@ -411,5 +428,5 @@ def _impossible(sample: WindowData, measured: str, limit: str) -> Flag:
 
 
 _CHECKS: tuple[Check, ...] = (
-    _server, of_load, _stream, _finishes, _uncounted, _short_output, _wrong_input, _cache, _chunks, resent,
+    _server, _clocks, of_load, _stream, _finishes, _uncounted, _short_output, _wrong_input, _cache, _chunks, resent,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.model import FIRST, ClientHealth, Power, Shape
+from frontier.model import FIRST, ClientHealth, Estimate, Power, Shape
 from frontier.stats import cost_energy
 from frontier.stats.histogram import LogHistogram
 
@@ -51,7 +51,7 @@ class WindowData:
     `client_failures`.
     `odd_finishes` counts the finish reasons that are not known to be good.
 
-    `power` is set when a run is read, since the config may state it.
+    `power` and `quality` are set when a run is read, since the config may state them.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send, and nothing may be
     expected of how many requests are in flight.
@@ -101,6 +101,7 @@ class WindowData:
     odd_finishes: dict[str, int] = field(default_factory=dict)
     open_loop: bool = False
     power: Power | None = None
+    quality: Estimate | None = None
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))

@@ -1,7 +1,7 @@
 """The run directory: its file names, how it is created, resumed and listed, and its lock.
 
     runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json  logs/  derived/  lock
-                verify/  (the open-loop checks of the operating point, laid out as the run is)
+                verify/  (the open-loop checks of the operating point, laid out as the run is; answers/ of its quality)
                 imported.jsonl  (only in a run made by `frontier import`: one aggregated Point a line)
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it runs, its evidence is
@@ -22,15 +22,17 @@ from typing import Any, Self
 import orjson
 
 from frontier.errors import StoreError
-from frontier.model import Phase, Trial
+from frontier.model import Answers, Phase, Trial, file_label
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
-from frontier.store.trial_files import TrialFiles, TrialWriter
+from frontier.store.records import build
+from frontier.store.trial_files import EVIDENCE_BYTES, TrialFiles, TrialWriter
 from frontier.text import redact, stored_tree
 
 SCHEMA = "frontier.run/1"
 MANIFEST_BYTES = 128 * 2**20
+_ANSWERS = "answers"
 _KEY = rf".+-.+-c\d{{4,}}-(?:{'|'.join(Phase)})-r\d+"
 _TEMPORARY = r"\.\d+\.tmp"
 _LEFTOVERS = {
@@ -206,7 +208,26 @@ class RunDirectory(TrialFiles):
         """A place for the records of a trial about to run."""
         return TrialWriter(self, trial, self.journal)
 
+    def write_answers(self, answers: Answers) -> None:
+        """Keep the answers of a deployment to the prompts of one shape, in the place of earlier ones."""
+        folder = self._folder.at(_ANSWERS)
+        with writing(folder.path):
+            folder.make()
+            name = f"{file_label(answers.deployment)}-{file_label(answers.shape)}.json"
+            folder.write_whole(name, orjson.dumps(answers))
+
     # -- reading ---------------------------------------------------------------------------------------------------
+
+    def answers(self) -> tuple[Answers, ...]:
+        """What deployments have answered to the prompts of a quality check. StoreError where a file is damaged."""
+        folder, kept = self._folder.at(_ANSWERS), []
+        for name in folder.names(".json"):
+            try:
+                kept.append(build(Answers, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
+            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                what = f"{folder.path / name} cannot be read: {error}"
+                raise StoreError(what, "remove it, and measure again with  frontier verify --quality") from error
+        return tuple(kept)
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The sound lines of the journal."""

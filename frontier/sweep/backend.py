@@ -196,6 +196,10 @@ class HttpBackend(Backend):
         target = self._ready[trial.deployment].target
         return ShardJob(trial, target, prompts, used) if used.index < used.of else None
 
+    def target(self, deployment: str) -> Target:
+        """Where the requests of a prepared deployment go."""
+        return self._ready[deployment].target
+
     def identity(self, trial: Trial) -> str:
         """Which server answers on the deployment of a trial, as it was when it was prepared."""
         return self._ready[trial.deployment].identity

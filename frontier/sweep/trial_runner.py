@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from frontier.client.sharded import WorkerLostError
@@ -179,6 +179,7 @@ class TrialRunner:
 
     def recall(self, trial: Trial, sample: WindowData) -> tuple[Flag, ...]:
         """Take a finished trial into its history, in the place of an earlier one of its name; its flags."""
+        sample = replace(sample, quality=self.config.deployment(trial.deployment).stated_quality)
         history = self.history(trial.series)
         history[:] = [(t, s) for t, s in history if t.key != trial.key]
         history.append((trial, sample))

@@ -125,17 +125,21 @@ class Sender:
     stop: asyncio.Event
     _prepared: set[str] = field(default_factory=set)
 
+    async def prepare(self, deployment: str) -> None:
+        """See that the deployment's server is there, and is the one that the run was begun with."""
+        if deployment not in self._prepared:
+            facts = await self.backend.prepare(self.run.config.deployment(deployment))
+            journal = RunDirectory.read(self.run.path).journal_lines()
+            require_same_server(journal, facts, "put the old server back, or sweep this one")
+            self._prepared.add(deployment)
+
     async def send(self, trial: Trial, watch: "Watch | None" = None) -> Measurement | None:
         """The trial, finished or ended by `watch`, and kept; None when it was stopped.
 
         MeasurementError when a server cannot be measured, is lost, or is another than the run was begun with.
         """
         assert trial.rate is not None
-        if trial.deployment not in self._prepared:
-            facts = await self.backend.prepare(self.run.config.deployment(trial.deployment))
-            journal = RunDirectory.read(self.run.path).journal_lines()
-            require_same_server(journal, facts, "put the old server back, or sweep this one")
-            self._prepared.add(trial.deployment)
+        await self.prepare(trial.deployment)
         if self.stop.is_set():
             return None
 

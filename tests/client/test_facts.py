@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from frontier.client.evidence import CpuEnergy, Readings, parse_metrics
-from frontier.client.facts import EXPORTED, FACTS, NVIDIA_SMI, RAPL, facts_at, moments_of, server_life, window_facts
+from frontier.client.facts import (
+    EXPORTED,
+    FACTS,
+    NVIDIA_SMI,
+    NVML,
+    RAPL,
+    facts_at,
+    moments_of,
+    server_life,
+    window_facts,
+)
 from frontier.client.target import Target
 from frontier.model import SourceReadings
 from frontier.text import Secrets
@@ -21,7 +31,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
 
 
 def test_every_name_in_a_table_leads_to_a_fact() -> None:
-    named = {fact for facts in {**EXPORTED, **NVIDIA_SMI, **RAPL}.values() for fact in facts}
+    named = {fact for facts in {**EXPORTED, **NVIDIA_SMI, **NVML, **RAPL}.values() for fact in facts}
     assert named == set(FACTS)
 
 

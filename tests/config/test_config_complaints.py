@@ -175,7 +175,7 @@ KEYS: list[Row] = [
      "write $12/h for the whole deployment, or $3/gpu/h"),
     ("price: $3/gpu/h", 8, "price is per GPU, and the number of GPUs is not given",
      "add  gpus: 8,  or write $12/h for all"),
-    ("quality: good", 10, "quality is a number; this is 'good'", "write a number between -1e+09 and 1e+09"),
+    ("quality: good", 10, "quality is a number; this is 'good'", "write a score, as 0.953, or {reference: NAME}"),
     ("simulator: {noise: 0.1}", 1, "simulator is set, and the endpoint is another",
      "write  endpoint: simulator,  or remove the key"),
     ("ready: 5", 8, "ready is a mapping; this is 5", "write {command: ...}; known: command, within"),

@@ -47,13 +47,6 @@ def test_every_key_is_explained() -> None:
     assert set() == keys - written - {"name", "quality", "simulator"}
 
 
-def test_what_no_command_uses_is_not_advertised() -> None:
-    documents = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "configs").glob("*"), ROOT / "README.md"]
-    for text in (commented_config("http://h"), *(file.read_text() for file in documents if file.is_file())):
-        assert not re.search(r"\bquality\s*:", text)
-    assert 0.5 == load_config(commented_config("http://h") + "quality: 0.5\n", "sweep.yaml").deployments[0].quality
-
-
 MODELS = [["meta/llama"], ["b", "a"], ["evil\u2028name: x", "e\nendpoint: simulator"], ["x" * 5000], []]
 
 

@@ -178,18 +178,6 @@ def test_a_hypervolume_without_a_finite_reference_is_refused():
         pareto.hypervolume([1], [1])
 
 
-def test_several_deployments_are_compared_on_three_metrics():
-    def priced(deployment, concurrency, throughput, latency, cost):
-        values = {"output_throughput": throughput, "p99_ttft": latency, "cost": cost}
-        return Point(deployment, SHAPE, concurrency, {k: Estimate(v, v, v, 9) for k, v in values.items()}, 9)
-
-    points = [priced("a", 1, 100, 0.1, 2.0), priced("b", 1, 100, 0.1, 1.0), priced("b", 8, 400, 0.4, 0.5),
-              priced("a", 8, 500, 0.3, 0.6), priced("c", 1, 50, float("inf"), 0.1)]  # fmt: skip
-    found = pareto.across(points, ("output_throughput", "p99_ttft", "cost"))
-    assert [("b", 1), ("b", 8), ("a", 8)] == [(p.deployment, p.concurrency) for p in found["members"]]
-    assert [("a", 1)] == [(p.deployment, p.concurrency) for p in found["dominated"]]
-
-
 def test_a_large_set_takes_no_more_than_a_few_times_what_moocore_takes():
     rng = np.random.default_rng(5)
     high, low = rng.random(200_000), rng.random(200_000)

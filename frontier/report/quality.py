@@ -1,0 +1,112 @@
+"""Quality of answers in words and as JSON (`frontier verify --quality`), and the frontier pooled over deployments."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from frontier.decide.pooled import Pooled
+from frontier.decide.wording import clean_name, limits_text, setting, value_text
+from frontier.metrics import metric
+from frontier.model import Estimate, Series
+from frontier.report.evidence_tables import Grid
+from frontier.report.json_out import Tree, estimate_tree, tree_of
+from frontier.report.tables import text_grid, to_text
+from frontier.stats.quality import Compared
+from frontier.units import format_number, format_share
+
+QUALITY_SCHEMA = "frontier.quality/1"
+
+
+def quality_text(compared: Mapping[Series, Compared]) -> str:
+    """What was compared: a block for each deployment beside its reference, which comes with itself in each."""
+    blocks = []
+    for series, each in compared.items():
+        if each.of is each.reference:
+            continue
+        other = clean_name(each.reference.deployment)
+        rows = [
+            [f"same next token as {other}", format_share(each.agreement.value), _share_ci(each.agreement)],
+            [f"{other} with itself", format_share(each.itself.value), _share_ci(each.itself)],
+            ["loss", *_loss(each.loss)],
+        ]
+        if each.distance is not None and each.own_distance is not None:
+            apart = f"{other} with itself {format_number(each.own_distance.value)}"
+            rows.append(["log-probabilities apart", f"{format_number(each.distance.value)} nat", apart])
+        head = f"{series.label(keep_shape=True)} beside {other}: {each.prompts:,} prompts, greedily, at "
+        at = " and ".join(dict.fromkeys(setting(a.concurrency) for a in (each.of, each.reference)))
+        blocks.append(
+            to_text(Text(head + at, style="bold"), text_grid([["", *row] for row in rows], right=(2,)), width=100)
+        )
+    return "\n\n".join(blocks) or "nothing to compare yet: the reference or the others were not asked"
+
+
+def _share_ci(share: Estimate) -> str:
+    return f"95% CI {format_share(share.low)} to {format_share(share.high)}"
+
+
+def _loss(loss: Estimate) -> tuple[str, str]:
+    """The loss in points, with the bound that decides whether there is one."""
+    points = f"{100 * loss.value:.1f} points"
+    if loss.lower > 0:
+        return points, f"at least {100 * loss.lower:.1f} points (95%)"
+    return points, f"none is seen: at most {100 * loss.upper:.1f} points (95%)"
+
+
+def quality_json(compared: Mapping[Series, Compared]) -> Tree:
+    """The answer of `frontier verify --quality --json`."""
+    return {
+        "schema": QUALITY_SCHEMA,
+        "compared": [
+            {
+                "deployment": each.of.deployment, "shape": series.shape.label, "concurrency": each.of.concurrency,
+                "reference": each.reference.deployment, "prompts": each.prompts,
+                **{name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
+                   for name in ("agreement", "itself", "loss", "distance", "own_distance")},
+            }
+            for series, each in compared.items()
+        ],
+    }  # fmt: skip
+
+
+# --- the frontier over several deployments
+
+
+def pooled_grid(pool: Pooled) -> Grid:
+    """The settings on the pooled frontier with their owners, and the owners without one."""
+    heads = ("deployment", "concurrency", *(metric(name).label for name in pool.objectives))
+    rows = [
+        (clean_name(p.deployment), setting(p.concurrency),
+         *(value_text(name, p.metrics[name].value) for name in pool.objectives))
+        for p in pool.members
+    ]  # fmt: skip
+    rows += [
+        (clean_name(owner), f"no part: {why}", *("" for _ in pool.objectives)) for owner, why in pool.without.items()
+    ]
+    keep = f", settings proven to keep {limits_text(pool.hidden)}" if pool.hidden else ""
+    return Grid(f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}", heads, tuple(rows))
+
+
+def pooled_text(pools: Sequence[Pooled], *, width: int = 80, colour: bool = False) -> str:
+    """The pooled frontiers for a terminal."""
+    blocks: list[RenderableType] = []
+    for grid in map(pooled_grid, pools):
+        columns = range(2, len(grid.heads))
+        blocks += [Text(grid.caption, style="bold"), text_grid([grid.heads, *grid.rows], right=tuple(columns))]
+    return to_text(*blocks, width=width, colour=colour)
+
+
+def pooled_json(pools: Sequence[Pooled]) -> list[Tree]:
+    """For `show --json` and the report: which deployment owns which part of the frontier over all."""
+    return [
+        {
+            "shape": pool.shape.label, "objectives": list(pool.objectives),
+            "members": [
+                {"deployment": p.deployment, "concurrency": p.concurrency,
+                 "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives}}
+                for p in pool.members
+            ],
+            "without": dict(pool.without),
+        }
+        for pool in pools
+    ]  # fmt: skip

@@ -1,0 +1,139 @@
+"""Quality check: what a deployment answers, greedily, while as many requests are in flight as at its operating point.
+
+The requests of the check are the load: so many are in flight all the time, each prompt is sent in two passes, and the
+answers are not streamed, so that the server can give log-probabilities. They are kept as numbers under the run's
+`verify/`, no text is; `stats.quality` compares those of two deployments.
+"""
+
+import asyncio
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from frontier.client.adapters import Content, Prompt
+from frontier.client.http import Client
+from frontier.client.preflight import json_of
+from frontier.client.prompts import random_prompts, read_prompts
+from frontier.client.target import Target
+from frontier.config.deployment import QualityConfig
+from frontier.errors import MeasurementError, UsageError
+from frontier.model import Answer, Answers, Decision, Limit, Shape
+from frontier.run import Run
+from frontier.sweep.verify import Sender
+
+PASSES = 2
+ROUNDS = 4
+"""Requests sent at the least for each that is in flight, so that the beginning and the end weigh little."""
+MOST_FAILED = 0.05
+
+
+def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:
+    """The operating points of the deployments whose quality is measured and of their references, each with the number
+    of prompts. UsageError where there is nothing to measure or no operating point of one.
+    """
+    wanted = [d.quality for d in run.config.deployments if isinstance(d.quality, QualityConfig)]
+    if not wanted:
+        what = "the config does not say what the answers are compared with"
+        raise UsageError(what, "write  quality: {reference: NAME}  for the deployments, NAME being one of them")
+    if sessions := [shape.label for shape in run.config.shapes if shape.session is not None]:
+        raise UsageError(f"{sessions[0]} is a session; answers are compared of single requests", "check another shape")
+    asked = {d.name for d in run.config.deployments if d.quality in wanted} | {each.reference for each in wanted}
+    points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
+    if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
+        raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
+    # The same number for all, also where they are asked one after another.
+    number = max(ROUNDS * max(run.config.concurrency) // PASSES, *(each.prompts for each in wanted))
+    return [(decision, number) for decision in points]
+
+
+async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]]) -> int:
+    """Ask each deployment and keep its answers; how many were asked before it was stopped."""
+    done = 0
+    try:
+        for decision, prompts in wanted:
+            await sender.prepare(decision.deployment)
+            answers = await _ask(sender, decision, prompts)
+            if answers is None:
+                break
+            sender.store.write_answers(answers)
+            done += 1
+    finally:
+        await sender.backend.close()
+    return done
+
+
+async def _ask(sender: Sender, decision: Decision, prompts: int) -> Answers | None:
+    """The answers of a prepared deployment; None when it was stopped. MeasurementError where too many fail."""
+    shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
+    assert decision.concurrency is not None
+    texts = _texts(shape, config.prompts, config.seed, prompts)
+    length = round(shape.osl.mean)
+    bodies = [_body(target, text, length, logprobs=True) for text in texts]
+    async with Client(target) as client:
+        if (await client.post(target.request_url, bodies[0])).status == 400:  # it may not know log-probabilities
+            bodies = [_body(target, text, length, logprobs=False) for text in texts]
+        answers: list[Answer | None] = [None] * (PASSES * prompts)
+        numbers = iter(range(PASSES * prompts))
+
+        async def stream() -> None:
+            for number in numbers:
+                if sender.stop.is_set():
+                    return
+                exchange = await client.post(target.request_url, bodies[number % prompts])
+                answers[number] = _answer(json_of(exchange), target.api)
+
+        await asyncio.gather(*(stream() for _ in range(decision.concurrency)))
+    if sender.stop.is_set():
+        return None
+    if (failed := sum(answer is None for answer in answers)) > MOST_FAILED * len(answers):
+        what = f"{failed} of {len(answers)} answers of {decision.deployment} could not be compared"
+        raise MeasurementError(what, "it must answer without a stream, in OpenAI's form")
+    asked = f"{zlib.crc32(repr(texts).encode()):08x} {prompts} {length}"
+    passes = tuple(tuple(answers[i * prompts : (i + 1) * prompts]) for i in range(PASSES))
+    return Answers(decision.deployment, shape.label, decision.concurrency, asked, passes)
+
+
+def _texts(shape: Shape, file: str, seed: int, number: int) -> list[Content]:
+    """The prompts: those of the config's file, over and over, or random words, the same for all deployments."""
+    if file != "random":
+        lines = read_prompts(Path(file))
+        return [lines[i % len(lines)][0] for i in range(number)]
+    source = random_prompts(shape, seed)
+    return [source(i).content for i in range(number)]
+
+
+def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> bytes:
+    """A request for one whole greedy answer of at most so many tokens."""
+    prompt = Prompt(text, 0, length, shares=True)
+    body = orjson.loads(replace(target, ignore_eos=False).request_body(prompt))
+    body.pop("stream_options", None)
+    asked = {"logprobs": True if target.api == "chat" else 1} if logprobs else {}
+    return orjson.dumps({**body, "stream": False, "temperature": 0, **asked})
+
+
+_WORD = re.compile(r"\s*\S+")
+
+
+def _answer(tree: Any, api: str) -> Answer | None:
+    """The tokens of an answer, as numbers, with their log-probabilities; words where the server does not tell tokens.
+    None for anything else.
+    """
+    try:
+        (choice,) = tree["choices"]
+        told = choice.get("logprobs") or {}
+        if api == "chat":
+            message, pairs = choice["message"], told.get("content") or []
+            text = "".join(message.get(part) or "" for part in ("reasoning_content", "reasoning", "content"))
+            tokens, logprobs = [pair["token"] for pair in pairs], [pair["logprob"] for pair in pairs]
+        else:
+            text, tokens, logprobs = choice["text"], told.get("tokens") or [], told.get("token_logprobs") or []
+        tokens = tokens or _WORD.findall(text)
+        numbers = " ".join(f"{zlib.crc32(token.encode()):x}" for token in tokens)
+        return Answer(numbers, " ".join(f"{float(value):.4g}" for value in logprobs)) if tokens else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,151 @@
+"""Quality as a user meets it: stated or measured over HTTP beside a reference, as an axis, a column and a limit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from frontier.store.run_dir import RunDirectory
+from tests.commands import Said, frontier
+from tests.sweeps import sweep_in_virtual_time
+
+ENGINE = "step_base: 4ms, per_decode: 40us, token_noise: 0.3%"
+CONFIG = f"""\
+endpoint: simulator
+shapes: [64/24]
+concurrency: [1, 8]
+sla: {{p95_ttft: 1s}}
+requests: 200
+repeats: 1
+refine: 0
+price: $4/h
+deployments:
+- {{name: bf16, QUALITY1, simulator: {{{ENGINE}}}}}
+- {{name: int4, QUALITY2, simulator: {{{ENGINE}, time_scale: 0.5, token_flips: 8%}}}}
+"""
+MEASURED = CONFIG.replace("QUALITY1, ", "").replace("QUALITY2", "quality: {reference: bf16, prompts: 60}")
+STATED = CONFIG.replace("QUALITY1", "quality: 0.95").replace("QUALITY2", "quality: 0.9")
+
+
+def made(folder: Path, text: str) -> Path:
+    """A run of virtual time, whose journal names no server that another engine could differ from."""
+    sweep_in_virtual_time(folder / "run", text)
+    journal = folder / "run" / "journal.jsonl"
+    lines = [line for line in journal.read_text().splitlines() if json.loads(line)["event"] != "server"]
+    journal.write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
+    """A run whose two engines, behind HTTP, have answered."""
+    cwd = made(tmp_path_factory.mktemp("measured"), MEASURED)
+    return cwd, frontier("verify", "run", "--quality", "--json", cwd=cwd)
+
+
+def test_two_engines_are_compared_under_load(asked: tuple[Path, Said]) -> None:
+    cwd, said = asked
+    assert 0 == said.code, said.err
+    assert "int4 · 64/24  60 prompts in two passes, greedily, at c=8" in said.err
+    tree = json.loads(said.out)
+    assert "frontier.quality/1" == tree["schema"]
+    int4, bf16 = tree["compared"]
+    assert ("int4", "bf16", 8, 60) == (int4["deployment"], int4["reference"], int4["concurrency"], int4["prompts"])
+    assert int4["agreement"]["low"] <= 0.92 * 0.997**2 <= int4["agreement"]["high"]
+    assert bf16["agreement"] == int4["itself"]
+    assert int4["itself"]["low"] <= 0.997**2 <= int4["itself"]["high"]
+    assert int4["distance"]["value"] == pytest.approx(0.08, abs=0.002)  # log-probabilities lie as far apart as flips
+    (file,) = (cwd / "run" / "verify" / "answers").glob("int4-*.json")
+    kept = file.read_text()
+    assert not any(word in kept for word in ("river", "stone", "cloud"))  # numbers, no text
+
+
+def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> None:
+    cwd, _ = asked
+    shown = frontier("show", "run", "--objectives", "quality,cost", cwd=cwd)
+    assert "Frontier over all deployments, 64/24, settings proven to keep p95 TTFT ≤ 1 s" in shown.out
+    tree = json.loads(frontier("show", "run", "--objectives", "quality,cost", "--json", cwd=cwd).out)
+    (pool,) = tree["pooled"]
+    assert [("bf16", 8), ("int4", 8)] == [(m["deployment"], m["concurrency"]) for m in pool["members"]]
+    assert {} == pool["without"]
+    solved = frontier("solve", "run", "--sla", "p95_ttft<=1s,quality>=0.97", cwd=cwd)
+    assert "Run at concurrency 8" in solved.out
+    assert "No setting meets p95 TTFT ≤ 1 s and quality ≥ 0.97" in solved.out
+    assert "service time" not in solved.out  # it is not speed that is too low
+    again = frontier("verify", "run", "--quality", "--find", cwd=cwd)
+    assert (2, True) == (again.code, "two questions" in again.err)
+
+
+def test_a_picture_has_all_deployments_and_the_frontier_over_them(asked: tuple[Path, Said]) -> None:
+    cwd, _ = asked
+    assert 0 == frontier("plot", "run", "--objectives", "quality,cost,p95_ttft", "-o", "q.svg", cwd=cwd).code
+    drawn = (cwd / "q.svg").read_text().replace("\u00a0", " ")
+    assert "On the frontier of quality and cost per million" in drawn
+    assert all(f"{name}, c=8" in drawn for name in ("bf16", "int4"))
+
+
+def test_stated_quality_needs_no_server_and_may_limit_a_sweep(tmp_path: Path) -> None:
+    cwd = made(tmp_path, STATED.replace("p95_ttft: 1s", "p95_ttft: 1s, quality: 0.93"))
+    solved = frontier("solve", "run", cwd=cwd)
+    assert "quality" in solved.out
+    assert "stated" in solved.out
+    assert "No setting meets p95 TTFT ≤ 1 s and quality ≥ 0.93" in solved.out
+    report = frontier(
+        "report", "run", "--objectives", "quality,cost,p95_ttft,output_throughput", "-o", "-", cwd=cwd
+    ).out
+    assert "Frontier over all deployments" in report
+    page = cwd / "page.json"
+    assert 0 == frontier("report", "run", "--objectives", "quality,cost", "-o", page, cwd=cwd).code
+    assert ["bf16", "int4"] == [m["deployment"] for m in json.loads(page.read_text())["pooled"][0]["members"]]
+    nothing = frontier("verify", "run", "--quality", cwd=cwd)
+    assert (2, True) == (nothing.code, "quality: {reference: NAME}" in nothing.err)
+
+
+def test_several_runs_have_one_frontier(tmp_path: Path) -> None:
+    made(tmp_path, STATED)
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    tree = json.loads(frontier("show", "run", "other", "--objectives", "quality,cost", "--json", cwd=tmp_path).out)
+    owners = ["run · bf16", "other · bf16", "run · int4", "other · int4"]
+    assert owners == [m["deployment"] for m in tree["pooled"][0]["members"]]
+    assert 0 == frontier("show", "run", "other", "--objectives", "quality,cost", cwd=tmp_path).code
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("quality: {reference: fp16}", "no deployment is called 'fp16'"),
+        ("quality: good", "quality is a number; this is 'good'"),
+        ("quality: {reference: bf16, prompts: 3}", "prompts"),
+        ("quality: {reference: bf16, prompt: 30}", "did you mean 'prompts'"),
+    ],
+)
+def test_a_quality_that_cannot_be_is_refused(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(CONFIG.replace("QUALITY1", "quality: 1").replace("QUALITY2", line))
+    said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
+    assert (2, True) == (said.code, message in said.err), said.err
+
+
+def test_a_sweep_cannot_decide_by_what_is_measured_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(MEASURED.replace("p95_ttft: 1s", "quality: 0.9"))
+    said = frontier("sweep", "s.yaml", "--dry-run", cwd=tmp_path)
+    assert (2, True) == (said.code, "decide afterwards" in said.err)
+
+
+def test_objectives_are_two_to_four(tmp_path: Path) -> None:
+    made(tmp_path, STATED)
+    for names in ("quality", "quality,quality", "quality,cost,p99_ttft,p50_ttft,p99_e2e"):
+        said = frontier("show", "run", "--objectives", names, cwd=tmp_path)
+        assert (2, True) == (said.code, "two to 4 metrics" in said.err)
+    said = frontier("compare", "run", "run", "--objectives", "quality,cost,p99_ttft", cwd=tmp_path)
+    assert (2, True) == (said.code, "two metrics" in said.err)
+
+
+def test_damaged_answers_are_named(tmp_path: Path) -> None:
+    made(tmp_path, MEASURED)
+    folder = tmp_path / "run" / "verify" / "answers"
+    folder.mkdir(parents=True)
+    (folder / "int4-64x24.json").write_text('{"deployment": 4}')
+    said = frontier("show", "run", cwd=tmp_path)
+    assert "int4-64x24.json cannot be read" in said.err
+    assert RunDirectory.read(tmp_path / "run").answers() == ()  # those of the checks are elsewhere

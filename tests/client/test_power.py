@@ -1,0 +1,231 @@
+"""Power of devices by their energy counters: an exporter on loopback, NVML, and the rules for when readings count."""
+
+import asyncio
+import dataclasses
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from frontier.client import evidence
+from frontier.client.event_loop import run
+from frontier.client.evidence import Evidence, GpuEnergy, Readings, parse_metrics
+from frontier.client.facts import Samples, window_facts
+from frontier.client.target import Target
+from frontier.model import Power, SourceReadings
+from frontier.stats import cost_energy, flags
+from tests.servers import serving
+from tests.stats.made import Server, trial
+
+LABELS = (
+    'gpu="{i}",UUID="GPU-1b2c{i}",pci_bus_id="00000000:{i}8:00.0",device="nvidia{i}",'
+    'modelName="NVIDIA H100 80GB HBM3",Hostname="gpu-box",DCGM_FI_DRIVER_VERSION="550.54.15"'
+)
+
+
+def dcgm(power: Sequence[float], joules: Sequence[float], reasons: int = 0) -> bytes:
+    """The text of NVIDIA's exporter, as it comes."""
+    lines = []
+    for name, kind, help_text, values in (
+        ("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", [1980] * len(power)),
+        ("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", power),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Total energy consumption since boot (in mJ).",
+         [round(j * 1e3) for j in joules]),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", "Current clock throttle reasons.", [reasons] * len(power)),
+    ):  # fmt: skip
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{{{LABELS.format(i=i)}}} {value}" for i, value in enumerate(values)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def window(*texts: bytes, every: float = 1.0) -> dict[str, float]:
+    """The facts of texts that were read at this pace."""
+    readings = Readings("metrics")
+    for i, text in enumerate(texts):
+        readings.add(parse_metrics(text).samples, i * every)
+    return window_facts(readings.stored())
+
+
+def steady(watts: float, seconds: int, step: int = 1, count: int = 2) -> list[bytes]:
+    """Readings once a second of an exporter that reads its devices every `step` seconds."""
+    return [dcgm([watts] * count, [5e6 + watts * (t // step * step)] * count) for t in range(seconds + 1)]
+
+
+def test_a_real_exporter_is_read_beside_the_engine_to_within_three_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "_EVERY", 0.04)
+    begun, asked = time.perf_counter(), []
+
+    async def exporter(_: web.Request) -> web.Response:
+        gone = time.perf_counter() - begun
+        asked.append(gone)
+        # Samples of the power miss what the counters see; every third reading finds the clocks held down by heat.
+        reasons = 0x40 if len(asked) % 3 == 0 else 0
+        return web.Response(body=dcgm([500, 540], [9e6 + 600 * gone, 2e6 + 650 * gone], reasons))
+
+    async def window_of(url: str) -> tuple[SourceReadings, ...]:
+        async with Evidence(Target(url, metrics_urls=(url.replace("/v1", "/metrics"),), dialect="vllm")) as kept:
+            await asyncio.sleep(0.1)
+            kept.opened.set()
+            while len(asked) < 35:  # noqa: ASYNC110 - on a busy machine it takes longer, and they are in a thread
+                await asyncio.sleep(0.05)
+            kept.closed.set()
+            await kept.settle()
+            return kept.readings()
+
+    with serving({"GET /metrics": exporter}) as url:
+        facts = window_facts(run(window_of(url)))
+    assert facts["gpu_energy_power"] == pytest.approx(1250, rel=0.03)
+    assert (2, 0, 2) == (facts["gpu_energy_count"], facts["gpu_energy_lost"], facts["gpu_count"])
+    assert facts["gpu_power"] == pytest.approx(1040)
+    assert 0.25 < facts["gpu_clocks_heat"] == facts["gpu_clocks_held"] < 0.4
+    power = cost_energy.measured([(1.4, facts)], gpus=2)
+    assert power == Power(pytest.approx(1250, rel=0.03), "measured", "energy counters")
+    assert "power measured by energy counters" in cost_energy.power_text([power])
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_counters_that_change_seldom_are_as_right_as_they_change_often(step: int) -> None:
+    facts = window(*steady(700.0, 60, step))
+    assert facts["gpu_energy_updates"] == 60 // step
+    assert facts["gpu_energy_power"] == pytest.approx(1400, rel=0.03)
+
+
+AMD = b'gpu_package_power{gpu_id="0"} 400\ngpu_energy_consumed{gpu_id="0"} %d\n'
+
+
+def test_amds_exporter_counts_microjoules() -> None:
+    facts = window(*(AMD % (10**12 + t * 410 * 10**6) for t in range(31)))
+    assert facts["gpu_energy_power"] == pytest.approx(410)
+    assert cost_energy.measured([(30.0, facts)], gpus=1) == Power(pytest.approx(410), "measured", "energy counters")
+
+
+RULES: dict[str, tuple[list[bytes], int | None, str]] = {
+    "seldom": (steady(700, 60, 30), 2, "2 readings"),
+    "reset": ([*steady(700, 15), *steady(600, 15)], 2, "2 of 2 energy counters started again or were missing"),
+    "one is missing": ([*steady(700, 15), *steady(700, 30, count=1)[16:]], 2, "1 of 2 energy counters"),
+    "another number": (steady(700, 30), 4, "readings of 2 GPUs"),
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_what_cannot_be_relied_on_does_not_count_and_says_why(case: str) -> None:
+    texts, gpus, why = RULES[case]
+    facts = window(*texts)
+    without_samples = {name: value for name, value in facts.items() if not name.startswith(("gpu_power", "gpu_count"))}
+    assert cost_energy.measured([(30.0, without_samples)], gpus) is None
+    (flag,) = cost_energy.power_flag([(30.0, without_samples)], gpus, None)
+    assert ("power_unmeasured", False) == (flag.name, flag.fatal)
+    assert flag.measured.startswith(why)
+    assert "energy is not measured" in flag.advice
+
+
+def test_samples_take_the_place_of_counters_that_do_not_count() -> None:
+    facts = window(*steady(700, 60, 30))
+    power = cost_energy.measured([(60.0, facts)], gpus=2)
+    assert power == Power(1400.0, "measured")
+    assert [] == list(cost_energy.power_flag([(60.0, facts)], 2, power))
+
+
+def test_too_few_samples_do_not_count_and_several_windows_add_up() -> None:
+    def sampled(readings: int) -> dict[str, float]:
+        names = ("gpu_power", "gpu_count", "gpu_count_min", "gpu_power_readings")
+        facts = window(*(dcgm([300], [1]) for _ in range(readings)))
+        return {name: facts[name] for name in names}
+
+    assert cost_energy.measured([(5.0, sampled(6))], gpus=1) is None
+    (flag,) = cost_energy.power_flag([(5.0, sampled(6))], 1, Power(1.0, "stated"))
+    assert ("6 readings", "10") == (flag.measured, flag.limit)
+    assert cost_energy.measured([(5.0, sampled(6)), (5.0, sampled(6))], gpus=1) == Power(300.0, "measured")
+
+
+def test_a_window_without_power_is_named_and_no_device_at_all_is_silent() -> None:
+    facts = window(*steady(700, 30))
+    (flag,) = cost_energy.power_flag([(30.0, facts), (30.0, {})], 2, None)
+    assert "no power in some of the windows" == flag.measured
+    assert [] == list(cost_energy.power_flag([(30.0, {})], 2, None))
+
+
+def test_samples_and_counters_that_disagree_are_a_finding() -> None:
+    texts = [dcgm([600], [5e6 + 700 * t]) for t in range(31)]
+    facts = window(*texts)
+    power = cost_energy.measured([(30.0, facts)], gpus=1)
+    (flag,) = cost_energy.power_flag([(30.0, facts)], 1, power)
+    assert ("power_disagrees", "600 W by samples, 700 W by counters") == (flag.name, flag.measured)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "held", "heat"),
+    [(0, 0, 0), (1, 0, 0), (2, 0, 0), (0x10, 0, 0), (4, 1, 0), (8, 1, 0), (0x20, 1, 1), (0x40, 1, 1), (0x84, 1, 0)],
+)
+def test_reasons_for_which_clocks_are_held_down(reasons: int, held: float, heat: float) -> None:
+    facts = window(dcgm([1, 1], [1, 1], reasons))
+    assert (held, heat) == (facts["gpu_clocks_held"], facts["gpu_clocks_heat"])
+
+
+def test_clocks_that_are_held_down_are_a_warning() -> None:
+    sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=100))
+
+    def raised(**server: float) -> list[str]:
+        return [f.measured for f in flags.flags(dataclasses.replace(sample, server=(server,))) if "clocks" in f.name]
+
+    assert [] == raised(gpu_clocks_held=0.1, gpu_clocks_heat=0.0)
+    assert [
+        "in 40.0% of readings a GPU's clocks were held down, by its power cap or a slowdown, not by heat"
+    ] == raised(gpu_clocks_held=0.4, gpu_clocks_heat=0.0)
+    assert ["in 40.0% of readings a GPU's clocks were held down, in 30.0% by heat"] == raised(
+        gpu_clocks_held=0.4, gpu_clocks_heat=0.3
+    )
+
+
+class NVMLError(Exception):
+    """As pynvml's."""
+
+
+def nvml(monkeypatch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> None:
+    """A driver of two GPUs in the place of nvidia-ml-py."""
+
+    def nothing(_: int) -> int:
+        raise NVMLError("not supported")
+
+    usual: dict[str, Callable[..., Any]] = {
+        "nvmlInit": lambda: None, "nvmlDeviceGetCount": lambda: 2, "nvmlDeviceGetHandleByIndex": lambda i: i,
+        "nvmlDeviceGetTotalEnergyConsumption": lambda i: 1000 + i, "nvmlDeviceGetCurrentClocksThrottleReasons": nothing,
+    }  # fmt: skip
+    module = types.SimpleNamespace(NVMLError=NVMLError, **usual | functions)
+    monkeypatch.setitem(sys.modules, "pynvml", module)  # type: ignore[arg-type]
+
+
+HERE, ELSEWHERE = Target("http://127.0.0.1:1/v1"), Target("http://elsewhere:1/v1")
+
+
+def said(energy: GpuEnergy) -> Samples:
+    energy.read()
+    (kept,) = energy.readings.stored()
+    return {(series.name, tuple(series.labels.items())): float(series.values) for series in kept.series}
+
+
+def test_nvml_is_read_and_what_it_does_not_tell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml(monkeypatch)
+    zero, one = (("index", "0"),), (("index", "1"),)
+    assert {("energy_mj", zero): 1000.0, ("energy_mj", one): 1001.0} == said(GpuEnergy(HERE))
+    nvml(monkeypatch, nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 4)
+    assert 4.0 == said(GpuEnergy(HERE))["clocks_reasons", one]
+
+
+def test_without_nvml_or_a_driver_or_a_gpu_here_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise NVMLError("no driver")
+
+    nvml(monkeypatch)
+    others = [GpuEnergy(ELSEWHERE)]
+    nvml(monkeypatch, nvmlInit=fails)
+    others.append(GpuEnergy(HERE))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    others.append(GpuEnergy(HERE))
+    for energy in others:
+        energy.read()
+        assert not energy.readings

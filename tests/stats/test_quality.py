@@ -1,0 +1,118 @@
+"""Quality beside a reference: against a slow twin, and on answers whose true losses are known."""
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+from frontier.model import Answer, Answers
+from frontier.stats.quality import Compared, compared
+
+LENGTH = 32
+
+
+def answer(rng: random.Random, model: random.Random, flips: float, noise: float, shift: float = 0.0) -> Answer:
+    """Tokens that are all 0 but for those that differ: for the share `flips` by the model, for `noise` by chance."""
+    tokens = []
+    for _ in range(LENGTH):
+        u = model.random()
+        tokens.append("1" if u < flips else "2" if rng.random() < noise else "0")
+    return Answer(" ".join(tokens), " ".join(f"{-0.5 - shift:.4g}" for _ in tokens))
+
+
+def answers(name: str, seed: int, flips: float, noise: float, prompts: int = 200, shift: float = 0.0) -> Answers:
+    rng = random.Random(f"{name} {seed}")
+    passes = tuple(
+        tuple(answer(rng, random.Random(f"{seed} {i}"), flips, noise, shift) for i in range(prompts)) for _ in range(2)
+    )
+    return Answers(name, "s", 8, "the prompts", passes)
+
+
+def beside(*both: Answers) -> Compared:
+    found = compared(both, both[1].deployment, "s", both[0].deployment)
+    assert found is not None
+    return found
+
+
+def slow_share(a: Answers, b: Answers, pairs: list[tuple[int, int]]) -> float:
+    """Token by token."""
+    same = differing = 0
+    for mine, other in pairs:
+        for x, y in zip(a.passes[mine], b.passes[other], strict=True):
+            for left, right in zip(x.tokens.split(), y.tokens.split(), strict=True):
+                if left != right:
+                    differing += 1
+                    break
+                same += 1
+    return same / (same + differing)
+
+
+def test_it_is_the_share_of_the_same_next_tokens() -> None:
+    a, b = answers("a", 1, 0.0, 0.01), answers("b", 1, 0.03, 0.01)
+    found = beside(a, b)
+    assert slow_share(b, a, [(0, 0), (1, 1)]) == pytest.approx(found.agreement.value)
+    assert slow_share(a, a, [(0, 1)]) == pytest.approx(found.itself.value)
+    assert found.itself.value - found.agreement.value == pytest.approx(found.loss.value)
+    assert (200, 200) == (found.prompts, found.agreement.n)
+
+
+def test_an_answer_that_ends_earlier_chose_to_end() -> None:
+    a = Answers("a", "s", 1, "p", ((Answer("1 2 3"), Answer("4")),) * 2)
+    b = Answers("b", "s", 1, "p", ((Answer("1 2"), Answer("4")),) * 2)
+    assert beside(a, b).agreement.value == 3 / 4
+    assert beside(a, b).itself.value == 1.0
+
+
+def test_what_failed_counts_for_neither_side() -> None:
+    a, b = answers("a", 1, 0.0, 0.0, prompts=20), answers("b", 1, 0.1, 0.0, prompts=20)
+    lost = dataclasses.replace(b, passes=((None, *b.passes[0][1:]), b.passes[1]))
+    assert beside(a, lost).prompts == 19
+    rest = [dataclasses.replace(each, passes=tuple(p[1:] for p in each.passes)) for each in (a, b)]
+    assert beside(*rest).agreement.value == beside(a, lost).agreement.value
+
+
+def test_other_prompts_are_not_compared() -> None:
+    a, b = answers("a", 1, 0.0, 0.0), answers("b", 1, 0.0, 0.0)
+    assert compared([a], "b", "s", "a") is None
+    assert compared([a, dataclasses.replace(b, asked="others")], "b", "s", "a") is None
+    assert compared([a, b], "b", "another shape", "a") is None
+    nothing = dataclasses.replace(b, passes=((None,) * 200,) * 2)
+    assert compared([a, nothing], "b", "s", "a") is None
+
+
+def test_log_probabilities_are_as_far_apart_as_they_are() -> None:
+    found = beside(answers("a", 1, 0.0, 0.0), answers("b", 1, 0.02, 0.0, shift=0.25))
+    assert found.distance is not None
+    assert found.distance.value == pytest.approx(0.25)
+    assert found.own_distance is not None
+    assert found.own_distance.value == 0.0
+    bare = [
+        dataclasses.replace(each, passes=tuple(tuple(Answer(x.tokens) for x in p if x) for p in each.passes))
+        for each in (found.reference, found.of)
+    ]
+    assert beside(*bare).distance is None
+
+
+@pytest.mark.parametrize("seeds", [25, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_planted_loss_of_two_points_is_found_and_none_is_invented(seeds: int) -> None:
+    """200 prompts of 32 tokens, with a reference that differs from itself; intervals hold the truth."""
+    itself = 0.996**2 + 0.004**2
+    found = invented = covered = shares = 0
+    for seed in range(seeds):
+        reference, same = answers("a", seed, 0.0, 0.004), answers("c", seed, 0.0, 0.004)
+        worse, alike = beside(reference, answers("b", seed, 0.02, 0.004)), beside(reference, same)
+        found += worse.loss.lower > 0
+        invented += alike.loss.lower > 0
+        covered += worse.loss.low <= 0.02 * itself <= worse.loss.high
+        shares += worse.agreement.low <= 0.98 * itself <= worse.agreement.high
+    assert found >= 0.95 * seeds
+    assert invented <= 0.06 * seeds + 1
+    least = 0.95 - 3 * (0.95 * 0.05 / seeds) ** 0.5  # what chance leaves of 95 %
+    assert min(covered, shares) >= least * seeds
+
+
+def test_a_perfect_agreement_is_not_claimed_for_sure() -> None:
+    found = beside(answers("a", 1, 0.0, 0.0, prompts=20), answers("b", 1, 0.0, 0.0, prompts=20))
+    assert found.agreement.value == 1.0 == found.agreement.high
+    assert np.isclose(found.agreement.lower, 0.05 ** (1 / (20 * LENGTH)))  # nothing differed in so many tokens

@@ -1,0 +1,164 @@
+"""The check of quality: what is asked, what answers are read as, and what ends it."""
+
+import asyncio
+import dataclasses
+import json
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from frontier.client.event_loop import run
+from frontier.client.target import Target
+from frontier.errors import MeasurementError, UsageError
+from frontier.model import Answer, Answers, Decision, Shape, Verdict
+from frontier.run import load
+from frontier.sweep import quality
+from tests.servers import serving
+from tests.sweeps import sweep_in_virtual_time
+
+SHAPE = Shape.of(16, 4)
+DECISION = Decision(
+    deployment="d",
+    shape=SHAPE,
+    limits=(),
+    verdict=Verdict.MEETS,
+    concurrency=3,
+    binding=None,
+    metrics={},
+    judgements=(),
+)
+
+
+def numbers(*tokens: str) -> str:
+    return " ".join(f"{zlib.crc32(token.encode()):x}" for token in tokens)
+
+
+COMPLETION = {"choices": [{"text": " a b", "logprobs": {"tokens": [" a", " b"], "token_logprobs": [-0.5, -1.23456]}}]}
+CHAT = {"choices": [{"message": {"content": "x", "reasoning_content": "why "},
+                     "logprobs": {"content": [{"token": "x", "logprob": -2}]}}]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("api", "tree", "expected"),
+    [
+        ("completions", COMPLETION, Answer(numbers(" a", " b"), "-0.5 -1.235")),
+        ("completions", {"choices": [{"text": " a b", "logprobs": None}]}, Answer(numbers(" a", " b"))),
+        ("chat", CHAT, Answer(numbers("x"), "-2")),
+        ("chat", {"choices": [{"message": {"content": "one two"}}]}, Answer(numbers("one", " two"))),
+        ("chat", {"choices": [{"message": {"content": None, "reasoning": "hm"}}]}, Answer(numbers("hm"))),
+        ("completions", {"choices": [{"text": ""}]}, None),
+        ("completions", {"choices": []}, None),
+        ("completions", {"error": "no"}, None),
+        ("completions", None, None),
+        ("completions", {"choices": [{"text": 5}]}, None),
+    ],
+)
+def test_an_answer_becomes_numbers(api: str, tree: Any, expected: Answer | None) -> None:
+    assert expected == quality._answer(tree, api)
+
+
+def asked_of(url: str, *, api: str = "completions", file: str = "random", prompts: int = 10) -> Answers | None:
+    """What a server at this address answers."""
+    target = Target(url, "m", api, dialect="vllm")  # type: ignore[arg-type]
+    sender = SimpleNamespace(
+        run=SimpleNamespace(config=SimpleNamespace(prompts=file, seed=1)),
+        backend=SimpleNamespace(target=lambda _: target), stop=asyncio.Event(),
+    )  # fmt: skip
+    return run(quality._ask(sender, DECISION, prompts))  # type: ignore[arg-type]
+
+
+class Asked:
+    """A server that notes what it is asked, and how many requests it has at once."""
+
+    def __init__(self, answer: Any, *, refuses: str = "", fails: int = 0) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.most = self.now = 0
+        self._answer, self._refuses, self._fails = answer, refuses, fails
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = json.loads(await request.read())
+        self.bodies.append(body)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.005)
+        self.now -= 1
+        if (self._refuses and self._refuses in body) or len(self.bodies) <= self._fails:
+            return web.json_response({"error": "no"}, status=400)
+        return web.json_response(self._answer)
+
+
+def test_so_many_are_in_flight_and_every_prompt_is_sent_in_two_passes() -> None:
+    server = Asked(COMPLETION)
+    with serving({"POST /v1/completions": server.answer}) as url:
+        answers = asked_of(url)
+    assert answers is not None
+    assert (2, 10, 3) == (len(answers.passes), len(answers.passes[0]), answers.concurrency)
+    assert 3 == server.most
+    first, *others = server.bodies  # one to see whether log-probabilities are known
+    assert {"stream": False, "temperature": 0, "logprobs": 1, "max_tokens": 4}.items() <= first.items()
+    assert not {"stream_options", "ignore_eos"} & first.keys()
+    sent = [body["prompt"] for body in others]
+    assert 10 == len(set(sent))
+    assert sorted(sent[:10]) == sorted(sent[10:]) or sorted(sent) == sorted([*sent[:10], *sent[:10]])
+
+
+def test_a_server_that_knows_no_log_probabilities_is_asked_without() -> None:
+    server = Asked({"choices": [{"message": {"content": "one two"}}]}, refuses="logprobs")
+    with serving({"POST /v1/chat/completions": server.answer}) as url:
+        answers = asked_of(url, api="chat")
+    assert answers is not None
+    assert [Answer(numbers("one", " two"))] * 10 == list(answers.passes[1])
+    assert "logprobs" in server.bodies[0]
+    assert "logprobs" not in server.bodies[-1]
+
+
+def test_too_many_failures_end_it() -> None:
+    with (
+        serving({"POST /v1/completions": Asked(COMPLETION, fails=8).answer}) as url,
+        pytest.raises(MeasurementError) as error,
+    ):
+        asked_of(url)
+    assert "of 20 answers of d could not be compared" in str(error.value)
+
+
+def test_a_few_failures_are_kept_as_such() -> None:
+    with serving({"POST /v1/completions": Asked({"choices": []}).answer}) as url, pytest.raises(MeasurementError):
+        asked_of(url)
+
+
+def test_the_prompts_of_the_users_file_come_again(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "first"}\n{"prompt": "second"}\n')
+    assert ["first", "second", "first"] == quality._texts(SHAPE, str(tmp_path / "p.jsonl"), 1, 3)
+
+
+CONFIG = """\
+endpoint: simulator
+shapes: [64/16]
+concurrency: [1, 4]
+sla: {p95_ttft: 1s}
+requests: 60
+repeats: 1
+refine: 0
+deployments:
+- {name: a, simulator: {step_base: 4ms}}
+- {name: b, quality: {reference: a}, simulator: {step_base: 4ms}}
+"""
+
+
+def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
+    sweep_in_virtual_time(tmp_path / "run", CONFIG)
+    measured = load(tmp_path / "run")
+    with pytest.raises(UsageError, match="has no operating point"):
+        quality.quality_checks(measured, measured.limits())  # too few requests for a p95
+    bare = dataclasses.replace(measured, config=measured.config.model_copy(update={
+        "deployments": measured.config.deployments[:1]}))  # fmt: skip
+    with pytest.raises(UsageError, match="does not say what the answers are compared with"):
+        quality.quality_checks(bare, measured.limits())
+    session = Shape.of(64, 16)
+    talk = measured.config.model_copy(update={"shapes": (dataclasses.replace(session, session=SimpleNamespace()),)})
+    with pytest.raises(UsageError, match="is a session"):
+        quality.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())
