@@ -1,10 +1,6 @@
-"""The pictures of the concept pages, drawn again by  python docs/pictures.py  (ten seconds): proof.svg, staircase.svg."""
+"""The pictures of the concept pages, proof.svg and staircase.svg:  python docs/pictures.py  draws both in 10 s."""
 
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -78,6 +74,7 @@ def staircase() -> None:
 
 
 if __name__ == "__main__":
+    plt.switch_backend("svg")
     with plt.rc_context(STYLE):
         proof()
         staircase()

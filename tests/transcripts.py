@@ -95,7 +95,8 @@ class Shell:
 
     def _frontier(self, line: str) -> Said:
         words = shlex.split(line)[1:]
-        here = True if self.virtual and words[0] == "sweep" else None
+        simulated = words[0] == "sweep" and "simulator" in (self.here / words[1]).read_text()
+        here = True if self.virtual and simulated else None
         time: AbstractContextManager[object] = commands_in_virtual_time() if here else nullcontext()
         with time:
             return frontier(*words, cwd=self.here, here=here, timeout=1200, **self.environ)

@@ -66,4 +66,4 @@ def _roff(text: str) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m frontier.cli.man FOLDER")
-    print(*write_manuals(Path(sys.argv[1])), sep="\n")
+    click.echo("\n".join(map(str, write_manuals(Path(sys.argv[1])))))
