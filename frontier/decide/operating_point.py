@@ -6,7 +6,7 @@ Nothing is interpolated and no monotonicity is assumed: every setting was measur
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from frontier import errors, metrics
@@ -56,7 +56,7 @@ def solve(
     are the finished trials, which say what the claim covers and what cut a proof short; `end` is how the sweep ended.
 
     When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
-    setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
+    setting, or with the nearest miss above settings that were only scanned; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
     for mixed deployments or shapes, or for a concurrency that comes twice.
     """
     by_c = by_concurrency(points)
@@ -73,7 +73,7 @@ def solve(
     if chosen:
         verdict, candidate = judged[chosen.concurrency].verdict, None
     else:
-        verdict, candidate = _nearest(by_c, judged, limits)
+        verdict, candidate = _nearest(by_c, judged, limits, {p.concurrency for p in scanned})
     shown = chosen or (by_c[candidate] if candidate is not None else None)
     decision = Decision(
         deployment=points[0].deployment,
@@ -154,9 +154,12 @@ def _inside(point: Point, limits: Sequence[Limit]) -> bool:
 
 
 def _nearest(
-    points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
+    points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit], scanned: Set[int]
 ) -> tuple[Verdict, int | None]:
-    """The verdict when no setting is feasible, and the setting nearest to an answer."""
+    """The verdict when no setting is feasible, and the setting nearest to an answer.
+
+    A setting that was only scanned may keep the limits, so "no setting does" is not said above one.
+    """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
     lowest = min(violating, default=math.inf)
     undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
@@ -170,7 +173,8 @@ def _nearest(
     meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     if meeting:  # the lowest violates and a higher one meets: contradictory, so neither yes nor no
         return Verdict.UNPROVEN, min(meeting)
-    return Verdict.VIOLATES, max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+    nearest = max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+    return Verdict.UNPROVEN if any(c < lowest for c in scanned) else Verdict.VIOLATES, nearest
 
 
 def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
