@@ -55,9 +55,10 @@ def solve(
     `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
     are the finished trials, which say what the claim covers and what cut a proof short; `end` is how the sweep ended.
 
-    When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
-    setting, or with the nearest miss above settings that were only scanned; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
-    for mixed deployments or shapes, or for a concurrency that comes twice.
+    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings below it were only
+    scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when no valid point could have answered.
+    UsageError without limits; ValueError for no points, for mixed deployments or shapes, or a concurrency that comes
+    twice.
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
