@@ -5,10 +5,14 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+import yaml
 from scipy.stats import binom
 
+from frontier.cli.main import cli
 from frontier.config import load_config
+from frontier.errors import ExitCode
 from tests.commands import frontier
 from tests.transcripts import blocks, workplace
 
@@ -129,6 +133,19 @@ def test_the_requests_that_a_percentile_needs_are_those_on_the_page() -> None:
             assert kept <= 0.05 < short, (p, over)
 
 
+def test_the_readme_has_the_measured_errors_of_other_tools() -> None:
+    measured = re.findall(
+        r"^\| (\**[\w -]+?\**(?: [\d.]+)?) \| \+([\d.]+) \|", (ROOT / "docs/benchmarks.md").read_text(), re.M
+    )
+    errors = {name.strip("*"): float(mean) for name, mean in measured}
+    table = (ROOT / "README.md").read_text().partition("## Beside other tools")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| (.*?) \|.*\| ([\d.]+) ms \|$", table, re.M)
+    assert len(shown) == len(errors) == 6
+    for name, said in shown:
+        error = errors["frontier" if "frontier" in name else name]
+        assert abs(float(said) - error) <= 0.5 / 10 ** len(said.partition(".")[2]) + 1e-9, name
+
+
 def test_every_schema_is_in_the_table_of_versions() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "frontier").rglob("*.py"))
     page = (ROOT / "docs" / "run-directory.md").read_text().partition("## Versions")[2]
@@ -140,3 +157,16 @@ def test_a_config_says_first_what_it_answers_and_what_it_costs(config: Path) -> 
     head = " ".join(line.removeprefix("# ") for line in re.match(r"(?:#.*\n)+", config.read_text())[0].splitlines())  # type: ignore[index]
     assert re.match(r"[^.?]*\?", head), "a question comes first"
     assert re.search(r"\bTakes .*?\b\d+ min\b", head)
+
+
+def test_the_sweep_job_of_the_cluster_page_types_a_sweep_and_measures_no_answer_again() -> None:
+    job = yaml.safe_load((ROOT / "deploy" / "kubernetes-sweep.yaml").read_text())["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    command, *arguments = container["args"]
+    sweep = cli.get_command(click.Context(cli), command)
+    assert sweep is not None
+    given = sweep.make_parser(click.Context(sweep)).parse_args(arguments)[0]
+    assert ["/config", "/runs"] == sorted(str(Path(str(given[key])).parent) for key in ("config_file", "output"))
+    (rule,) = job["podFailurePolicy"]["rules"]
+    assert container["name"] == rule["onExitCodes"]["containerName"]
+    assert set(rule["onExitCodes"]["values"]) == {code for code in ExitCode if 0 < code < ExitCode.INTERRUPTED}
