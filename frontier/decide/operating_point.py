@@ -51,9 +51,10 @@ def solve(
     `scanned` are settings of which nothing can be claimed: they are named where they may be a better answer. `history`
     are the finished trials, which say what the claim covers and what cut a proof short; `end` is how the sweep ended.
 
-    When nothing is feasible: VIOLATES with the nearest miss as candidate; UNPROVEN or MARGINAL with the best undecided
-    setting; INVALID when no valid point could have answered. UsageError without limits; ValueError for no points,
-    for mixed deployments or shapes, or for a concurrency that comes twice.
+    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings below it were only
+    scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when no valid point could have answered.
+    UsageError without limits; ValueError for no points, for mixed deployments or shapes, or a concurrency that comes
+    twice.
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
@@ -70,6 +71,9 @@ def solve(
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
         engine=engine_of(name for _, sample in history for name in sample.server_identities),
     )
+    lowest = decision.first_fail
+    if decision.verdict is Verdict.VIOLATES and any(lowest is None or p.concurrency < lowest for p in scanned):
+        decision = replace(decision, verdict=Verdict.UNPROVEN)  # what was only scanned may keep the limits
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
     if corrected or (decision.verdict is Verdict.MEETS and not point_estimates):
         claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)

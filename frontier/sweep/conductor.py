@@ -130,10 +130,12 @@ class Conductor:
 
     def _limit_proofs(self) -> None:
         """Prove the settings that the user named only where they can change an answer: where that is anywhere."""
+        if not self.prove:
+            return
         every = self._proposals.every_series()
         limits = self.config.limits
         found = {s: completion.worth_proving(self.prove, limits, self._runner.history(s)) for s in every}
-        if self.prove and any(found.values()):
+        if any(found.values()):
             self._proposals.to_prove = found
             for series in (series for series, settings in found.items() if not settings):
                 named = ", ".join(f"c={c}" for c in self.prove)

@@ -822,3 +822,12 @@ def test_one_disturbed_trial_below_a_proven_setting_does_not_take_the_answer_bac
     assert (64 if unconfirmed else 4) == decision.first_fail
     assert ("c=4: over a limit in the only trial" in " ".join(decision.notes)) == bool(unconfirmed)
     assert ("latency does not only grow" in " ".join(decision.notes)) != bool(unconfirmed)
+
+
+def test_no_setting_is_said_to_fail_that_was_only_scanned():
+    outside = point(64, 0.9)
+    assert Verdict.VIOLATES is operating_point.solve([outside], [TTFT]).verdict
+    assert Verdict.VIOLATES is operating_point.solve([outside], [TTFT], scanned=[point(128, 0.1)]).verdict
+    d = operating_point.solve([outside], [TTFT], scanned=[point(32, 0.1, flags=BROKEN)])
+    assert (Verdict.UNPROVEN, None, 64, 64) == (d.verdict, d.concurrency, d.candidate, d.first_fail)
+    assert code(d) == 4

@@ -133,3 +133,13 @@ def test_deployments_started_in_turn_share_the_budget_in_the_plan_as_in_the_nigh
     (tmp_path / "sweep.yaml").write_text("".join(s for s in text.splitlines(True) if "simulator" not in s) + two)
     told = json.loads(sweep(tmp_path, "--dry-run", "--json", "--set", "budget.requests=420").out)["budget"]
     assert (6, ["a", "b"]) == (told["fits"], [key[0] for key in told["dropped"]])
+
+
+def test_a_sweep_without_an_sla_is_extended(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(
+        "endpoint: simulator\nshapes: [16/8]\nconcurrency: [1, 2]\nrequests: 20\nrepeats: 1\nrefine: 0\n"
+    )
+    for more in ((), ("--add-concurrency", "4")):
+        said = frontier("sweep", "sweep.yaml", "-o", "run", *more, cwd=tmp_path, here=True)
+        assert said.code == 0, said.err
+    assert "The frontier is c = 1, 2, 4" in said.out

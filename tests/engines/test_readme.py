@@ -1,0 +1,38 @@
+"""A user who types the README's lines against a real vLLM ends with a proven answer."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.engines.vllm_cpu import running, why_missing
+from tests.transcripts import HOST, ROOT, Shell, alike, steps
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+
+README = (ROOT / "README.md").read_text().partition("## On your server")[2].partition("\n## ")[0]
+JOURNEY = (ROOT / "docs" / "journeys.md").read_text().partition("## 2. ")[2].partition("\n## ")[0]
+STARTS = "python tests/engines/vllm_cpu.py "
+"""Lines that install and serve the engine: `running` does what they do, on a free port."""
+NOT_CONCLUSIVE = (4, 5)
+
+
+def test_the_readmes_lines_end_in_a_proven_answer_on_a_real_vllm(tmp_path: Path) -> None:
+    if reason := why_missing():
+        pytest.skip(f"real engine not installed: {reason}")
+    lines = [step.command for step in steps(README)]
+    assert 2 == sum(STARTS in line for line in lines)
+    shown = {step.command: step.shown for step in steps(JOURNEY)}
+    assert set(shown) <= set(lines), "the journey has the README's lines"
+    config = Path("docs/examples/vllm-cpu/sweep.yaml")
+    with running(nice=10) as url:
+        shell = Shell(tmp_path, url)
+        (tmp_path / config.parent).mkdir(parents=True)
+        (tmp_path / config).write_text((ROOT / config).read_text().replace(HOST, url))
+        for line in (line for line in lines if STARTS not in line):
+            said = shell.type(line)
+            if line.startswith("frontier sweep") and shell.code in NOT_CONCLUSIVE:
+                pytest.skip(f"this machine was too busy to measure on: {said.splitlines()[-1]}")
+            assert 0 == shell.code, f"$ {line}\n{said}"
+            assert alike(shown.get(line, "..."), said), f"$ {line}\n{said}\n\non the page:\n{shown[line]}"
+    assert re.search(r"^Run at concurrency \d+ ", said, re.MULTILINE)
