@@ -329,7 +329,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     """What an operating point means in production: where to set it, and how many requests of independent users."""
     if decision.concurrency is None:
         return []
-    if decision.shape.session is not None:
+    if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
     lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: {where}."]

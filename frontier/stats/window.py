@@ -71,7 +71,8 @@ class WindowData:
     expected of how many requests are in flight.
 
     Of requests of sessions `session` is the number of the session in its trial, `turn` that of the request in it, and
-    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns.
+    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns. Of
+    those of a mix `class_index` is the place of the class in the mix. Empty elsewhere.
 
     Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
     that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
@@ -118,6 +119,7 @@ class WindowData:
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
+    class_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def n(self) -> int:
@@ -127,11 +129,25 @@ class WindowData:
     @property
     def holds_in_flight(self) -> bool:
         """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
-        return not self.open_loop and self.shape.session is None
+        return not self.open_loop and not self.shape.has_sessions
 
     def of_class(self, name: str) -> Bools:
-        """Which requests are of a class: "first" are the first turns of sessions, "later" all others."""
-        return self.turn == 0 if name == FIRST else self.turn > 0
+        """Which requests are of a class: "first" are the first turns of sessions, "later" all others; of a mix "chat"
+        are those of its class chat, "chat.later" the later turns among these. None are of a class that is not there.
+        """
+        if name not in self.shape.classes:
+            return np.zeros(self.n, np.bool_)
+        head, _, turns = name.rpartition(".")
+        mine = np.ones(self.n, np.bool_)
+        if self.shape.mix:
+            head, turns = (head, turns) if head else (name, "")
+            mine = self.class_index == [each.name for each in self.shape.mix].index(head)
+        return mine & (self.turn == 0 if turns == FIRST else self.turn > 0) if turns else mine
+
+    @property
+    def alike(self) -> Ints:
+        """A number for each request, the same for requests of one class and one turn; empty where all are alike."""
+        return self.turn + self.class_index * self.shape.most_turns if len(self.class_index) else self.turn
 
     @property
     def uncounted(self) -> Bools:
@@ -171,21 +187,22 @@ class WindowData:
 def narrowed(sample: WindowData, group: str | None) -> WindowData:
     """The sample with the requests of one class alone, as if no others had been sent; all of it for None.
 
-    What is known of time blocks stays that of all requests. The concurrency is that of the class, by its share: it only
-    says how many requests are a claim's least.
+    What is known of time blocks stays that of all requests. The concurrency is that of the class, by its share of the
+    requests, in a mix of their time in flight: it only says how many requests are a claim's least.
     """
     if group is None:
         return sample
     mine = sample.of_class(group)
-    parts = {name: getattr(sample, name)[mine] for name in _PER_REQUEST}
-    share = float(mine.mean()) if len(mine) else 0.0
+    parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
+    weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
+    share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
     return replace(sample, **parts, concurrency=max(1, round(sample.concurrency * share)))
 
 
 _PER_REQUEST = (
     "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
     "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
-    "reusable",
+    "reusable", "class_index",
 )  # fmt: skip
 """The arrays of WindowData with an entry per request."""
 
@@ -259,7 +276,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
-        **_turns(kept) if trial.shape.session is not None else {},
+        **_turns(kept, trial.shape),
     )
 
 
@@ -307,13 +324,16 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "connect", "began", "session", "turn", "reusable",
+    "connect", "began", "session", "turn", "reusable", "class_index",
 )  # fmt: skip
 
 
-def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
-    """Which turn of which session each request is, and what it could reuse."""
-    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in ("session", "turn")}
+def _turns(columns: dict[str, Floats], shape: Shape) -> dict[str, Any]:
+    """Which turn of which session each request is, what it could reuse, and its class in a mix."""
+    if shape.session is None and not shape.mix:
+        return {}
+    names = ("session", "turn", *(["class_index"] if shape.mix else []))
+    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
     return numbers | {"reusable": columns["reusable"]}
 
 
@@ -330,12 +350,12 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *silence, r.connect, r.sent, r.session, r.turn, r.reusable,
+            *silence, r.connect, r.sent, r.session, r.turn, r.reusable, r.class_index,
         )
         for r, silence in zip(batch, _hollowness(batch), strict=True)
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21]]
+    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21, 22]]
     if (np.abs(times) > LONGEST).any() or (np.abs(counts) > MOST_COUNT).any():
         raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))
