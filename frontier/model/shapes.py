@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
 from frontier.text import clean_name
@@ -278,6 +278,15 @@ class Shape:
         """
         inside = [c for c in self.classes if name is None or c == name or c.startswith(f"{name}.")]
         return tuple(c for c in inside if not any(other.startswith(f"{c}.") for other in inside))
+
+    def in_class(self, name: str, class_index: Any, turn: Any) -> Any:
+        """Whether requests are of a class, by the place of theirs in the mix and by their turn: numbers or arrays."""
+        if self.mix:
+            head, _, inner = name.partition(".")
+            index = [c.name for c in self.mix].index(head)
+            mine = class_index == index
+            return mine & self.mix[index].shape.in_class(inner, class_index, turn) if inner else mine
+        return turn == 0 if name == FIRST else turn > 0
 
     def class_share(self, name: str | None) -> float:
         """The share of its requests that are of a class; 1 for None, which is all of them, and for a class of others.

@@ -201,7 +201,8 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
         run = _simulate(spec, shape, concurrency, requests)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    found = closed_loop_arrays(spec, shape, concurrency, requests=requests)
+    run = _simulate(spec, shape, concurrency, requests)
+    found = arrays_of(run)
     if name == "output_throughput":
         return found.output_throughput
     if name == "request_throughput":
@@ -209,7 +210,12 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     if asked.quantity is None:
         raise ValueError(f"{name} is not known to the virtual engine; ask for a latency or a throughput")
     values: Floats = getattr(found, asked.quantity)
-    value = _statistic(values[~np.isnan(values)], asked.p)
+    has = ~np.isnan(values)
+    if asked.group is not None:
+        inside = [request for request in run.requests if counts_in(request, run.window)]
+        index, turn = (np.array([getattr(request, label) for request in inside]) for label in ("class_index", "turn"))
+        has &= shape.in_class(asked.group, index, turn)
+    value = _statistic(values[has], asked.p)
     return 1.0 / value if asked.unit is Unit.TOKENS_PER_SECOND_PER_USER else value
 
 

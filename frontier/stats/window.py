@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.client.facts import window_facts
-from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
+from frontier.model import FINISHED, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
 from frontier.stats import cost_energy, time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.units import LONGEST, MOST_COUNT
@@ -137,12 +137,8 @@ class WindowData:
         """
         if name not in self.shape.classes:
             return np.zeros(self.n, np.bool_)
-        head, _, turns = name.rpartition(".")
-        mine = np.ones(self.n, np.bool_)
-        if self.shape.mix:
-            head, turns = (head, turns) if head else (name, "")
-            mine = self.class_index == [each.name for each in self.shape.mix].index(head)
-        return mine & (self.turn == 0 if turns == FIRST else self.turn > 0) if turns else mine
+        mine: Bools = self.shape.in_class(name, self.class_index, self.turn)
+        return mine
 
     @property
     def alike(self) -> Ints:
