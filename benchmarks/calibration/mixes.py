@@ -20,7 +20,7 @@ from frontier.config import Config, load_config
 from frontier.decide import operating_point, search
 from frontier.decide.proof import History, pilot_point
 from frontier.decide.search import Done
-from frontier.decide.traffic import share_breaks
+from frontier.decide.traffic import share_breaks, share_of
 from frontier.model import Decision, Shape
 from frontier.plan import make_trial, search_policy
 from frontier.simulator import virtual
@@ -57,18 +57,13 @@ def deployment(family: str, seed: int) -> Result:
         c = d.concurrency
         result["answers"].append({"c": c, "excess": None if c is None else _excess(config, d.shape, c)})
     if family == "shares":
-        named = next(name for name, each in config.traffic.items() if len(each.shares) > 1)
-        by_share = {_share(d.shape, named): d.shape for d in decisions}
+        by_share = {share_of("rag", d.shape): d.shape for d in decisions}
         result["breaks"] = [
             {"kept": b.kept, "broken": b.broken, "below": _excess(config, by_share[b.kept], b.concurrency),
              "above": None if b.broken is None else _excess(config, by_share[b.broken], b.violated_at or 1)}
-            for b in share_breaks(named, decisions)
+            for b in share_breaks(decisions)
         ]  # fmt: skip
     return result
-
-
-def _share(shape: Shape, name: str) -> float:
-    return next(each.share for each in shape.mix if each.name == name)
 
 
 def _engine(rng: np.random.Generator) -> str:

@@ -17,6 +17,7 @@ from frontier.decide.knobs import engine_of
 from frontier.decide.pareto import by_concurrency
 from frontier.decide.proof import WINDOWS, History
 from frontier.decide.sentences import notes
+from frontier.decide.traffic import break_sentence, share_breaks
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
@@ -402,7 +403,8 @@ class Answer:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is common to several shapes or deployments."""
-        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes())
+        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes(),
+                *map(break_sentence, share_breaks(self.decisions)))  # fmt: skip
 
     def _common_notes(self) -> list[str]:
         notes = []

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Shape, Verdict
@@ -67,23 +68,34 @@ class ShareBreak:
     metric: str | None = None
 
 
-def share_breaks(varied: str, decisions: Sequence[Decision]) -> list[ShareBreak]:
-    """For each deployment: at the operating point of the lowest share, between which shares the limits break.
-
-    Nothing lies between the two but what was not measured, or is not proven.
+def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
+    """For each deployment on which the share of a class was swept: at the operating point of the lowest share, between
+    which shares the limits break. Nothing lies between the two but what was not measured, or is not proven.
     """
     breaks = []
     for deployment in dict.fromkeys(d.deployment for d in decisions):
-        mine = [(share, d) for d in decisions if (share := share_of(varied, d.shape)) and d.deployment == deployment]
-        mine.sort(key=lambda pair: pair[0])
-        if len(mine) > 1 and (concurrency := mine[0][1].concurrency) is not None:
-            breaks.append(_break(deployment, varied, concurrency, mine))
+        mine = [d for d in decisions if d.deployment == deployment]
+        varied = varied_class([d.shape for d in mine])
+        if varied is not None and (concurrency := mine[0].concurrency) is not None:
+            by_share = [(share_of(varied, d.shape), d) for d in mine]
+            breaks.append(_break(deployment, varied, concurrency, by_share))
     return breaks
 
 
-def share_of(varied: str, shape: Shape) -> float | None:
-    """The share of a class of a mix; None in other shapes."""
-    return next((each.share for each in shape.mix if each.name == varied), None)
+def varied_class(shapes: Sequence[Shape]) -> str | None:
+    """The class whose share was swept: that which rises from mix to mix. None where these are no such sweep."""
+    names = {tuple(each.name for each in shape.mix) for shape in shapes}
+    if len(names) != 1 or len(shapes) < 2:
+        return None
+    rising = (
+        name for name in next(iter(names)) if all(share_of(name, a) < share_of(name, b) for a, b in pairwise(shapes))
+    )
+    return next(rising, None)
+
+
+def share_of(name: str, mix: Shape) -> float:
+    """The share of a class of a mix."""
+    return next(each.share for each in mix.mix if each.name == name)
 
 
 def _break(deployment: str, varied: str, concurrency: int, by_share: Sequence[tuple[float, Decision]]) -> ShareBreak:
