@@ -28,7 +28,7 @@ from frontier.simulator.virtual import truth, virtual_trial
 from frontier.stats.window import window_data
 
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
-TOP, MOST, LONG = 32, 60, 6_000
+TOP, MOST, LONG = 32, 60, 4_000
 """The highest concurrency; trials of a sweep at most; requests that a truth is computed from."""
 Result = dict[str, Any]
 virtual._simulate = functools.lru_cache(maxsize=8)(virtual._simulate)  # every limit looks at the same long run
@@ -37,10 +37,10 @@ virtual._simulate = functools.lru_cache(maxsize=8)(virtual._simulate)  # every l
 def deployment(family: str, seed: int) -> Result:
     """Of one drawn deployment: each answer, the worst of its limits in truth there over what is allowed; JSON-able."""
     rng = np.random.default_rng([seed, 15, FAMILIES.index(family)])
-    text = _engine(rng) + _traffic(rng, family)
+    text = _engine(rng, family in ("sessions", "mix with sessions")) + _traffic(rng, family)
     bare = load_config(text + f"concurrency: {[1, TOP]}\n", "mixes")
     first = bare.shapes[0]
-    at = round(float(np.exp(rng.uniform(np.log(4), np.log(16)))))
+    at = round(float(np.exp(rng.uniform(np.log(3), np.log(12)))))
     names = [
         f"{group}.p90_{rng.choice(['ttft', 'e2e'])}" for group in first.finest("chat" if family == "shares" else None)
     ]
@@ -66,27 +66,28 @@ def deployment(family: str, seed: int) -> Result:
     return result
 
 
-def _engine(rng: np.random.Generator) -> str:
+def _engine(rng: np.random.Generator, caches: bool) -> str:
     return (
         "endpoint: simulator\n"
         f"simulator: {{step_base: {rng.uniform(4, 12):.2f}ms, per_decode: {rng.uniform(20, 120):.0f}us, "
-        f"per_prefill_token: {rng.uniform(10, 50):.0f}us, prefix_cache: true, noise: {rng.uniform(0, 0.1):.3f}, "
+        f"per_prefill_token: {rng.uniform(10, 50):.0f}us, prefix_cache: {str(caches).lower()}, "
+        f"noise: {rng.uniform(0, 0.1):.3f}, "
         f"seed: {rng.integers(1_000_000)}}}\n"
     )
 
 
 def _traffic(rng: np.random.Generator, family: str) -> str:
     """The shapes and their shares, with short outputs so that a study of many stays affordable."""
-    osl, long, turns = rng.integers(12, 32), rng.integers(1000, 3000), rng.integers(3, 6)
+    osl, long, turns = rng.integers(6, 16), rng.integers(800, 1600), rng.integers(3, 6)
     agent = (
-        f"{{name: agent, turns: {turns}, first: {rng.integers(300, 900)}, per_turn: {rng.integers(40, 120)}/{osl}, "
+        f"{{name: agent, turns: {turns}, first: {rng.integers(200, 500)}, per_turn: {rng.integers(30, 80)}/{osl}, "
         f"think: {rng.uniform(0.1, 1):.2f}s}}"
     )
     if family == "sessions":
         return f"shapes: [{agent}]\n"
     chat = f"{{name: chat, isl: {{uniform: [64, 512]}}, osl: {osl}}}"
     other = agent if family == "mix with sessions" else f"{{name: rag, isl: {long}, osl: {rng.integers(8, 20)}}}"
-    share = "[15%, 30%, 50%]" if family == "shares" else f"{rng.uniform(20, 50):.1f}%"
+    share = "[20%, 35%, 55%]" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
     name = "agent" if family == "mix with sessions" else "rag"
     return f"shapes: [{chat}, {other}]\ntraffic: {{chat: {{}}, {name}: {{share: {share}}}}}\n"
 
