@@ -47,7 +47,8 @@ def deployment(family: str, seed: int) -> Result:
     spec = bare.deployments[0].engine_spec()
     reached = {name: truth(spec, first, at, name, LONG) for name in names}
     loosest = rng.choice(names)  # one limit has room, so that another binds
-    limits = {n: v * (rng.uniform(1.2, 2) if n == loosest and len(names) > 1 else 1.02) for n, v in reached.items()}
+    spare = 1.1 if family == "shares" else 1.02
+    limits = {n: v * (rng.uniform(1.2, 2) if n == loosest and len(names) > 1 else spare) for n, v in reached.items()}
     sla = ", ".join(f"{name}: {1e3 * limit:.3f}ms" for name, limit in limits.items())
     grid = [at] if family == "shares" else [2**k for k in range(6)]
     config = load_config(f"{text}concurrency: {grid}\nsla: {{{sla}}}\n", "mixes")
@@ -87,7 +88,7 @@ def _traffic(rng: np.random.Generator, family: str) -> str:
         return f"shapes: [{agent}]\n"
     chat = f"{{name: chat, isl: {{uniform: [64, 512]}}, osl: {osl}}}"
     other = agent if family == "mix with sessions" else f"{{name: rag, isl: {long}, osl: {rng.integers(8, 20)}}}"
-    share = "[20%, 35%, 55%]" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
+    share = "[15%, 40%, 70%]" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
     name = "agent" if family == "mix with sessions" else "rag"
     return f"shapes: [{chat}, {other}]\ntraffic: {{chat: {{}}, {name}: {{share: {share}}}}}\n"
 

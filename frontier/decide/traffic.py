@@ -36,8 +36,8 @@ def shares_sentence(shape: Shape, metrics: Mapping[str, Estimate]) -> str:
     """The shares in words: 'chat: 70% of sessions, 70% of requests, 41% of requests in flight; rag: ...'."""
     parts = []
     for name, share in class_shares(shape, metrics).items():
-        part = f"{name}: {format_share(share.started)} of sessions started, {format_share(share.requests)} of requests"
-        parts.append(part if share.in_flight is None else f"{part}, {format_share(share.in_flight)} of those in flight")
+        part = f"{name}: {_percent(share.started)} of sessions started, {_percent(share.requests)} of requests"
+        parts.append(part if share.in_flight is None else f"{part}, {_percent(share.in_flight)} of those in flight")
     return f"{'; '.join(parts)}." if parts else ""
 
 
@@ -66,6 +66,11 @@ class ShareBreak:
     broken: float | None = None
     violated_at: int | None = None
     metric: str | None = None
+
+
+def _percent(share: float) -> str:
+    """'30%', '2.5%'."""
+    return f"{share * 100:.0f}%" if share >= 0.01 else format_share(share)
 
 
 def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
@@ -130,12 +135,12 @@ def _broken_metric(judged: Judgement) -> str | None:
 
 def break_sentence(found: ShareBreak) -> str:
     """The shares between which the limits break, in words."""
-    at = f"At concurrency {found.concurrency} every limit is proven with {format_share(found.kept)} {found.varied}"
+    at = f"At concurrency {found.concurrency} every limit is proven with {_percent(found.kept)} {found.varied}"
     if found.broken is None:
         return f"{at}; no higher share of the sweep is known to break one."
     broken = metric(found.metric).label if found.metric is not None else "a limit"
     where = "" if found.violated_at == found.concurrency else f", at concurrency {found.violated_at} already"
     return (
-        f"{at}; with {format_share(found.broken)} {broken} is violated{where}. "
-        f"So the share at which it breaks is between {format_share(found.kept)} and {format_share(found.broken)}."
+        f"{at}; with {_percent(found.broken)} {broken} is violated{where}. "
+        f"So the share at which it breaks is between {_percent(found.kept)} and {_percent(found.broken)}."
     )
