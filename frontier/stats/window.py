@@ -183,8 +183,9 @@ class WindowData:
 def narrowed(sample: WindowData, group: str | None) -> WindowData:
     """The sample with the requests of one class alone, as if no others had been sent; all of it for None.
 
-    What is known of time blocks stays that of all requests. The concurrency is that of the class, by its share of the
-    requests, in a mix of their time in flight: it only says how many requests are a claim's least.
+    What is known of time blocks stays that of all requests, but in a mix the number in flight. The concurrency is that
+    of the class, by its share of the requests, in a mix of their time in flight: it only says how many requests are a
+    claim's least.
     """
     if group is None:
         return sample
@@ -192,7 +193,13 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
     parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
     weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
     share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
-    return replace(sample, **parts, concurrency=max(1, round(sample.concurrency * share)))
+    concurrency = max(1, round(sample.concurrency * share))
+    if sample.shape.mix and share:
+        # In flight, and by Little's law, there are as many too few or too many of the class as of all requests.
+        part = concurrency / sample.concurrency
+        parts["in_flight"] = sample.in_flight * part
+        parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
+    return replace(sample, **parts, concurrency=concurrency)
 
 
 _PER_REQUEST = (
