@@ -66,7 +66,10 @@ TURN_CLASSES = ("first", "later")
 """The classes of the requests of a session."""
 CLASS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 """The name of a class of a mix."""
-_OF_CLASS = re.compile(rf"({CLASS_NAME.pattern}(?:\.(?:{'|'.join(TURN_CLASSES)}))?)\.({_STATISTIC.pattern})")
+_TURN = "|".join(TURN_CLASSES)
+_OF_CLASS = re.compile(
+    rf"((?!(?:{_TURN})\.(?:{_TURN})\.){CLASS_NAME.pattern}(?:\.(?:{_TURN}))?)\.({_STATISTIC.pattern})"
+)
 
 DEFAULT_METRICS = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),

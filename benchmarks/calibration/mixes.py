@@ -25,7 +25,7 @@ from frontier.model import Decision, Shape
 from frontier.plan import make_trial, search_policy
 from frontier.simulator import virtual
 from frontier.simulator.virtual import truth, virtual_trial
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
 TOP, MOST, LONG = 32, 60, 4_000
