@@ -9,6 +9,7 @@ from frontier.client.prompts import Calibration, PromptPlan
 from frontier.decide.traffic import (
     ShareBreak,
     break_sentence,
+    break_title,
     class_shares,
     class_verdicts,
     share_breaks,
@@ -135,6 +136,7 @@ def test_the_share_at_which_a_class_breaks_lies_between_proven_and_violated() ->
         "At concurrency 32 every limit is proven with 30% rag; with 50% p99 TTFT of chat is violated, at concurrency "
         "16 already. So the share at which it breaks is between 30% and 50%."
     )
+    assert break_title(found) == "At concurrency 32 chat breaks its limits between 30% and 50% rag"
 
 
 def test_what_is_neither_proven_nor_violated_is_left_between() -> None:
@@ -144,6 +146,7 @@ def test_what_is_neither_proven_nor_violated_is_left_between() -> None:
     assert (found.kept, found.broken, found.violated_at) == (0.1, 0.5, 32)
     (found,) = share_breaks([ten, unproven])
     assert break_sentence(found).endswith("proven with 10% rag; no higher share of the sweep is known to break one.")
+    assert break_title(found) == "At concurrency 32 every class keeps its limits with 10% rag"
     assert share_breaks([decision(SWEPT[0], None, c1="violates"), fifty]) == []
 
 
@@ -160,8 +163,8 @@ def test_shares_of_requests_and_of_time_in_flight() -> None:
     assert shares["chat"].requests == 0.9
     assert shares["rag"].in_flight == pytest.approx(400 / 1300)
     assert shares_sentence(SWEPT[0], metrics) == (
-        "chat: 90% of sessions started, 90% of requests, 69% of those in flight; rag: 10% of sessions started, 10% of "
-        "requests, 31% of those in flight."
+        "chat: 90% of sessions started, 90% of requests, 69.2% of those in flight; rag: 10% of sessions started, 10% "
+        "of requests, 30.8% of those in flight."
     )
     failed = metrics | {"rag.mean_e2e": Estimate(float("inf"), 1.0, float("inf"), 100)}
     assert class_shares(SWEPT[0], failed)["rag"].in_flight is None

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from frontier.metrics import metric
 from frontier.model import Decision, Estimate, Judgement, Shape, Verdict
-from frontier.units import format_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,7 @@ class ShareBreak:
 
 
 def _percent(share: float) -> str:
-    """'30%', '2.5%'."""
-    return f"{share * 100:.0f}%" if share >= 0.01 else format_share(share)
+    return f"{share * 100:.3g}%"
 
 
 def share_breaks(decisions: Sequence[Decision]) -> list[ShareBreak]:
@@ -135,12 +133,28 @@ def _broken_metric(judged: Judgement) -> str | None:
 
 def break_sentence(found: ShareBreak) -> str:
     """The shares between which the limits break, in words."""
+    if found.broken is None:
+        return break_evidence(found)
+    between = f"between {_percent(found.kept)} and {_percent(found.broken)}"
+    return f"{break_evidence(found)} So the share at which it breaks is {between}."
+
+
+def break_evidence(found: ShareBreak) -> str:
+    """What is proven and what is violated."""
     at = f"At concurrency {found.concurrency} every limit is proven with {_percent(found.kept)} {found.varied}"
     if found.broken is None:
         return f"{at}; no higher share of the sweep is known to break one."
     broken = metric(found.metric).label if found.metric is not None else "a limit"
     where = "" if found.violated_at == found.concurrency else f", at concurrency {found.violated_at} already"
-    return (
-        f"{at}; with {_percent(found.broken)} {broken} is violated{where}. "
-        f"So the share at which it breaks is between {_percent(found.kept)} and {_percent(found.broken)}."
-    )
+    return f"{at}; with {_percent(found.broken)} {broken} is violated{where}."
+
+
+def break_title(found: ShareBreak) -> str:
+    """The same in a few words, for the title of a picture."""
+    if found.broken is None:
+        kept = f"{_percent(found.kept)} {found.varied}"
+        return f"At concurrency {found.concurrency} every class keeps its limits with {kept}"
+    group = metric(found.metric).group if found.metric is not None else None
+    which = f"{group} breaks its limits" if group is not None else "the limits break"
+    between = f"between {_percent(found.kept)} and {_percent(found.broken)} {found.varied}"
+    return f"At concurrency {found.concurrency} {which} {between}"
