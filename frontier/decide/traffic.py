@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Judgement, Shape, Verdict
+from frontier.model import Decision, Estimate, Judgement, Shape, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,10 @@ def class_verdicts(decision: Decision) -> dict[str, Verdict]:
     """How each class stands at the decision's setting, by the limits on its requests; classes without one left out."""
     shown = decision.concurrency or decision.candidate
     judged = next((j for j in decision.judgements if j.concurrency == shown), None)
-    found: dict[str, Verdict] = {}
+    of_class: dict[str, list[Verdict]] = {}
     for name, verdict in ({} if judged is None else judged.per_metric).items():
-        head = (metric(name).group or "").partition(".")[0]
-        if head in (each.name for each in decision.shape.mix):
-            found[head] = verdict if found.get(head, Verdict.MEETS) is Verdict.MEETS else found[head]
-    return found
+        of_class.setdefault((metric(name).group or "").partition(".")[0], []).append(verdict)
+    return {each.name: worst(of_class[each.name]) for each in decision.shape.mix if each.name in of_class}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,7 @@ class ShareBreak:
 
 
 def _percent(share: float) -> str:
+    """'14.2%', as a config has a share."""
     return f"{share * 100:.3g}%"
 
 
