@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from frontier.run import Run
 
 FIGURES = (
-    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "timeline",
-    "shares",
+    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "contexts",
+    "shares", "timeline",
 )  # fmt: skip
 
 Theme = Literal["light", "dark"]
