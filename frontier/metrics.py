@@ -3,7 +3,8 @@
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
 `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
 `p99_visible` and `p99_second` are when a reader sees the first visible and the second token (`stats.reader`).
-Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first.
+Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft`
+of the class chat of a mix, `agent.later.p99_ttft` of the later turns of its class agent.
 The rest are rates (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
 price (`cost`) or a power (`energy`, `tokens_per_joule`). `quality` is a score of the deployment, the same at each of
 its settings.
@@ -81,7 +82,12 @@ _QUANTITY = rf"(?:{'|'.join((*LATENCIES, 'interactivity'))})"
 _STATISTIC = re.compile(rf"(mean|p(?:[1-9]\d?(?:\.\d{{1,2}})?))_({_QUANTITY})")
 TURN_CLASSES = ("first", "later")
 """The classes of the requests of a session."""
-_OF_CLASS = re.compile(rf"({'|'.join(TURN_CLASSES)})\.({_STATISTIC.pattern})")
+CLASS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+"""The name of a class of a mix."""
+_TURN = "|".join(TURN_CLASSES)
+_OF_CLASS = re.compile(
+    rf"((?!(?:{_TURN})\.(?:{_TURN})\.){CLASS_NAME.pattern}(?:\.(?:{_TURN}))?)\.({_STATISTIC.pattern})"
+)
 
 DEFAULT_METRICS = (
     *(f"{s}_{q}" for q in ("ttft", "tpot", "itl", "e2e") for s in ("mean", "p50", "p90", "p95", "p99")),
@@ -182,7 +188,7 @@ def metric(name: str) -> Metric:
         whole = metric(of_class[2])
         if whole.quantity == "itl":
             raise ValueError(f"{name} is not known: gaps between chunks are not kept by class; ask for {name[:-3]}tpot")
-        return replace(whole, name=name, label=f"{whole.label} of {of_class[1]} turns", group=of_class[1])
+        return replace(whole, name=name, label=f"{whole.label} of {_class_words(of_class[1])}", group=of_class[1])
     found = _STATISTIC.fullmatch(name)
     if found is None:
         raise ValueError(f"unknown metric {name!r}; {_hint(name)}")
@@ -194,6 +200,14 @@ def metric(name: str) -> Metric:
         label = f"{statistic} interactivity"
         return Metric(name, Unit.TOKENS_PER_SECOND_PER_USER, "higher", label, "tpot", p, inverted=True)
     return Metric(name, Unit.SECONDS, "lower", f"{statistic} {short(quantity)}", quantity, p)
+
+
+def _class_words(group: str) -> str:
+    """A class in words: `later turns`, `chat`, `later turns of agent`."""
+    name, _, turns = group.rpartition(".")
+    if turns not in TURN_CLASSES:
+        return group
+    return f"{turns} turns of {name}" if name else f"{turns} turns"
 
 
 _NUMBERED = (

@@ -73,7 +73,9 @@ def _sla(config: Config, limits: Sequence[Limit]) -> list[str]:
     own = {limit.metric for limit in config.limits}
     if len(config.tiers) == 1 and own == {limit.metric for limit in asked}:
         changed = [limit for limit in asked if limit not in config.limits]
-        return [word for limit in changed for word in ("--set", f"sla.{limit.metric}={_written(limit)}")]
+        tier, mine = config.tiers[0][0], {limit.metric: limit for limit in config.limits}
+        places = [".".join(config.limit_path(tier, mine[limit.metric])) for limit in changed]
+        return [w for at, limit in zip(places, changed, strict=True) for w in ("--set", f"{at}={_written(limit)}")]
     return ["--set", _whole(asked)]
 
 

@@ -368,10 +368,15 @@ class Run:
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
-    """UsageError for a limit on what no point has a value of, though it could be given one."""
+    """UsageError for a limit on what no point has a value of, though it could be given one, or on no class of any."""
     for name in (limit.metric for limit in limits):
         if name in NEEDS and points and not any(name in p.metrics for p in points):
             raise UsageError(f"a limit on {name}, which is not known of any point", NEEDS[name])
+    classes = list(dict.fromkeys(name for p in points for name in p.shape.classes))
+    for group in (limit.of.group for limit in limits):
+        if group is not None and points and group not in classes:
+            hint = f"there are {', '.join(classes)}" if classes else "only sessions and mixes have classes"
+            raise UsageError(f"no request is of the class {group}", hint)
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Run:

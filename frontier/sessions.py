@@ -1,5 +1,7 @@
 """Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in virtual time.
 
+In a mix the seed also draws of which class a session is. A shape without turns has, in a mix, sessions of one request.
+
 The first session of each stream begins part of the way in, as if the load had been on for long: with a random turn of
 its own, whose history is made up, after a pause that is uniform in 0..think. So the turns mix from the start.
 """
@@ -31,11 +33,20 @@ class SessionPlan:
         return sum(t.new + t.osl for t in self.turns[:turn]) + self.turns[turn].new
 
 
+def class_of(shape: Shape, seed: int, number: int) -> int:
+    """The place in the mix of the class of the session of this number."""
+    rng = random.Random(f"{seed}/class/{number}")
+    return rng.choices(range(len(shape.mix)), [each.share for each in shape.mix])[0]
+
+
 def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionPlan:
-    """The session of this number in the trial of this seed; those below `streams` begin part of the way in."""
+    """The session of this number, of a shape that is no mix, in the trial of this seed; those below `streams` begin
+    part of the way in.
+    """
     session = shape.session
-    assert session is not None, "a shape without turns has no sessions"
     rng = random.Random(f"{seed}/session/{number}")
+    if session is None:
+        return SessionPlan((PlannedTurn(shape.isl.draw(rng), shape.osl.draw(rng), 0.0),))
     turns = [
         PlannedTurn(
             session.added.draw(rng) if i else session.first.draw(rng), shape.osl.draw(rng),

@@ -84,5 +84,5 @@ def test_what_a_shortened_answer_left_out_is_made_up_for() -> None:
 def test_a_plain_shape_has_no_sessions() -> None:
     plain = Shape.of(1024, 256)
     assert (plain.classes, plain.pause, plain.cached, plain.class_share("first")) == ((), 0.0, 0.0, 1.0)
-    with pytest.raises(AssertionError, match="without turns"):
-        plan_session(plain, 1, 0, 0)
+    plan = plan_session(plain, 1, 0, 8)
+    assert (plan.start, [(turn.new, turn.osl, turn.pause) for turn in plan.turns]) == (0, [(1024, 256, 0.0)])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.client.prompts import prompt_seed, random_prompts
+from frontier.client.prompts import PromptPlan, prompt_seed
 from frontier.client.window_rules import WARMUP_SHARE
 from frontier.config import Config
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
@@ -166,12 +166,12 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
     That is made of the session's salt and of how many trials the session had sent: as many as it had begun, or fewer.
     """
     shape, isl, osl = trial.shape, trial.shape.isl, trial.shape.osl
-    if shape.session is not None:  # its lengths follow from answers of which the texts are not kept
+    if shape.has_sessions:  # its lengths follow from answers of which the texts are not kept
         return lambda _: True
     fixed = is_fixed(shape)
     salt, begun = (0, 0) if salted is None or fixed or config.prompts != "random" else salted
     attempts = range(begun, max(begun - _TRIED, 0), -1)
-    sources = [random_prompts(shape, prompt_seed(salt, trial.seed, attempt)) for attempt in attempts]
+    sources = [PromptPlan(shape, prompt_seed(salt, trial.seed, attempt)).source() for attempt in attempts]
 
     def as_asked(record: Record, isl_drawn: int, osl_drawn: int) -> bool:
         first = record.index < trial.concurrency and record.asked_osl == first_length(
@@ -186,7 +186,11 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
             return False
         if not sources:
             return True
-        agree = [s for s in sources if as_asked(record, (prompt := s(record.index)).isl, prompt.osl)]
+        agree = [
+            source for source in sources
+            if as_asked(record, (prompt := source(record.index)).isl, prompt.osl)
+            and record.class_index == (None if prompt.turn is None else prompt.turn.class_index)
+        ]  # fmt: skip
         sources[:] = agree or sources  # one seed made all of them
         return bool(agree)
 
@@ -195,7 +199,7 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
 
 def is_fixed(shape: Shape) -> bool:
     """Whether all requests of a shape ask for the same lengths."""
-    return shape.isl.kind == shape.osl.kind == "fixed"
+    return shape.isl.kind == shape.osl.kind == "fixed" and not shape.mix
 
 
 # --- streams and window

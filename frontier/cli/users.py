@@ -59,8 +59,9 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
     if emit is not None and len(proven) > 1:
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
-    if emit is not None and proven and proven[0].shape.session is not None:
-        what = f"{proven[0].shape.label} is a session: its proven number counts open sessions, not requests in flight"
+    if emit is not None and proven and proven[0].shape.has_sessions:
+        shape = proven[0].shape
+        what = f"{shape.label} is a {shape.kind}: its proven number counts open sessions, not requests in flight"
         raise UsageError(what, "sweep a shape of one request, and emit its operating point")
     answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
     if emit is None:

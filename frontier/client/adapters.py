@@ -59,13 +59,15 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The place of a request in its session: its number from 0, the prompt tokens known to the server from before, and
-    the seconds to wait before it is sent. `then` makes the next turn of the answer; None: it is the last.
+    the seconds to wait before it is sent. `then` makes the next turn of the answer; None: it is the last. Of a mix,
+    `class_index` is the place of its class.
     """
 
     number: int
     reusable: int | None
     pause: float
     then: "Callable[[Answer], Prompt] | None"
+    class_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class Exchange:
     session: int | None = None
     turn: int | None = None
     reusable: int | None = None
+    class_index: int | None = None
     keeps_text: bool = False
     parser: Any = None
 

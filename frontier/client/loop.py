@@ -120,7 +120,7 @@ class ClosedLoop:
 
     async def stream(self, number: int) -> None:
         """One of the N callers."""
-        if not self.pipeline.short and self.trial.shape.session is None:
+        if not self.pipeline.short and not self.trial.shape.has_sessions:
             await self.wait_turn(number)
         free, pause = self.clock(), 0.0
         request: PreparedRequest | None = None
@@ -411,8 +411,7 @@ def new_pipeline(
     """The pipeline of a trial's streams, or of a share of them."""
     short = trial.concurrency if closed_loop and target.forces_length else 0
     stock = 2 + len(share.streams(trial.concurrency)) // 8
-    stride = 1 if trial.shape.session is None else trial.shape.session.turns.high
-    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share, stride)
+    return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share, trial.shape.most_turns)
 
 
 async def measurement(

@@ -249,6 +249,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         session=exchange.session,
         turn=exchange.turn,
         reusable=exchange.reusable,
+        class_index=exchange.class_index,
         connect=exchange.connect,
     )
 

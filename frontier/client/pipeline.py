@@ -168,6 +168,7 @@ class RequestPipeline:
         exchange.asked_isl, exchange.asked_osl = request.isl, request.osl
         if (turn := request.prompt.turn) is not None:
             exchange.session, exchange.turn, exchange.reusable = request.session, turn.number, turn.reusable
+            exchange.class_index = turn.class_index
             exchange.keeps_text = turn.then is not None
             if turn.then is not None:
                 self._awaited[request.index] = asyncio.get_running_loop().create_future()

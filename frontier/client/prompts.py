@@ -20,7 +20,7 @@ from typing import Any
 from frontier.client.adapters import Answer, Content, Prompt, Turn
 from frontier.errors import UsageError
 from frontier.model import Shape
-from frontier.sessions import SessionPlan, left_out, plan_session
+from frontier.sessions import SessionPlan, class_of, left_out, plan_session
 from frontier.store.files import read_regular
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
@@ -59,15 +59,22 @@ def prompt_seed(salt: int, seed: int, attempt: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{salt} {seed} {attempt}".encode()).digest()[:8])
 
 
-def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = None) -> PromptSource:
-    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is the same for all."""
+def random_prompts(
+    shape: Shape, seed: int, calibration: Calibration | None = None, *, class_index: int | None = None
+) -> PromptSource:
+    """Prompts of the shape's lengths, all different. `seed` is the trial's; the shared prefix is the same for all. As a
+    class of a mix each is a session of one turn, and the prefix is that of the class.
+    """
     calibration = calibration or Calibration()
     units = (lambda tokens: tokens) if calibration.ids else calibration.words
     shared = round(shape.prefix * shape.isl.mean)
     prefix_units = units(shared) if shared else 0
     longest = units(shape.isl.high)
     text = _Text(f"{seed}/text", longest + _SLIDE, calibration.ids)
-    prefix = _Text("prefix", prefix_units, calibration.ids).slice(0, prefix_units) if prefix_units else None
+    prefix = (
+        _Text(_prefix_seed(class_index), prefix_units, calibration.ids).slice(0, prefix_units) if prefix_units else None
+    )
+    turn = None if class_index is None else Turn(0, shared, 0.0, None, class_index)
 
     def prompt(index: int) -> Prompt:
         rng = random.Random(f"{seed}/{index}")
@@ -77,12 +84,19 @@ def random_prompts(shape: Shape, seed: int, calibration: Calibration | None = No
         body = text.slice(rng.randrange(_SLIDE), count - HEAD) if count > HEAD else None
         parts = [part for part in (prefix, head.slice(0, min(HEAD, count)), body) if part is not None]
         content: Content = " ".join(parts) if calibration.ids is None else list(itertools.chain.from_iterable(parts))
-        return Prompt(content, isl, osl, shares=prefix is not None)
+        return Prompt(content, isl, osl, shares=prefix is not None, turn=turn)
 
     return prompt
 
 
-def session_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
+def _prefix_seed(class_index: int | None) -> str:
+    """Of the words that all prompts begin with: those of the classes of a mix are not alike."""
+    return "prefix" if class_index is None else f"prefix/{class_index}"
+
+
+def session_prompts(
+    shape: Shape, seed: int, calibration: Calibration, streams: int, *, class_index: int | None = None
+) -> PromptSource:
     """Sessions of fresh text: each turn sends all that was said before, with the model's own answers, and new words.
 
     The first sessions of the `streams` begin part of the way in; what was said before is then made up. Texts, not token
@@ -92,7 +106,7 @@ def session_prompts(shape: Shape, seed: int, calibration: Calibration, streams: 
     words = dataclasses.replace(calibration, ids=None).words
     text = _Text(f"{seed}/text", max(words(shape.isl.high), 1) + _SLIDE, None)
     prefix_words = words(shape.shared) if shape.shared else 0
-    prefix = _Text("prefix", prefix_words, None).slice(0, prefix_words) if prefix_words else ""
+    prefix = _Text(_prefix_seed(class_index), prefix_words, None).slice(0, prefix_words) if prefix_words else ""
 
     def fresh(rng: random.Random, count: int) -> str:
         """So many words, whose beginning is in no other text."""
@@ -118,7 +132,7 @@ def session_prompts(shape: Shape, seed: int, calibration: Calibration, streams: 
                 return prompt(following, (*history, content, answer.text), so_far, whole, left)
 
             planned, content = plan.turns[turn], user(plan, turn, rng, more)
-            place = Turn(turn, known, planned.pause, then if turn + 1 < len(plan.turns) else None)
+            place = Turn(turn, known, planned.pause, then if turn + 1 < len(plan.turns) else None, class_index)
             return Prompt(content, isl, planned.osl, shares=True, history=history, turn=place)
 
         made_up: list[str] = []
@@ -128,6 +142,16 @@ def session_prompts(shape: Shape, seed: int, calibration: Calibration, streams: 
         return prompt(plan.start, tuple(made_up), shape.shared, plan.prompt(plan.start))
 
     return session
+
+
+def mixed_prompts(shape: Shape, seed: int, calibration: Calibration, streams: int) -> PromptSource:
+    """The sessions of a mix, each of the class that the seed draws for its number."""
+    sources = [
+        random_prompts(each.shape, seed, calibration, class_index=i) if each.shape.session is None
+        else session_prompts(each.shape, seed, calibration, streams, class_index=i)
+        for i, each in enumerate(shape.mix)
+    ]  # fmt: skip
+    return lambda number: sources[class_of(shape, seed, number)](number)
 
 
 class _Text:
@@ -191,6 +215,8 @@ class PromptPlan:
 
     def source(self) -> PromptSource:
         """The prompts. UsageError when the file cannot be read."""
+        if self.shape.mix:
+            return mixed_prompts(self.shape, self.seed, self.calibration, self.streams)
         if self.shape.session is not None:
             return session_prompts(self.shape, self.seed, self.calibration, self.streams)
         if self.file is None:

@@ -386,9 +386,7 @@ def _limits(config: Config) -> Iterator[tuple[Limit, tuple[str, ...]]]:
     """Every limit of every tier, with its path in the text."""
     for tier, limits in config.tiers:
         for limit in limits:
-            group = () if limit.of.group is None else (limit.of.group,)
-            where = (*group, limit.metric.removeprefix(f"{limit.of.group}."))
-            yield limit, ("sla", *where) if len(config.tiers) == 1 else ("sla", tier, *where)
+            yield limit, config.limit_path(tier, limit)
 
 
 def _means(config: Config) -> Iterator[Problem]:

@@ -16,7 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
 from frontier.config.shapes import described, read_shape
-from frontier.config.sla import NEEDS_LIMITS, Tiers, known_metric, read_tiers
+from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
+from frontier.config.traffic import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
 from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
@@ -234,14 +235,15 @@ class Config(Strict):
     """
 
     name: Annotated[Name, PLAIN] | None = None
-    shapes: Annotated[
+    given_shapes: Annotated[
         tuple[Annotated[Shape, PlainValidator(read_shape)], ...],
         ONE_OR_MANY,
         AfterValidator(_shapes),
         PLAIN,
-    ]
+    ] = Field(alias="shapes")
+    traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
-    tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
+    given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"
     )
@@ -263,9 +265,33 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.traffic:
+            mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
         Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self),
                   *_wrong_prompts(self)]).check()  # fmt: skip
         return self
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """What is measured: the shapes, or with `traffic` the mixes of them."""
+        return mixes(self.traffic, self.given_shapes) if self.traffic else self.given_shapes
+
+    @property
+    def tiers(self) -> Tiers:
+        """The SLAs, the first of which is the default: each with the limits of the classes of `traffic`."""
+        of_classes = [limit for each in self.traffic.values() for limit in each.limits]
+        tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
+        return tuple((name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
+                     for name, own in tiers)  # fmt: skip
+
+    def limit_path(self, tier: str, limit: Limit) -> tuple[str, ...]:
+        """Where a limit of a tier stands in the text."""
+        named = limit.of.group.split(".") if limit.of.group else []
+        statistic = limit.metric.removeprefix(f"{limit.of.group}.")
+        if named and named[0] in self.traffic and limit in self.traffic[named[0]].limits:
+            return "traffic", named[0], "sla", *named[1:], statistic
+        where = (limit.metric,) if named and named[0] in self.traffic else (*named, statistic)
+        return ("sla", *where) if len(self.tiers) == 1 else ("sla", tier, *where)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -375,12 +401,14 @@ def _wrong_metrics(config: Config) -> Iterator[Problem]:
         what = "a sweep cannot decide by energy: its power is known only when it is over"
         yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
     yield from _wrong_qualities(config, limited)
-    classes = {name for shape in config.shapes for name in shape.classes}
-    for key, names in (("sla", sorted(limited)), ("objectives", config.given_objectives or ())):
-        for group in dict.fromkeys(metric(name).group for name in names):
-            if group is not None and group not in classes:
-                what = f"no shape has requests of the class {group}"
-                yield Problem(what, "sessions have the classes first and later:  shapes: [{turns: 8, ...}]", key)
+    classes = list(dict.fromkeys(name for shape in config.shapes for name in shape.classes))
+    asked = {limit.of.group: config.limit_path(tier, limit) for tier, limits in config.tiers for limit in limits}
+    asked |= {metric(name).group: ("objectives",) for name in config.given_objectives or ()}
+    for group, path in asked.items():
+        if group is not None and group not in classes:
+            hint = "sessions have the classes first and later:  shapes: [{turns: 8, ...}]"
+            hint = f"there are {', '.join(classes)}" if classes else hint
+            yield Problem(f"no shape has requests of the class {group}", hint, *path)
     for i, name in enumerate(config.given_objectives or ()):
         if name == "cost" and price:
             yield Problem("the objective cost needs a price", price, "objectives", i)
@@ -404,10 +432,10 @@ def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
 
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:
-    sessions = [shape.label for shape in config.shapes if shape.session is not None]
-    if sessions and config.prompts != "random":
-        what = f"{sessions[0]} is a session, which makes its own prompts"
-        yield Problem(what, "remove  prompts:  or measure sessions in a config of their own", "prompts")
+    others = [shape for shape in config.shapes if shape.kind != "shape"]
+    if others and config.prompts != "random":
+        what = f"{others[0].label} is a {others[0].kind}, which makes its own prompts"
+        yield Problem(what, "remove  prompts:  or measure it in a config of its own", "prompts")
 
 
 def _wrong_size(config: Config) -> Iterator[Problem]:

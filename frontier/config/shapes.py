@@ -150,6 +150,9 @@ def read_shape(value: Any) -> Shape:
 
 def described(shape: Shape) -> str:
     """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
+    if shape.mix:
+        parts = (f"{each.share * 100:.6g}% ({described(each.shape)})" for each in shape.mix)
+        return f"{shape.name}: {', '.join(parts)}"
     text = f"{shape.isl}/{shape.osl}"
     if (s := shape.session) is not None:
         spread = "" if s.spread is None else f" +-{s.spread:g}s"

@@ -45,7 +45,7 @@ def read_tiers(value: Any) -> Tiers:
         named = []
     tiers = []
     if not named:
-        tiers = [(DEFAULT_TIER, _limits(value, problems))]
+        tiers = [(DEFAULT_TIER, read_limits(value, problems))]
     elif len(named) < len(value):
         stray = next(key for key in value if key not in named)
         raise Problem(f"{shown(stray)} stands beside named tiers", "put it into each tier, or name no tiers", stray)
@@ -53,14 +53,14 @@ def read_tiers(value: Any) -> Tiers:
         try:
             known_metric(key)
         except Problem:
-            tiers.append((problems.read(name, key, key) or key, _limits(value[key], problems, key)))
+            tiers.append((problems.read(name, key, key) or key, read_limits(value[key], problems, key)))
         else:
             problems.append(Problem(f"{key}: a limit is one value or [comfort, promise]", "write 500ms", key))
     problems.check()
     return tuple(tiers)
 
 
-def _limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limit, ...]:
+def read_limits(value: dict[str, Any], problems: Problems, *path: str) -> tuple[Limit, ...]:
     """The limits of one tier, which is at `path`; what is wrong with them is added to the problems."""
     if not value:
         problems.append(Problem("{key} has no limits", "write {p99_ttft: 500ms}", *path))

@@ -23,6 +23,7 @@ endpoint: {endpoint}
 #   - {{isl: {{uniform: [512, 2048]}}, osl: {{normal: [256, 64]}}, name: mixed}}
 #   - {{isl: 4096, osl: 256, name: agent, prefix: 50%}}     # half of the prompt is common to all requests
 #   - {{name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}}     # a session of 8 turns
+# traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
 {concurrency}
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window

@@ -237,10 +237,10 @@ def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
 
     With arrivals at random the number in flight varies about three times as much as its mean, so at most m streams are
     used with m + 2.33 sqrt(3 m) <= cap, and at most 80 % of the throughput at the cap. X(m) is read off a line through
-    the neighbours: this is for planning. None without a rate at the cap or below m, and for sessions, whose requests
-    do not arrive at random.
+    the neighbours: this is for planning. None without a rate at the cap or below m, for sessions, whose requests
+    do not arrive at random, and for mixes, whose classes take different times.
     """
-    if any(point.shape.session is not None for point in points):
+    if any(point.shape.kind != "shape" for point in points):
         return None
     streams = max((m for m in range(1, cap + 1) if m + 2.33 * math.sqrt(3 * m) <= cap), default=0)
     rates = {p.concurrency: x for p in points if p.valid and (x := _value(p, "request_throughput")) > 0}

@@ -195,8 +195,8 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
 class Part:
     """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
 
-    Where shapes have classes a percentile of all is looked at class by class: of a mixture of classes the tail does not
-    follow from the median. It is inside the limit where that of each class is.
+    Where a limit is on requests of several classes, a percentile is looked at class by class: of a mixture of classes
+    the tail does not follow from the median. It is inside the limit where that of each class is.
     """
 
     limit: Limit
@@ -205,8 +205,9 @@ class Part:
     @classmethod
     def of(cls, limit: Limit, samples: Mapping[int, WindowData]) -> "list[Part]":
         """The parts in which a limit is looked at."""
-        classes = next((sample.shape.classes for sample in samples.values()), ())
-        if limit.of.p is None or limit.of.group is not None or limit.of.quantity == "itl" or not classes:
+        group = limit.of.group
+        classes = next((sample.shape.finest(group) for sample in samples.values()), ())
+        if limit.of.p is None or limit.of.quantity == "itl" or classes in ((), (group,)):
             return [cls(limit)]
         return [cls(limit, name) for name in classes]
 

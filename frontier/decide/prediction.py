@@ -245,7 +245,7 @@ def predict_points(
     octaves up to twice the highest measured. UsageError when nothing can be fitted.
     """
     points = tuple(points)
-    _refuse_sessions(point.shape for point in points)
+    _refuse_classes(point.shape for point in points)
     fits = _fits(points)
     if not fits:
         raise UsageError(
@@ -265,12 +265,12 @@ def predict_points(
     return forecasts
 
 
-def _refuse_sessions(shapes: Iterable[Shape]) -> None:
-    """UsageError where a shape is a session: N sessions are not N requests in flight, and no model here knows how many
-    they are.
+def _refuse_classes(shapes: Iterable[Shape]) -> None:
+    """UsageError where a shape is a session or a mix: N sessions are not N requests in flight, and no model here knows
+    how many they are, or requests of several shapes.
     """
-    if sessions := [shape.label for shape in shapes if shape.session is not None]:
-        what = f"{sessions[0]} is a session of several turns, and the model that is fitted to points knows none"
+    if others := [shape for shape in shapes if shape.kind != "shape"]:
+        what = f"{others[0].label} is a {others[0].kind}, and the model that is fitted to points knows one shape alone"
         raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
 
 
@@ -368,7 +368,7 @@ def grid_advice(config: Config) -> list[str]:
         except UsageError:
             continue
         name = "" if unnamed(deployment.name) else f"{deployment.name} "
-        for shape in (shape for shape in config.shapes if shape.session is None):
+        for shape in (shape for shape in config.shapes if shape.kind == "shape"):
             sentence = _advice(assumed, shape, config)
             advice += [f"{name}{shape.label}: {sentence}"] if sentence else []
     return advice

@@ -45,7 +45,7 @@ WINDOW_WORTH = 0.008
 TURNS = 2.0
 """The least window of a trial that the search sizes by time, in times of a request."""
 SESSION_TURNS = 8.0
-"""Requests of each stream that a look holds where they are turns of sessions."""
+"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix."""
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 CLOSE = 1.25
@@ -206,8 +206,8 @@ def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
 
 
 def _per_stream(points: Mapping[int, Point], usual: float) -> float:
-    """Requests of each stream in a look: more where they are turns of sessions, which are less alike than requests."""
-    return SESSION_TURNS if any(p.shape.session is not None for p in points.values()) else usual
+    """Requests of each stream in a look: more where they are of classes, and so less alike."""
+    return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual
 
 
 def _look(policy: SearchPolicy, c: int, reason: str, points: Mapping[int, Point]) -> Ask:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from frontier.decide.capacity import ArrivalRate, Capacity
 from frontier.decide.explain import UNDECIDED, Figure, candidate_need, half_undecided, tightest_figure
 from frontier.decide.knobs import knob_sentence
+from frontier.decide.traffic import shares_sentence
 from frontier.decide.wording import (
     bound_text,
     ci_text,
@@ -322,14 +323,15 @@ def reason_sentences(decision: Decision, without: Sequence[Reason] = ()) -> list
         f"Next higher: {sentence(reason)}" if higher and reason is higher[0] else sentence(reason)
         for reason in reasons if reason not in without
     ]  # fmt: skip
-    return [*lines, *_remarks(decision)]
+    shares = shares_sentence(decision.shape, decision.metrics)
+    return [*lines, *([shares] if shares else []), *_remarks(decision)]
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
     """What an operating point means in production: where to set it, and how many requests of independent users."""
     if decision.concurrency is None:
         return []
-    if decision.shape.session is not None:
+    if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
     lines = [f"Holds for at most {count(decision.concurrency, 'request')} in flight: {where}."]

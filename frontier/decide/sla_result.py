@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from frontier import metrics
 from frontier.decide import capacity
+from frontier.decide.traffic import break_sentence, share_breaks
 from frontier.model import Decision, Limit, Point, Series, Verdict, by_series
 from frontier.units import format_number
 
@@ -87,7 +88,8 @@ class Answer:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is common to several shapes or deployments."""
-        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes())
+        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes(),
+                *map(break_sentence, share_breaks(self.decisions)))  # fmt: skip
 
     def _common_notes(self) -> list[str]:
         notes = []

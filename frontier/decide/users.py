@@ -176,6 +176,9 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     if decision.shape.session is not None:
         what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
         raise UsageError(what, "frontier solve names it")
+    if decision.shape.mix:
+        what = f"{decision.shape.label} is a mix, and people are counted for requests of one shape"
+        raise UsageError(what, "frontier solve names the proven number in flight, and how many of each class they are")
     cap = decision.concurrency
     assert cap is not None
     for limit in decision.limits:

@@ -33,6 +33,7 @@ from frontier.model.shapes import Series as Series
 from frontier.model.shapes import Session as Session
 from frontier.model.shapes import Shape as Shape
 from frontier.model.shapes import ShapeError as ShapeError
+from frontier.model.shapes import TrafficClass as TrafficClass
 from frontier.model.shapes import by_series as by_series
 from frontier.model.shapes import file_label as file_label
 from frontier.model.shapes import unnamed as unnamed

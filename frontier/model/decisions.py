@@ -39,7 +39,8 @@ class Limit:
         >>> Limit("p99_tpot", 0.03).undefined(Shape.of(1024, 1)), Limit("p99_ttft", 0.5).undefined(Shape.of(1024, 1))
         (True, False)
         """
-        return self.of.quantity in ("tpot", "itl") and shape.osl.high <= 1
+        mine = [c.shape for c in shape.mix if self.of.group is not None and self.of.group.split(".")[0] == c.name]
+        return self.of.quantity in ("tpot", "itl") and (mine or [shape])[0].osl.high <= 1
 
     def holds(self, value: float) -> bool:
         """Whether a value keeps the promise, its edge included; never nan, and never inf below a finite maximum."""

@@ -3,9 +3,9 @@
 import hashlib
 import random
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
 from frontier.text import clean_name
@@ -138,11 +138,23 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class TrafficClass:
+    """A class of a mix: its name, its share of the sessions that are started, and the shape of these."""
+
+    name: str
+    share: float
+    shape: "Shape"
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """A workload: input and output lengths; `prefix` is the share of the prompt that all requests have in common.
 
     With a `session` it is a conversation of several requests, its turns, each with all that was said before: `isl` is
     then what the prompts of all turns come to, and `prefix` a share of the first turn's prompt.
+
+    With a `mix` each session that is started is of one of these classes, drawn by their shares; a class whose shape has
+    no turns has sessions of one request. `isl` and `osl` are then those of all requests together.
     """
 
     isl: Lengths
@@ -150,6 +162,22 @@ class Shape:
     name: str | None = None
     prefix: float = 0.0
     session: Session | None = None
+    mix: tuple[TrafficClass, ...] = ()
+
+    @classmethod
+    def of_mix(cls, mix: Iterable[TrafficClass]) -> "Shape":
+        """The shape of a mix, named by its classes.
+
+        >>> chat, rag = Shape.of(512, 256), Shape.of(8192, 128)
+        >>> mix = Shape.of_mix([TrafficClass("chat", 0.75, chat), TrafficClass("rag", 0.25, rag)])
+        >>> mix.label, str(mix.isl), mix.isl.mean, mix.classes
+        ('chat75%+rag25%', '512-8192', 2432.0, ('chat', 'rag'))
+        """
+        mix = tuple(mix)
+        requests = [(each.share * each.shape.requests, each.shape) for each in mix]
+        name = "+".join(f"{each.name}{each.share * 100:.4g}%" for each in mix)
+        isl = _together([(share, shape.isl) for share, shape in requests])
+        return cls(isl, _together([(share, shape.osl) for share, shape in requests]), name, mix=mix)
 
     @classmethod
     def of_session(cls, session: Session, osl: Lengths, name: str, prefix: float = 0.0) -> "Shape":
@@ -194,6 +222,8 @@ class Shape:
         """The share of all prompt tokens that a prefix cache can hold: the common prefix, and in a session what was
         said before.
         """
+        if self.mix:
+            return sum(share * c.shape.cached * c.shape.isl.mean for share, c in self._by_class()) / self.isl.mean
         if self.session is None:
             return self.prefix
         s = self.session
@@ -203,19 +233,81 @@ class Shape:
     @property
     def pause(self) -> float:
         """Mean seconds of thinking per request; 0 without sessions."""
+        if self.mix:
+            return sum(share * c.shape.pause for share, c in self._by_class())
         return 0.0 if self.session is None else self.session.think * (1 - 1 / self.session.turns.mean)
 
     @property
+    def requests(self) -> float:
+        """Mean number of requests of a session; 1 without turns."""
+        if self.mix:
+            return sum(c.share * c.shape.requests for c in self.mix)
+        return 1.0 if self.session is None else self.session.turns.mean
+
+    @property
+    def most_turns(self) -> int:
+        """The most requests that a session may have."""
+        if self.mix:
+            return max(c.shape.most_turns for c in self.mix)
+        return 1 if self.session is None else self.session.turns.high
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether requests follow from answers: then the concurrency counts sessions, and users may think meanwhile."""
+        return self.session is not None or any(c.shape.has_sessions for c in self.mix)
+
+    @property
+    def kind(self) -> Literal["shape", "session", "mix"]:
+        """What messages call it."""
+        return "mix" if self.mix else "shape" if self.session is None else "session"
+
+    @property
     def classes(self) -> tuple[str, ...]:
-        """The classes its requests are in, that have metrics of their own; none without sessions."""
+        """The classes its requests are in, that have metrics of their own: of a session its first and its later turns,
+        of a mix its classes, each followed by those of its own: chat, agent, agent.first, agent.later. None of others.
+        """
+        if self.mix:
+            return tuple(name for c in self.mix for name in (c.name, *(f"{c.name}.{of}" for of in c.shape.classes)))
         return () if self.session is None else (FIRST, LATER)
 
+    def finest(self, name: str | None) -> tuple[str, ...]:
+        """The classes within a class that have no classes of their own; within None, which is all requests, all such.
+
+        >>> Shape.of(512, 256).finest(None), Shape.of(512, 256).finest("chat")
+        ((), ())
+        """
+        inside = [c for c in self.classes if name is None or c == name or c.startswith(f"{name}.")]
+        return tuple(c for c in inside if not any(other.startswith(f"{c}.") for other in inside))
+
+    def in_class(self, name: str, class_index: Any, turn: Any) -> Any:
+        """Whether requests are of a class, by the place of theirs in the mix and by their turn: numbers or arrays."""
+        if self.mix:
+            head, _, inner = name.partition(".")
+            index = [c.name for c in self.mix].index(head)
+            mine = class_index == index
+            return mine & self.mix[index].shape.in_class(inner, class_index, turn) if inner else mine
+        return turn == 0 if name == FIRST else turn > 0
+
     def class_share(self, name: str | None) -> float:
-        """The share of its requests that are of a class; 1 for None, which is all of them."""
-        if self.session is None or name not in self.classes:
+        """The share of its requests that are of a class; 1 for None, which is all of them, and for a class of others.
+
+        >>> long = Shape.of_session(Session(Lengths.fixed(9), *[Lengths.fixed(64)] * 2), Lengths.fixed(64), "long")
+        >>> mix = Shape.of_mix([TrafficClass("chat", 0.9, Shape.of(64, 64)), TrafficClass("agent", 0.1, long)])
+        >>> [round(mix.class_share(name), 3) for name in ("chat", "agent", "agent.first")]
+        [0.5, 0.5, 0.056]
+        """
+        if name not in self.classes or name is None:
             return 1.0
-        first = 1 / self.session.turns.mean
+        if self.mix:
+            head, _, rest = name.partition(".")
+            share, c = next((share, c) for share, c in self._by_class() if c.name == head)
+            return share * c.shape.class_share(rest or None)
+        first = 1 / self.requests
         return first if name == FIRST else 1 - first
+
+    def _by_class(self) -> list[tuple[float, TrafficClass]]:
+        """The classes of a mix, each with its share of the requests."""
+        return [(c.share * c.shape.requests / self.requests, c) for c in self.mix]
 
     @property
     def label(self) -> str:
@@ -228,6 +320,13 @@ class Shape:
         if self.name is not None:
             return file_label(self.name)
         return f"{self.isl}x{self.osl}".replace("+", "_")
+
+
+def _together(parts: Sequence[tuple[float, Lengths]]) -> Lengths:
+    """The lengths of requests of several kinds, each with its weight: from the shortest to the longest, their mean."""
+    low, high = min(side.low for _, side in parts), max(side.high for _, side in parts)
+    mean = sum(weight * side.mean for weight, side in parts) / sum(weight for weight, _ in parts)
+    return Lengths("uniform" if high > low else "fixed", mean, low, high)
 
 
 class Series(NamedTuple):

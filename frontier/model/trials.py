@@ -100,7 +100,8 @@ class Record:
     and is never counted against the server. `connect` is how long opening a connection took, from `sent` on; 0 on a
     kept one.
     Of a request of a session, `session` is the number of the session in its trial, `turn` that of the request in it,
-    from 0, and `reusable` how many of its prompt tokens were sent or answered before, by the server's counts.
+    from 0, and `reusable` how many of its prompt tokens were sent or answered before, by the server's counts. Of a
+    request of a mix, `class_index` is the place of its class in the mix; it then has a session too, if of one request.
     """
 
     index: int
@@ -131,6 +132,7 @@ class Record:
     turn: int | None = None
     reusable: int | None = None
     connect: float = 0.0
+    class_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def legend_line(views: Sequence[View], panels: Sequence[Panel], *, own_axes: boo
     if len(shapes) == 1:
         (shape,) = shapes
         named = f"{clean_name(shape.name, 60)} · " if shape.name else ""
-        parts.append(f"{named}ISL {shape.isl} / OSL {shape.osl}")
+        parts.append(clean_name(shape.label, 60) if shape.mix else f"{named}ISL {shape.isl} / OSL {shape.osl}")
     if any(line.kind == "stair" for panel in panels for line in panel.lines):
         parts.append("staircase = measured frontier")
     return joined([*parts, *([] if not marks else sign_words(views, panels)), *(["own axes each"] if own_axes else [])])

@@ -145,7 +145,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
     stars = any(mark.star for panel in panels for mark in panel.marks)
-    legend = [f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
+    legend = [shape.label if shape.mix else f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
     legend += ["staircases = measured frontiers", *(["★ = operating point"] if stars else [])]
     whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
     notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]

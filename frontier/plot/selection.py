@@ -71,7 +71,7 @@ def provenance_of(run: Run) -> Provenance:
         )  # fmt: skip
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    sessions = any(shape.session is not None for shape in run.config.shapes)
+    sessions = any(shape.has_sessions for shape in run.config.shapes)
     return Provenance(
         run=run.path.name, model=", ".join(sorted(measured)) or None,
         loop="closed loop of sessions" if sessions else CLOSED_LOOP,

@@ -11,6 +11,7 @@ from typing import Any
 
 from frontier.decide.capacity import littles_law
 from frontier.decide.frontier_summary import FrontierSummary
+from frontier.decide.traffic import class_shares, class_verdicts
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Shape
 from frontier.stats import cost_energy
 
@@ -63,6 +64,12 @@ def decision_json(decision: Decision) -> Tree:
     """
     tree: Tree = tree_of(replace(decision, explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
+    if decision.shape.mix:
+        verdicts = class_verdicts(decision)
+        shares = class_shares(decision.shape, decision.metrics)
+        tree["classes"] = {
+            name: {**tree_of(share), "verdict": tree_of(verdicts.get(name))} for name, share in shares.items()
+        }
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
@@ -107,6 +114,7 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
     c, law = point.concurrency, littles_law(point)
     return {
         **tree_of(point),
+        **({"classes": tree_of(class_shares(point.shape, point.metrics))} if point.shape.mix else {}),
         "valid": point.valid,
         "flags": [flag.name for flag in point.flags],
         "flag_details": tree_of(point.flags),

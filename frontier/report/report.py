@@ -102,7 +102,7 @@ SESSIONS_NOT_SAID = (
 def _not_said(run: Run) -> tuple[str, ...]:
     if run.is_imported:
         return IMPORTED_NOT_SAID
-    sessions = all(shape.session is not None for shape in run.config.shapes)
+    sessions = all(shape.has_sessions for shape in run.config.shapes)
     return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
 
 

@@ -154,7 +154,7 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     return "frontier" if point.concurrency in frontier.members else "dominated"
 
 
-_RANKS = {"first": 5, "later": 5, "p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
+_RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """Which columns of metrics without a limit or an axis are left out first."""
 _OF_CLASSES = ("p99_ttft", "p99_e2e")
 """What a table shows of each class of requests."""
@@ -166,7 +166,7 @@ def point_columns(
 ) -> list[Column]:
     """Every column of a table of points, in order; the frontier's and the SLA's metrics are left out last."""
     asked = [*(frontier.objectives if frontier else ()), *(limit.metric for limit in limits)]
-    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.classes if points else ())]
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
     names = [n for n in dict.fromkeys([*_USUAL, *classes, *asked, "cost", "energy"]) if n != "error_rate"]
     of_limit = {limit.metric: limit for limit in limits}
     signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
@@ -181,7 +181,7 @@ def point_columns(
         estimates = [point.metrics.get(name) for point in points]
         if not any(estimates):
             continue
-        rank = 1 if name in asked or name == "output_throughput" else _RANKS.get(name.rpartition(".")[0] or name, 4)
+        rank = 1 if name in asked or name == "output_throughput" else 5 if metric(name).group else _RANKS.get(name, 4)
         cells = tuple(_metric_cell(name, estimate, of_limit.get(name), gpus) for estimate in estimates)
         columns.append(Column(_head(name, gpus), cells, rank, interval_rank=rank + 5))
     rates = [point.metrics.get("error_rate") for point in points]

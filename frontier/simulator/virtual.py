@@ -21,7 +21,7 @@ import numpy.typing as npt
 from frontier.metrics import Unit, metric
 from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.pacing import Pacing, first_length
-from frontier.sessions import SessionPlan, left_out, plan_session
+from frontier.sessions import SessionPlan, class_of, left_out, plan_session
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, price_of
 from frontier.simulator.speculative import make_scheduler
@@ -49,6 +49,7 @@ class Sent:
     session: int | None = None
     turn: int | None = None
     reusable: int | None = None
+    class_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ def _record(request: Sent, run: Took) -> Record:
         session=request.session,
         turn=request.turn,
         reusable=request.reusable,
+        class_index=request.class_index,
     )
 
 
@@ -199,7 +201,8 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
         run = _simulate(spec, shape, concurrency, requests)
         gaps = [np.diff(token_times(r, run.ends)) for r in run.requests if counts_in(r, run.window)]
         return _statistic(np.concatenate(gaps), asked.p)
-    found = closed_loop_arrays(spec, shape, concurrency, requests=requests)
+    run = _simulate(spec, shape, concurrency, requests)
+    found = arrays_of(run)
     if name == "output_throughput":
         return found.output_throughput
     if name == "request_throughput":
@@ -207,7 +210,12 @@ def truth(spec: EngineSpec, shape: Shape, concurrency: int, name: str, requests:
     if asked.quantity is None:
         raise ValueError(f"{name} is not known to the virtual engine; ask for a latency or a throughput")
     values: Floats = getattr(found, asked.quantity)
-    value = _statistic(values[~np.isnan(values)], asked.p)
+    has = ~np.isnan(values)
+    if asked.group is not None:
+        inside = [request for request in run.requests if counts_in(request, run.window)]
+        index, turn = (np.array([getattr(request, label) for request in inside]) for label in ("class_index", "turn"))
+        has &= shape.in_class(asked.group, index, turn)
+    value = _statistic(values[has], asked.p)
     return 1.0 / value if asked.unit is Unit.TOKENS_PER_SECOND_PER_USER else value
 
 
@@ -241,9 +249,11 @@ def expected_e2e(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 
 @dataclass(slots=True)
 class _Session:
-    """A stream's session: the turn that comes next, the tokens said before, and those an answer left out."""
+    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an answer left out."""
 
     number: int
+    shape: Shape
+    class_index: int | None
     plan: SessionPlan
     turn: int
     known: int
@@ -267,9 +277,9 @@ class _Loop:
         self.ends: list[float] = []
         self.arrivals: list[tuple[float, int, int]] = []
         self.completed = 0
-        shared = int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared
-        self.shared = tuple(("shared", i) for i in range(shared // spec.block_size if spec.prefix_cache else 0))
         self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
+        self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
+        self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
         self.begun = 0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
@@ -278,9 +288,14 @@ class _Loop:
         """Hand the scheduler what has reached it by `now`."""
         while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
             sent, _, stream = heapq.heappop(self.arrivals)
-            request, hashes = self._single(sent, stream) if self.shape.session is None else self._turn(sent, stream)
+            request, hashes = self._turn(sent, stream) if stream in self.sessions else self._single(sent, stream)
             self.requests.append(request)
             self.scheduler.submit(request.index, request.prompt, request.output, hashes, sent)
+
+    def _beginning(self, tokens: int, class_index: int | None = None) -> tuple[Hashable, ...]:
+        """The blocks that all sessions of a class begin with, where the engine has a prefix cache."""
+        blocks = tokens // self.block if self.caches else 0
+        return tuple(("shared", class_index, i) for i in range(blocks))
 
     def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
         """A request of its own."""
@@ -299,23 +314,31 @@ class _Loop:
         output = planned.osl
         if self.pacing is not None and begins and session.number < self.streams:
             output = first_length(output, self.seed, stream)
-        known = self.shape.shared if begins else session.known
+        known = min(session.shape.shared, prompt - 1) if begins else session.known
         hashes: Sequence[Hashable] = ()
         if self.caches:
-            own = range(len(self.shared), (prompt + output) // self.block)
-            hashes = (*self.shared, *((session.number, i) for i in own))
+            shared = (
+                self.shared
+                if session.class_index is None
+                else self.of_class[session.class_index][: known // self.block]
+            )
+            own = range(len(shared), (prompt + output) // self.block)
+            hashes = (*shared, *((session.number, i) for i in own))
         index = len(self.requests)
         return Sent(
-            index, stream, sent, prompt, output, session=session.number, turn=session.turn, reusable=known
-        ), hashes
+            index, stream, sent, prompt, output, session=session.number, turn=session.turn, reusable=known,
+            class_index=session.class_index,
+        ), hashes  # fmt: skip
 
     def _begin(self, stream: int) -> float:
         """A new session for a stream; the seconds before its first turn."""
-        if self.shape.session is None:
+        if self.shape.session is None and not self.shape.mix:
             return 0.0
         number, self.begun = self.begun, self.begun + 1
-        plan = plan_session(self.shape, self.seed, number, self.streams if self.pacing is not None else 0)
-        self.sessions[stream] = _Session(number, plan, plan.start, 0)
+        class_index = class_of(self.shape, self.seed, number) if self.shape.mix else None
+        shape = self.shape if class_index is None else self.shape.mix[class_index].shape
+        plan = plan_session(shape, self.seed, number, self.streams if self.pacing is not None else 0)
+        self.sessions[stream] = _Session(number, shape, class_index, plan, plan.start, 0)
         return plan.turns[plan.start].pause
 
     def _continue(self, request: Sent) -> float | None:

@@ -61,7 +61,7 @@ def point(
         notes=_notes(sample),
         whole_run=sample.whole_run,
         power=sample.power,
-        in_flight=_in_flight(sample) if sample.shape.session is not None else None,
+        in_flight=_in_flight(sample) if sample.shape.has_sessions else None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from frontier.client.facts import window_facts
-from frontier.model import FINISHED, Measurement, Outcome, Record, Window
+from frontier.model import FINISHED, Measurement, Outcome, Record, Shape, Window
 from frontier.stats import time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.stats.reader import felt
@@ -40,7 +40,7 @@ _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CL
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "connect", "began", "session", "turn", "reusable", *READER,
+    "connect", "began", "session", "turn", "reusable", "class_index", *READER,
 )  # fmt: skip
 
 
@@ -108,13 +108,16 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         whole_run=_whole_run(everything),
         open_loop=open_loop,
         **_reader(kept, ok),
-        **_turns(kept) if trial.shape.session is not None else {},
+        **_turns(kept, trial.shape),
     )
 
 
-def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
-    """Which turn of which session each request is, and what it could reuse."""
-    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in ("session", "turn")}
+def _turns(columns: dict[str, Floats], shape: Shape) -> dict[str, Any]:
+    """Which turn of which session each request is, what it could reuse, and its class in a mix."""
+    if shape.session is None and not shape.mix:
+        return {}
+    names = ("session", "turn", *(["class_index"] if shape.mix else []))
+    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
     return numbers | {"reusable": columns["reusable"]}
 
 
@@ -140,12 +143,12 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
             r.sent, r.end, r.first, r.last, _CODE[r.outcome], r.asked_isl, r.asked_osl, r.prompt_tokens,
             r.completion_tokens, r.cached_tokens, r.events, r.reads, r.text_chars,
             r.scheduled if open_loop and r.scheduled is not None else r.sent,
-            *silence, r.connect, r.sent, r.session, r.turn, r.reusable,
+            *silence, r.connect, r.sent, r.session, r.turn, r.reusable, r.class_index,
         )
         for r, silence in zip(batch, _hollowness(batch), strict=True)
     ]  # fmt: skip
     table = np.array(raw, dtype=np.float64).T
-    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21]]
+    times, counts = table[[0, 1, 2, 3, 13, 14]], table[[*range(4, 13), 19, 20, 21, 22]]
     if (np.abs(times) > LONGEST).any() or (np.abs(counts) > MOST_COUNT).any():
         raise ValueError("a number of a record is beyond what can be")
     sent, first, last, completion, since = (table[i] for i in (0, 2, 3, 8, 13))

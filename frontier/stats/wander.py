@@ -111,7 +111,7 @@ def evened(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[F
     blocks = _blocks(sample, by_turns)
     block = blocks.of_request[has]
     known = np.isfinite(x) & (x > 0)
-    logs = _turn_by_turn(np.log(x[known]), sample.turn[has][known] if len(sample.turn) else sample.turn)
+    logs = _turn_by_turn(np.log(x[known]), sample.alike[has][known] if len(sample.turn) else sample.turn)
     levels, counts, _ = _levels(logs, block[known], len(blocks.middles))
     middle = float(levels[counts > 0].mean()) if known.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[block], middle
@@ -164,8 +164,8 @@ def _levels(logs: Floats, block: Ints, blocks: int) -> tuple[Floats, Floats, flo
 
 
 def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
-    """The logarithms as if every turn of a session were as fast as all are on average: which turns a block happens to
-    hold says nothing of the server's speed. `turns` is empty where there are no sessions.
+    """The logarithms as if every turn of a session, and every class of a mix, were as fast as all are on average: which
+    of them a block happens to hold says nothing of the server's speed. `turns` is empty where there are no sessions.
     """
     if not len(turns):
         return logs
@@ -176,7 +176,7 @@ def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
 
 def _wander(sample: WindowData, blocks: _Blocks, values: Floats) -> Wander | None:
     known = np.isfinite(values) & (values > 0)
-    logs = _turn_by_turn(np.log(values[known]), sample.turn[known] if len(sample.turn) else sample.turn)
+    logs = _turn_by_turn(np.log(values[known]), sample.alike[known] if len(sample.turn) else sample.turn)
     levels, counts, noise = _levels(logs, blocks.of_request[known], len(blocks.middles))
     filled = counts > 0
     return wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.model import FIRST, ClientHealth, Estimate, Power, Shape
+from frontier.model import ClientHealth, Estimate, Power, Shape
 from frontier.stats import cost_energy
 from frontier.stats.histogram import LogHistogram
 
@@ -57,7 +57,8 @@ class WindowData:
     expected of how many requests are in flight.
 
     Of requests of sessions `session` is the number of the session in its trial, `turn` that of the request in it, and
-    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns.
+    `reusable` how many of its prompt tokens the server had seen or made before. Empty where there are no turns. Of
+    those of a mix `class_index` is the place of the class in the mix. Empty elsewhere.
 
     Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of successful requests
     that arrived in it (prompt tokens at the first token), the successful requests that finished in it, and its ITLs.
@@ -105,6 +106,7 @@ class WindowData:
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
+    class_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     visible: Floats = field(default_factory=lambda: np.empty(0))
     second: Floats = field(default_factory=lambda: np.empty(0))
     pace: Floats = field(default_factory=lambda: np.empty(0))
@@ -122,11 +124,21 @@ class WindowData:
     @property
     def holds_in_flight(self) -> bool:
         """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
-        return not self.open_loop and self.shape.session is None
+        return not self.open_loop and not self.shape.has_sessions
 
     def of_class(self, name: str) -> Bools:
-        """Which requests are of a class: "first" are the first turns of sessions, "later" all others."""
-        return self.turn == 0 if name == FIRST else self.turn > 0
+        """Which requests are of a class: "first" are the first turns of sessions, "later" all others; of a mix "chat"
+        are those of its class chat, "chat.later" the later turns among these. None are of a class that is not there.
+        """
+        if name not in self.shape.classes:
+            return np.zeros(self.n, np.bool_)
+        mine: Bools = self.shape.in_class(name, self.class_index, self.turn)
+        return mine
+
+    @property
+    def alike(self) -> Ints:
+        """A number for each request, the same for requests of one class and one turn; empty where all are alike."""
+        return self.turn + self.class_index * self.shape.most_turns if len(self.class_index) else self.turn
 
     def stays_ahead(self, speed: float) -> Bools | None:
         """Which answers never run dry for a reader of so many tokens per second; None where that is known of none."""
@@ -170,21 +182,29 @@ class WindowData:
 def narrowed(sample: WindowData, group: str | None) -> WindowData:
     """The sample with the requests of one class alone, as if no others had been sent; all of it for None.
 
-    What is known of time blocks stays that of all requests. The concurrency is that of the class, by its share: it only
-    says how many requests are a claim's least.
+    What is known of time blocks stays that of all requests, but in a mix the number in flight. The concurrency is that
+    of the class, by its share of the requests, in a mix of their time in flight: it only says how many requests are a
+    claim's least.
     """
     if group is None:
         return sample
     mine = sample.of_class(group)
-    parts = {name: getattr(sample, name)[mine] for name in _PER_REQUEST}
-    share = float(mine.mean()) if len(mine) else 0.0
-    return replace(sample, **parts, concurrency=max(1, round(sample.concurrency * share)))
+    parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
+    weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
+    share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
+    concurrency = max(1, round(sample.concurrency * share))
+    if sample.shape.mix and share:
+        # In flight, and by Little's law, there are as many too few or too many of the class as of all requests.
+        part = concurrency / sample.concurrency
+        parts["in_flight"] = sample.in_flight * part
+        parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
+    return replace(sample, **parts, concurrency=concurrency)
 
 
 _PER_REQUEST = (
     "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
     "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
-    "reusable", *READER,
+    "reusable", "class_index", *READER,
 )  # fmt: skip
 """The arrays of WindowData with an entry per request."""
 

@@ -27,6 +27,7 @@ _TIMES = frozenset({"sent", "end", "first", "first_text", "visible", "last", "sc
 _NUMBERS = _TIMES | {
     "index", "stream", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens", "events",
     "reads", "text_bytes", "text_chars", "session", "turn", "reusable",
+    "class_index",
 }  # fmt: skip
 _MOST = 1e12
 """Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted with."""
@@ -82,8 +83,8 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
             del tree["trial"][name]
     for name in [name for name in _LATER if not tree[name]]:
         del tree[name]
-    if tree["trial"]["shape"]["session"] is None:
-        del tree["trial"]["shape"]["session"]
+    for name in [name for name in ("session", "mix") if not tree["trial"]["shape"][name]]:
+        del tree["trial"]["shape"][name]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
 

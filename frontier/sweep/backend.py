@@ -140,7 +140,7 @@ class HttpBackend(Backend):
         )
         try:
             ready = await preflight(target, concurrency=max(self._config.concurrency))
-            sessions = any(shape.session is not None for shape in self._config.shapes)
+            sessions = any(shape.has_sessions for shape in self._config.shapes)
             self._calibrations[deployment.name] = await calibrate(ready, self._lengths(), words=sessions)
             if self._config.prompts != "random":
                 ready = await settle_salt(ready)

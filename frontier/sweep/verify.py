@@ -93,9 +93,9 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
     """The operating points of a run, with the request rate each served in closed loop."""
     if run.is_imported:
         raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
-    if sessions := [shape.label for shape in run.config.shapes if shape.session is not None]:
-        what = f"{sessions[0]} is a session, and verify sends single requests at random"
-        raise UsageError(what, "the closed loop of the sweep is what is known of sessions so far")
+    if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
+        what = f"{others[0].label} is a {others[0].kind}, and verify sends single requests of one shape at random"
+        raise UsageError(what, "the closed loop of the sweep is what is known of it so far")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
     return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
 

@@ -36,10 +36,10 @@ def engine() -> Iterator[str]:
         yield simulator.url
 
 
-def load(url: str, more: str = "", shape: str = SHAPE) -> tuple[list[Record], Any]:
+def load(url: str, more: str = "", shapes: str = f"shapes: [{SHAPE}]") -> tuple[list[Record], Any]:
     """One trial; the records of requests that ended by themselves, and the shape."""
     config = load_config(
-        f"endpoint: {url}\nshapes: [{shape}]\nconcurrency: [{STREAMS}]\n"
+        f"endpoint: {url}\n{shapes}\nconcurrency: [{STREAMS}]\n"
         f"requests: 100\nwarmup: 200ms\nmax_time: 20s\nrepeats: 1\n{more}",
         "t",
     )
@@ -181,3 +181,31 @@ def test_a_session_made_of_texts_is_the_same_everywhere() -> None:
     assert {one(n).turn.number for n in range(4)} == {plan_session(shape, 5, n, 4).start for n in range(4)}
     begun = next(one(n) for n in range(4) if one(n).turn.number)
     assert len(begun.history) == 2 * begun.turn.number
+
+
+MIXED = (
+    "shapes: [{name: agent, turns: 4, first: 320, per_turn: 60/12, think: 40ms, system: 96}, "
+    "{name: chat, isl: 200, osl: 12, prefix: 40%}]\ntraffic: {agent: {share: 40%}, chat: {share: 60%}}"
+)
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_mix_sends_sessions_and_requests_of_the_classes_that_the_seed_draws(engine: str, workers: int) -> None:
+    records, mix = load(engine, f"api: chat\nworkers: {workers}", MIXED)
+    assert {Outcome.OK} == {r.outcome for r in records}
+    assert len({r.index for r in records}) == len(records)
+    sessions = by_session(records)
+    classes = {number: {r.class_index for r in turns} for number, turns in sessions.items()}
+    assert all(len(of) == 1 for of in classes.values()), "a session is of one class"
+    whole = {number: turns for number, turns in sessions.items() if number >= STREAMS}
+    chats = [turns for turns in whole.values() if turns[0].class_index == 1]
+    agents = [turns for turns in whole.values() if turns[0].class_index == 0 and len(turns) == 4]
+    assert len(chats) > 10
+    assert len(agents) > 5
+    assert {(len(turns), turns[0].turn, turns[0].reusable) for turns in chats} == {(1, 0, 80)}
+    assert sum(turns[0].prompt_tokens for turns in chats) / len(chats) == pytest.approx(200, rel=0.05)
+    later = [r for turns in agents for r in turns[1:]]
+    assert all(r.cached_tokens == (r.reusable - 1) // 16 * 16 for r in later)
+    # The classes begin with different words, each of which the engine has in its cache.
+    assert sum(turns[0].cached_tokens >= 64 for turns in chats) > 0.9 * len(chats)
+    assert mix.mix[0].name == "agent"

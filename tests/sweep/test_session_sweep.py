@@ -108,7 +108,7 @@ def test_what_does_not_know_sessions_says_so(run: Run) -> None:
     assert "agent is a session: its proven number is people with one open at a time already" in said.err
     said = frontier("predict", str(run.path), cwd=run.path.parent)
     assert said.code == 2
-    assert "agent is a session of several turns, and the model that is fitted to points knows none" in said.err
+    assert "agent is a session, and the model that is fitted to points knows one shape alone" in said.err
 
 
 def test_looking_at_it_by_other_limits_of_a_class(run: Run) -> None:

@@ -1,0 +1,155 @@
+"""python -m benchmarks.calibration.mixes [--deployments N] [--results FILE]
+
+Sessions and mixes of the embedded engine in virtual time, with a truth by class: how often an answer breaks the limits
+of a class, and whether the share at which a class breaks lies in the stated interval. Each deployment is a line of the
+results file; started again with the same file, the study goes on. The table goes to standard output.
+"""
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calibration.__main__ import known
+from frontier.config import Config, load_config
+from frontier.decide import operating_point, search
+from frontier.decide.proof import History, pilot_point
+from frontier.decide.search import Done
+from frontier.decide.traffic import share_breaks, share_of
+from frontier.model import Decision, Shape
+from frontier.plan import make_trial, search_policy
+from frontier.simulator import virtual
+from frontier.simulator.virtual import truth, virtual_trial
+from frontier.stats.from_records import window_data
+
+FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
+TOP, MOST, LONG = 32, 60, 4_000
+"""The highest concurrency; trials of a sweep at most; requests that a truth is computed from."""
+Result = dict[str, Any]
+virtual._simulate = functools.lru_cache(maxsize=8)(virtual._simulate)  # every limit looks at the same long run
+
+
+def deployment(family: str, seed: int) -> Result:
+    """Of one drawn deployment: each answer, the worst of its limits in truth there over what is allowed; JSON-able."""
+    rng = np.random.default_rng([seed, 15, FAMILIES.index(family)])
+    text = _engine(rng, family in ("sessions", "mix with sessions")) + _traffic(rng, family)
+    bare = load_config(text + f"concurrency: {[1, TOP]}\n", "mixes")
+    first = bare.shapes[0]
+    at = round(float(np.exp(rng.uniform(np.log(3), np.log(12)))))
+    names = [
+        f"{group}.p90_{rng.choice(['ttft', 'e2e'])}" for group in first.finest("chat" if family == "shares" else None)
+    ]
+    spec = bare.deployments[0].engine_spec()
+    reached = {name: truth(spec, first, at, name, LONG) for name in names}
+    loosest = rng.choice(names)  # one limit has room, so that another binds
+    spare = 1.1 if family == "shares" else 1.02
+    limits = {n: v * (rng.uniform(1.2, 2) if n == loosest and len(names) > 1 else spare) for n, v in reached.items()}
+    sla = ", ".join(f"{name}: {1e3 * limit:.3f}ms" for name, limit in limits.items())
+    grid = [at] if family == "shares" else [2**k for k in range(6)]
+    config = load_config(f"{text}concurrency: {grid}\nsla: {{{sla}}}\n", "mixes")
+    decisions = [_decided(config, shape) for shape in config.shapes]
+    result: Result = {"family": family, "seed": seed, "at": at, "answers": []}
+    for d in decisions:
+        c = d.concurrency
+        result["answers"].append({"c": c, "excess": None if c is None else _excess(config, d.shape, c)})
+    if family == "shares":
+        by_share = {share_of("rag", d.shape): d.shape for d in decisions}
+        result["breaks"] = [
+            {"kept": b.kept, "broken": b.broken, "below": _excess(config, by_share[b.kept], b.concurrency),
+             "above": None if b.broken is None else _excess(config, by_share[b.broken], b.violated_at or 1)}
+            for b in share_breaks(decisions)
+        ]  # fmt: skip
+    return result
+
+
+def _engine(rng: np.random.Generator, caches: bool) -> str:
+    return (
+        "endpoint: simulator\n"
+        f"simulator: {{step_base: {rng.uniform(4, 12):.2f}ms, per_decode: {rng.uniform(20, 120):.0f}us, "
+        f"per_prefill_token: {rng.uniform(10, 50):.0f}us, prefix_cache: {str(caches).lower()}, "
+        f"noise: {rng.uniform(0, 0.1):.3f}, "
+        f"seed: {rng.integers(1_000_000)}}}\n"
+    )
+
+
+def _traffic(rng: np.random.Generator, family: str) -> str:
+    """The shapes and their shares, with short outputs so that a study of many stays affordable."""
+    osl, long, turns = rng.integers(6, 16), rng.integers(800, 1600), rng.integers(3, 6)
+    agent = (
+        f"{{name: agent, turns: {turns}, first: {rng.integers(200, 500)}, per_turn: {rng.integers(30, 80)}/{osl}, "
+        f"think: {rng.uniform(0.1, 1):.2f}s}}"
+    )
+    if family == "sessions":
+        return f"shapes: [{agent}]\n"
+    chat = f"{{name: chat, isl: {{uniform: [64, 512]}}, osl: {osl}}}"
+    other = agent if family == "mix with sessions" else f"{{name: rag, isl: {long}, osl: {rng.integers(8, 20)}}}"
+    share = "[15%, 40%, 70%]" if family == "shares" else f"{rng.uniform(30, 60):.1f}%"
+    name = "agent" if family == "mix with sessions" else "rag"
+    return f"shapes: [{chat}, {other}]\ntraffic: {{chat: {{}}, {name}: {{share: {share}}}}}\n"
+
+
+def _decided(config: Config, shape: Shape) -> Decision:
+    """What the search of a sweep ends with."""
+    history: History = []
+    policy, limits, served = search_policy(config), config.limits, config.deployments[0]
+    while len(history) < MOST:
+        ask = search.next_ask(policy, shape, config.tiers, history)
+        if isinstance(ask, Done):
+            break
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+        trial = make_trial(config, served, shape, ask.concurrency, ask.phase, repeat, ask.requests, ask.seconds)
+        records, measurement = virtual_trial(trial, served.engine_spec())
+        history = [*history, (trial, window_data(measurement, records))]
+    names = ("output_throughput", *(limit.metric for limit in limits))
+    points = search.claim_points(history, limits, names=names)
+    return operating_point.solve(points or [pilot_point(sample, limits) for _, sample in history[:1]], limits)
+
+
+def _excess(config: Config, shape: Shape, c: int) -> float:
+    """The worst limit in the long run, over what it allows: above 1 it is broken."""
+    spec = config.deployments[0].engine_spec()
+    return max(truth(spec, shape, c, limit.metric, LONG) / limit.promise for limit in config.limits)
+
+
+def table(results: Sequence[Result]) -> str:
+    """The counts by family, as Markdown."""
+    heads = ("", "deployments", "answers", "break a limit", "by over 5 %", "share found in the interval")
+    lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|"]
+    for family in (*FAMILIES, "together"):
+        mine = [r for r in results if family in (r["family"], "together")]
+        answers = [a["excess"] for r in mine for a in r["answers"] if a["c"] is not None]
+        breaks = [b for r in mine for b in r.get("breaks", ()) if b["broken"] is not None]
+        held = sum(b["below"] <= 1 < b["above"] for b in breaks)
+        broken, beyond = (sum(x > most for x in answers) for most in (1, 1.05))
+        found = f"{held} of {len(breaks)}" if breaks else "–"
+        lines.append(f"| {family} | {len(mine)} | {len(answers)} | {broken} | {beyond} | {found} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration.mixes", description=__doc__)
+    parser.add_argument("--deployments", type=int, default=48)
+    parser.add_argument("--results", type=Path)
+    asked = parser.parse_args()
+    results = known(asked.results)
+    done = {(r["family"], r["seed"]) for r in results}
+    for i in range(asked.deployments):
+        which = FAMILIES[i % len(FAMILIES)], i // len(FAMILIES)
+        if which in done:
+            continue
+        results.append(deployment(*which))
+        if asked.results is not None:
+            with asked.results.open("a") as sink:
+                sink.write(json.dumps(results[-1]) + "\n")
+        print(f"\r{len(results)}/{asked.deployments}", end="", file=sys.stderr, flush=True)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Sessions and mixes of the simulated engine: what the search names keeps the limits of each class in the long run.
+
+The short form of `python -m benchmarks.calibration.mixes`, whose table is in docs/traffic.md.
+"""
+
+import pytest
+
+from benchmarks.calibration import mixes
+from frontier.stats.intervals import clopper_pearson
+
+
+def test_a_search_over_sessions_finds_what_is_there() -> None:
+    found = mixes.deployment("sessions", 0)
+    (answer,) = found["answers"]
+    assert answer["c"] is not None
+    assert answer["excess"] <= 1
+    assert answer["c"] >= 0.6 * found["at"], "the limits were drawn to hold there"
+
+
+@pytest.mark.slow
+def test_limits_of_classes_are_seldom_broken() -> None:
+    results = [mixes.deployment(family, seed) for seed in (0, 1) for family in mixes.FAMILIES]
+    answers = [a["excess"] for r in results for a in r["answers"] if a["c"] is not None]
+    assert len(answers) >= 8
+    broken = sum(excess > 1 for excess in answers)
+    assert clopper_pearson(broken, len(answers), 0.99)[0] <= 0.05, answers
+    breaks = [b for r in results for b in r.get("breaks", ()) if b["broken"] is not None]
+    assert all(b["below"] <= 1 < b["above"] for b in breaks), breaks
+    assert mixes.table(results).count("\n| ") == 5

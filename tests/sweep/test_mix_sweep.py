@@ -1,0 +1,181 @@
+"""A sweep of a mix on the simulated engine: answers by class, records, resume, and what does not know mixes."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from frontier.errors import UsageError
+from frontier.model import Verdict
+from frontier.report.json_out import points_json
+from frontier.report.tables import points_table
+from frontier.run import Run, load
+from frontier.stats.window import narrowed
+from frontier.sweep.verify import checks
+from tests.commands import frontier
+from tests.sweeps import sweep_in_virtual_time, swept
+
+TEXT = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 100us, per_prefill_token: 60us, prefix_cache: true, noise: 0.05}
+shapes:
+  - {name: chat, isl: {uniform: [64, 256]}, osl: 12, prefix: 25%}
+  - {name: agent, turns: 3, first: 600, per_turn: 40/8, think: 100ms, system: 200}
+traffic:
+  chat: {share: 60%, sla: {p90_ttft: 80ms}}
+  agent: {share: 40%, sla: {later: {p90_ttft: 1s}}}
+concurrency: [2, 8, 32]
+requests: 1600
+repeats: 1
+refine: 0
+"""
+SWEPT = (
+    TEXT.replace("  chat: {share: 60%, sla: {p90_ttft: 80ms}}\n  agent: {share: 40%, sla: {later: {p90_ttft: 1s}}}",
+                 "  chat: {sla: {p90_ttft: 120ms}}\n  rag: {share: [10%, 60%]}")
+    .replace("{name: agent, turns: 3, first: 600, per_turn: 40/8, think: 100ms, system: 200}",
+             "{name: rag, isl: 1200, osl: 4}")
+    .replace("[2, 8, 32]", "[8]")
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("mixes") / "run"
+    swept(path, TEXT)
+    return load(path)
+
+
+@pytest.fixture(scope="module")
+def shares(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("shares") / "run"
+    swept(path, SWEPT)
+    return load(path)
+
+
+def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run) -> None:
+    (decision,) = run.solve()
+    assert decision.shape.label == "chat60%+agent40%"
+    assert (decision.verdict, decision.concurrency, decision.first_fail) == (Verdict.MEETS, 8, 32)
+    assert decision.binding == "chat.p90_ttft"
+    said = frontier("solve", str(run.path), cwd=run.path.parent)
+    assert "p90 TTFT of chat" in said.out
+    assert "p90 TTFT of later turns of agent" in said.out
+    assert "of those in flight; agent: 40% of sessions started" in " ".join(said.out.split())
+    (shape,) = json.loads(frontier("solve", str(run.path), "--json", cwd=run.path.parent).out)["shapes"]
+    chat, agent = shape["classes"]["chat"], shape["classes"]["agent"]
+    assert (chat["started"], chat["verdict"], agent["verdict"]) == (0.6, "meets", "meets")
+    assert chat["requests"] == pytest.approx(0.6 / (0.6 + 0.4 * 3), abs=0.06)
+    assert 0 < chat["in_flight"] < 1
+
+
+def test_a_class_has_the_figures_of_its_own_records(run: Run) -> None:
+    """The oracle goes through the records one by one."""
+    (history,) = run.histories.values()
+    ((_, sample),) = [(t, s) for t, s in history if t.concurrency == 8]
+    point = next(p for p in run.points() if p.concurrency == 8)
+    (file,) = (run.path / "trials").glob("*c0008*.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert all({"session", "turn", "reusable", "class_index"} <= set(r) for r in records)
+    inside = [r for r in records if sample.sent[0] - 1e-6 <= r["sent"] <= sample.sent[-1] + 1e-6]
+    assert len(inside) == sample.n
+    for name, mine in (
+        ("chat", [r for r in inside if r["class_index"] == 0]),
+        ("agent", [r for r in inside if r["class_index"] == 1]),
+        ("agent.first", [r for r in inside if r["class_index"] == 1 and r["turn"] == 0]),
+        ("agent.later", [r for r in inside if r["class_index"] == 1 and r["turn"] > 0]),
+    ):
+        ordered = sorted(r["first"] - r["sent"] for r in mine)
+        found = point.metrics[f"{name}.p90_ttft"]
+        assert found.n == len(mine)
+        assert found.value == pytest.approx(ordered[math.ceil(0.9 * len(mine)) - 1], abs=3e-6)
+        whole = sum(r["end"] - r["sent"] for r in inside)
+        share = sum(r["end"] - r["sent"] for r in mine) / whole
+        assert narrowed(sample, name).concurrency == max(1, round(8 * share))
+
+
+def test_the_prefix_of_a_class_and_the_history_of_sessions_come_from_the_cache(run: Run) -> None:
+    for history in run.histories.values():
+        for _, sample in history:
+            cached = sample.cached_tokens / sample.prompt_tokens
+            assert cached[sample.of_class("agent.later")].mean() > 0.85
+            assert 0.1 < cached[sample.of_class("chat")].mean() < 0.25
+    assert not [flag for p in run.points() for flag in p.flags if flag.name in ("history_read_again", "wrong_input")]
+
+
+def test_points_and_tables_tell_the_classes_apart(run: Run) -> None:
+    trees = points_json(run.points(), run.frontiers(run.points()))["points"]
+    for tree in trees:
+        assert sum(tree["classes"][name]["requests"] for name in ("chat", "agent")) == pytest.approx(1)
+        assert tree["in_flight"] < tree["concurrency"]
+    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=240)
+    for head in ("chat p90 TTFT", "agent.later p90 TTFT", "agent.first p99 TTFT", "in flight"):
+        assert head in table
+
+
+def test_a_sweep_of_a_mix_goes_on_where_it_ended_and_reads_its_caches(run: Run, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    shutil.copytree(run.path, again)
+    for file in [*again.glob("trials/*c0032*"), *again.glob("evidence/*c0032*")]:
+        file.unlink()
+    resumed, told, _ = sweep_in_virtual_time(again, TEXT)
+    assert [trial.concurrency for trial in told.finished] == [32]
+    for a, b in zip(run.points(), resumed.points(), strict=True):
+        assert a.metrics["agent.later.p90_ttft"] == b.metrics["agent.later.p90_ttft"]
+    for series, history in run.histories.items():
+        for (_, a), (_, b) in zip(history, load(run.path).histories[series], strict=True):
+            np.testing.assert_array_equal(a.class_index, b.class_index)
+
+
+def test_what_does_not_know_mixes_says_so(run: Run) -> None:
+    with pytest.raises(UsageError, match="is a mix, and verify sends single requests of one shape"):
+        checks(run, run.limits())
+    here = run.path.parent
+    said = frontier("users", str(run.path), "--think", "45s", cwd=here)
+    assert (said.code, "is a mix, and people are counted for requests of one shape" in said.err) == (2, True)
+    said = frontier("users", str(run.path), "--emit", "vllm", cwd=here)
+    assert (said.code, "is a mix: its proven number counts open sessions" in said.err) == (2, True)
+    said = frontier("predict", str(run.path), cwd=here)
+    assert (said.code, "is a mix, and the model that is fitted" in said.err) == (2, True)
+    assert not any(answer.arrivals for answer in run.answers())
+    said = frontier("plot", str(run.path), "--figure", "shares", cwd=here)
+    assert (said.code, "this run swept no share of a class" in said.err) == (2, True)
+
+
+def test_commands_that_know_mixes(run: Run) -> None:
+    here = run.path.parent
+    said = frontier("solve", str(run.path), "--sla", "agent.first.p90_ttft<=9s", "--json", cwd=here)
+    (shape,) = json.loads(said.out)["shapes"]
+    assert (said.code, shape["concurrency"], shape["binding"]) == (0, 32, "agent.first.p90_ttft")
+    assert frontier("compare", str(run.path), str(run.path), cwd=here).code in (0, 3, 4)
+    assert frontier("export", str(run.path), "--csv", cwd=here).code == 0
+    assert frontier("plot", str(run.path), "-o", "mix.svg", cwd=here).code == 0
+    assert "chat60%+agent40%" in (here / "mix.svg").read_text()
+    assert frontier("report", str(run.path), "-o", "r.md", cwd=here).code == 0
+    assert "of those in flight" in (here / "r.md").read_text()
+    said = frontier("predict", str(run.path / "config.yaml"), cwd=here)
+    assert (said.code, "chat60%+agent40%" in said.out) == (0, True)
+    assert frontier("pack", str(run.path), "-o", "claim.zip", cwd=here).code == 0
+    said = frontier("audit", "claim.zip", cwd=here)
+    assert said.code == 0, said.out + said.err
+
+
+def test_a_class_that_no_run_has_is_refused(run: Run) -> None:
+    said = frontier("solve", str(run.path), "--sla", "bag.p90_ttft<=9s", cwd=run.path.parent)
+    assert said.code == 2
+    assert "no request is of the class bag; there are chat, agent" in said.err or "there are chat, agent" in said.err
+
+
+def test_a_sweep_over_a_share_says_where_the_other_class_breaks(shares: Run) -> None:
+    said = frontier("solve", str(shares.path), cwd=shares.path.parent)
+    text = " ".join(said.out.split())
+    assert (
+        "At concurrency 8 every limit is proven with 10% rag; with 60% p90 TTFT of chat is violated. So the share at "
+        "which it breaks is between 10% and 60%." in text
+    )
+    said = frontier("plot", str(shares.path), "--figure", "shares", "-o", "s.svg", cwd=shares.path.parent)
+    assert said.code == 0
+    drawn = (shares.path.parent / "s.svg").read_text()
+    assert "share of rag in the sessions started" in drawn
