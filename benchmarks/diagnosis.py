@@ -103,6 +103,7 @@ class _Run:
         self.order = itertools.count()
         self.records: list[dict[str, Any]] = []
         self.inside = 0
+        self.owed: set[int] = set()
         self.before_proxy: deque[int] = deque()
         self.front_free = self.bucket_at = 0.0
         self.bucket = 1.0
@@ -163,6 +164,7 @@ class _Run:
 
     def _refuse(self, number: int, when: float, status: int) -> None:
         end = when + self.world.rtt / 2
+        self.owed.discard(number)
         self.records[number] |= {"outcome": Outcome.HTTP_ERROR, "status": status, "end": end}
         self.at(end + 0.25, "send", self.records[number]["stream"])
 
@@ -170,7 +172,7 @@ class _Run:
         """Until all requests of the window have ended."""
         world, c = self.world, self.c
         now, start, end = 0.0, math.inf, math.inf
-        done, owed, backlog, opened_at, cpu = 0, 0, 0.0, 0, 0.0
+        done, backlog, opened_at, cpu = 0, 0.0, 0, 0.0
         lags: list[float] = []
         read_at = math.inf
         for _ in range(MOST_STEPS):
@@ -193,7 +195,7 @@ class _Run:
                 record = self.records[name]
                 record |= {"outcome": Outcome.OK, "status": 200, "end": seen, "last": seen}
                 done += 1
-                owed -= start <= record["sent"] <= end
+                self.owed.discard(name)
                 self.inside -= 1
                 self.at(seen + self.rng.random() * step.duration, "send", record["stream"])
                 if self.before_proxy:
@@ -203,12 +205,13 @@ class _Run:
             elif start < math.inf and end == math.inf:
                 lags.append(backlog)
                 if len(self.records) - opened_at >= requests and now - start >= 8.0:
-                    end, read_at = now - step.duration / 2, now
-                    owed = sum(start <= r["sent"] <= end and r.get("outcome") is None for r in self.records)
+                    end, read_at = step.start, now  # all that was sent until then is known
+                    sent = (r for r in self.records if start <= r["sent"] <= end and "outcome" not in r)
+                    self.owed = {r["index"] for r in sent}
             if now >= read_at:
                 read_at = math.inf if end < math.inf else read_at + 1.0
                 self._read(now)
-            if end < math.inf and owed <= 0:
+            if end < math.inf and not self.owed:
                 break
         busy = min(1.0, cpu / (end - start)) if end < math.inf else 1.0
         late = float(np.quantile(lags, 0.99)) if lags else 0.0

@@ -25,14 +25,23 @@ def command(options: common.RunOptions) -> int:
     points = run.points(names=axes)
     summaries = run.summaries(points, axes)
     frontiers = [summary.frontier for summary in summaries]
+    limits = run.limits()
+    decisions = run.solve() if limits else ()
+    diagnoses = run.diagnoses(points, decisions)
     if options.as_json:
-        common.answer_json({**points_json(points, frontiers, summaries), "unfinished": common.unfinished_json(run)})
+        tree = points_json(points, frontiers, summaries, diagnoses)
+        common.answer_json({**tree, "unfinished": common.unfinished_json(run)})
     else:
-        limits = run.limits()
-        decisions = run.solve() if limits else ()
         common.answer(
             points_table(
-                points, frontiers, limits, decisions=decisions, summaries=summaries, gpus=run.gpus, **common.layout()
+                points,
+                frontiers,
+                limits,
+                decisions=decisions,
+                summaries=summaries,
+                diagnoses=diagnoses,
+                gpus=run.gpus,
+                **common.layout(),
             )
         )
         for line in client_lines(run.histories):

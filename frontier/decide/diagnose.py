@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frontier.decide.capacity import knee
+from frontier.decide.knobs import engine_of
 from frontier.decide.remedies import Numbers, Resource, remedy
 from frontier.decide.signs import Signs, signs_of
 from frontier.decide.wording import setting
@@ -84,10 +85,8 @@ class Diagnosis(OfSeries):
     settings: tuple[SettingDiagnosis, ...]
 
 
-def diagnose(
-    points: Sequence[Point], samples: Mapping[int, WindowData], decision: Decision | None, engine: str | None = None
-) -> Diagnosis | None:
-    """What binds in one series; None for points without windows, as imported ones."""
+def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decision: Decision | None) -> Diagnosis | None:
+    """What binds in one series; None for points without windows, as imported ones, and where nothing is to be said."""
     mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
     if not mine:
         return None
@@ -106,11 +105,12 @@ def diagnose(
         at(decision.first_fail, "first violation", _violated(decision))
     spoilt = [s for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs)]
     at(spoilt[0].concurrency if spoilt else None, "first excluded", None)
+    engine = engine_of(name for sample in samples.values() for name in sample.server_identities if name)
     settings = tuple(
         diagnose_setting(c, signs, limited=limited, roles=tuple(roles), engine=engine)
         for c, (roles, limited) in sorted(places.items())
     )
-    return Diagnosis(mine[0].deployment, mine[0].shape, settings)
+    return Diagnosis(mine[0].deployment, mine[0].shape, settings) if settings else None
 
 
 def _violated(decision: Decision) -> str | None:
@@ -317,10 +317,10 @@ RESOURCE_WORDS = {
 }
 
 
-def diagnosis_lines(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
     """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...')."""
     lines = []
-    for found in diagnosis.settings:
+    for found in diagnosis.settings if diagnosis is not None else ():
         head = f"{setting(found.concurrency)}, {' and '.join(found.roles)}"
         if not found.suspects:
             lines.append((head, f"not known: {found.unknown}."))

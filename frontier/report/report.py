@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier.decide.capacity import arrival_rate
+from frontier.decide.diagnose import diagnose, diagnosis_lines
 from frontier.decide.explain import figures
 from frontier.decide.sentences import (
     claim_sentence,
@@ -241,6 +242,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
+    diagnosis = diagnose(points, samples.get(frontier.series, {}), decision)
     return Section(
         name=frontier.series.label(),
         verdict=f"{headline(decision, gpus)}." if decision else None,
@@ -251,6 +253,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
             *((question, sentence(reason)) for question, reason in sides.items()),
             *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
             *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
+            *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision
