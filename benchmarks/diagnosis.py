@@ -456,7 +456,7 @@ def draw(number: int) -> Case:
     for attempt in itertools.count():
         rng = random.Random(1_000 * number + attempt)
         if kind == "two":
-            planted = PAIRS[number % 20 // 6 + 3 * (number // 20) % len(PAIRS)] if attempt < 8 else rng.choice(PAIRS)
+            planted = PAIRS[(number % 20 // 6 + 3 * (number // 20)) % len(PAIRS)] if attempt < 8 else rng.choice(PAIRS)
         else:
             planted = (every[(number + number // 20) % len(every)],)
         world = plain(rng)

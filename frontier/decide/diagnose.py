@@ -148,7 +148,9 @@ def diagnose_setting(
     unsure = not here.complete or alone.concurrency > FEW
     unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
     kind = "outside" if certain else "partial" if unsure else "clear" if weights[lead] >= CLEAR * total else "shared"
-    order = [*certain, *(r for r in ranked if r is not None and weights[r] >= MATTERS * total)]
+    # Where the client or a refusal spoils the load, the server's own signs are those of another load.
+    inside = [] if certain and lead is not Resource.CLOCKS else ranked
+    order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
     first, *others = (
         Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, signs), *remedy(r, engine, _numbers(here)))
         for r in order[:2]
@@ -219,9 +221,10 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
     if here.waiting is None and "queue" not in here.parts:
         return None
     # In prefill, or waiting for the step that is under way.
-    if share >= MOST_WORK or 2 * _prompt_work(alone) >= here.parts[place] or not here.step:
+    work = _prompt_work(alone)
+    if share >= MOST_WORK or 2 * work >= here.parts[place] or not here.step:
         return Resource.PREFILL
-    return Resource.BUDGET if here.parts[place] > SEVERAL_STEPS * here.step else Resource.DECODE
+    return Resource.BUDGET if here.parts[place] - work > SEVERAL_STEPS * here.step else Resource.DECODE
 
 
 def short_of_kv(s: Signs) -> bool:
@@ -245,10 +248,7 @@ def capped(s: Signs) -> bool:
 
 def _prompt_work(alone: Signs) -> float:
     """Seconds of the engine that one prompt takes by itself: its prefill alone, without what a step takes anyhow."""
-    chunks = 1.0
-    if alone.steps_each is not None and alone.concurrency == 1:
-        chunks = max(1.0, alone.steps_each - (alone.answer - 1))
-    return max(0.0, alone.parts.get("prefill", 0.0) - chunks * alone.tpot)
+    return max(0.0, alone.parts.get("prefill", 0.0) - max(1.0, alone.chunks or 1.0) * alone.tpot)
 
 
 def _prompt_share(here: Signs, alone: Signs) -> float:
@@ -332,4 +332,4 @@ def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
     return lines
 
 
-DIAGNOSIS_LEGEND = "%: how often such evidence was right in simulated cases (docs/diagnosis.md)"
+DIAGNOSIS_LEGEND = "in brackets: how often such evidence was right in simulated cases"

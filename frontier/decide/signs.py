@@ -13,7 +13,9 @@ from frontier.stats.window import Floats, WindowData
 @dataclass(frozen=True, slots=True)
 class Signs:
     """What client and server showed at one setting. Seconds are means over requests, `parts` those of the time
-    breakdown, filled up by Little's law from the gauges; gauges are means over the windows. None: not known.
+    breakdown, filled up by Little's law from the gauges; gauges are means over the windows. `step` is the mean time of
+    an engine's step, `chunks` in how many steps it reads a prompt that is alone: each step but the last of these yields
+    no token. None: not known.
     """
 
     concurrency: int
@@ -31,7 +33,7 @@ class Signs:
     kv_max: float | None = None
     preempted: float | None = None
     step: float | None = None
-    steps_each: float | None = None
+    chunks: float | None = None
     clock: float | None = None
     limited: float = 0.0
     failed: float = 0.0
@@ -67,7 +69,7 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
     limited = sum(facts.get("client_http_429", 0.0) for facts in sample.server) / total
     bad = {k: n for k, n in sample.outcomes.items() if k not in ("ok", "cancelled", "client")}
     observed = [facts["observed_until"] - facts["observed_from"] for facts in server if "observed_from" in facts]
-    steps, preemptions = (_sum(server, name) for name in ("iteration_tokens_total_count", "num_preemptions_total"))
+    steps, made, preemptions = (_sum(server, name) for name in _COUNTERS)
     ended = _sum(server, "client_count") or rate * seconds
     flag = next((f for f in point.flags if f.name == "client_bound" and f.fatal), None)
     clocks = [facts["gpu_sm_clock_min"] for facts in sample.server if facts.get("gpu_sm_clock_min")]
@@ -77,12 +79,13 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
         parts=_parts(dict(time.parts) if time else {}, ttft, e2e, rate, in_flight, gauges),
         preempted=preemptions / ended if preemptions is not None and ended else None,
         step=sum(observed) / steps if steps and observed else None,
-        steps_each=steps / ended if steps and ended else None,
+        chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
         clock=min(clocks, default=None), limited=limited, failed=sum(bad.values()) / total - limited, outcomes=bad,
         client=flag.measured if flag else "", refused=refused,
     )  # fmt: skip
 
 
+_COUNTERS = ("iteration_tokens_total_count", "generation_tokens_total", "num_preemptions_total")
 _GAUGES = {
     "running": "num_requests_running", "running_max": "num_requests_running_max", "waiting": "num_requests_waiting",
     "kv": "kv_cache_usage_perc", "kv_max": "kv_cache_usage_perc_max",

@@ -310,7 +310,7 @@ def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
     if diagnosis is None:
         return []
     lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
-    return [Text(f"What binds ({DIAGNOSIS_LEGEND})"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
+    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
 
 
 def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:
