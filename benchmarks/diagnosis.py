@@ -454,7 +454,7 @@ def draw(number: int) -> Case:
     kind = "two" if number % 20 in (5, 12, 18) else "missing" if number % 20 in (3, 9, 15) else "one"
     every = tuple(Resource)
     for attempt in itertools.count():
-        rng = random.Random(1_000 * number + attempt)
+        rng = random.Random(f"{number}/{attempt}")
         if kind == "two":
             planted = PAIRS[(number % 20 // 6 + 3 * (number // 20)) % len(PAIRS)] if attempt < 8 else rng.choice(PAIRS)
         else:
@@ -511,7 +511,6 @@ def judged(case: Case) -> dict[str, Any]:
         "focus": case.world.focus, "named": named, "unknown": found.unknown,
         "probability": found.suspects[0].probability if named else None,
         "right": bool(named) and named[0] in case.planted, "moved": moved,
-        "evidence": [s.evidence for s in found.suspects], "effects": {r: round(e, 2) for r, e in case.effects.items()},
     }  # fmt: skip
 
 

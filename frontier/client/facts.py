@@ -51,6 +51,7 @@ FACTS: Mapping[str, Fact] = {
     "gpu_utilization": Fact("share", "mean", "mean"),
     "gpu_memory_used": Fact("bytes", "sum", "mean"),
     "gpu_sm_clock_min": Fact("Hz", "min", "min"),
+    "gpu_sm_clock": Fact("Hz", "min", "mean"),
     "gpu_temperature_max": Fact("°C", "max", "max"),
     "cpu_power": Fact("W", "sum", "rate"),
 }
@@ -127,7 +128,7 @@ DCGM: Table = {
     "DCGM_FI_DEV_BOARD_POWER_WATTS": {"gpu_power": 1.0, "gpu_count": 1.0},
     "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
     "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
-    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6},
+    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
     "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
 }
@@ -146,7 +147,7 @@ NVIDIA_SMI: Table = {
     "power.draw": {"gpu_power": 1.0},
     "utilization.gpu": {"gpu_utilization": 0.01},
     "memory.used": {"gpu_memory_used": 2.0**20},
-    "clocks.sm": {"gpu_sm_clock_min": 1e6},
+    "clocks.sm": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
 RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}

@@ -41,6 +41,8 @@ SEVERAL_STEPS = 1.5
 """Steps that a prompt is read in, above which the token budget splits it."""
 ALWAYS_READING = 0.9
 """Requests in prefill on average, from which a prompt is read in every step."""
+SOME = 0.5
+"""Requests that wait on average, below which none is said to."""
 FEW = 4
 """Requests in flight at the lowest setting, above which no setting shows a request alone."""
 
@@ -136,7 +138,8 @@ def diagnose_setting(
     """What binds at a setting, given the signs of all settings of its series, ascending; `limited` is the metric at
     issue, None for throughput.
     """
-    here, alone = next(s for s in signs if s.concurrency == concurrency), signs[0]
+    here = next(s for s in signs if s.concurrency == concurrency)
+    alone = next((s for s in signs if not s.client), signs[0])
     certain = _outside(here, signs)
     weights = _weights(here, alone, metric(limited).quantity if limited else None)
     total = sum(weights.values()) or 1.0
@@ -152,7 +155,7 @@ def diagnose_setting(
     inside = [] if certain and lead is not Resource.CLOCKS else ranked
     order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
     first, *others = (
-        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, signs), *remedy(r, engine, _numbers(here)))
+        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, _numbers(here)))
         for r in order[:2]
     )
     second = tuple(replace(suspect, probability=SECOND) for suspect in others)
@@ -172,11 +175,10 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
             f"{format_share(here.failed)} of requests failed ({kinds}), {format_share(signs[0].failed)} at "
             f"{setting(signs[0].concurrency)}"
         )
-    fastest = max((s for s in signs if s.clock), key=lambda s: s.clock or 0.0, default=None)
-    if fastest is not None and here.clock and here.clock < (1 - SLOWER_CLOCK) * (fastest.clock or 0.0):
-        shown[Resource.CLOCKS] = (
-            f"the SM clock fell to {_mhz(here.clock)}, from {_mhz(fastest.clock)} at {setting(fastest.concurrency)}"
-        )
+    clock, c = max(((s.clock, s.concurrency) for s in signs if s.clock), default=(0.0, 0))
+    # A clock that the driver did not hold down fell for want of work.
+    if here.clock and here.held != 0 and here.clock < (1 - SLOWER_CLOCK) * clock:
+        shown[Resource.CLOCKS] = f"the SM clock fell to {_mhz(here.clock)}, from {_mhz(clock)} at {setting(c)}"
     return shown
 
 
@@ -209,12 +211,15 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
         if short_of_kv(here) and (here.preempted or 0.0) > PREEMPTED:
             return Resource.KV
         return Resource.PREFILL if share >= MOST_WORK else Resource.DECODE
+    if place == "outside":
+        return None
     if place == "queue":
-        if here.waiting is None:
-            return None
-        if here.waiting >= QUEUED * here.concurrency:
+        wait = here.rate * here.parts["queue"] if here.waiting is None else here.waiting
+        if wait >= QUEUED * here.concurrency:
             if short_of_kv(here):
                 return Resource.KV
+            if here.waiting is None:
+                return None
             if capped(here):
                 return Resource.BATCH
             return Resource.PREFILL if share >= MOST_WORK else Resource.BUDGET
@@ -229,11 +234,9 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
 
 def short_of_kv(s: Signs) -> bool:
     """Whether requests are preempted for memory, or the memory left would not hold another prompt."""
-    if s.kv_max is None or s.kv is None:
-        return False
-    if s.kv_max >= KV_FULL or (s.preempted or 0.0) > PREEMPTED:
+    if (s.kv_max or 0.0) >= KV_FULL or (s.preempted or 0.0) > PREEMPTED:
         return True
-    if not s.running or not s.kv:
+    if not s.running or not s.kv or s.kv_max is None:
         return False
     tokens = s.running * (s.prompt + s.answer / 2) / s.kv
     return (1 - s.kv_max) * tokens < s.prompt
@@ -259,10 +262,10 @@ def _prompt_share(here: Signs, alone: Signs) -> float:
 # --- evidence and expected effects in words
 
 
-def _evidence(resource: Resource, here: Signs, signs: Sequence[Signs]) -> str:
+def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
     """How the resource shows, with numbers."""
-    alone, parts = signs[0], here.parts
-    waiting = f"{format_number(here.waiting)} requests wait"
+    parts, wait = here.parts, here.waiting
+    waiting = "" if wait is None else "; no request waits" if wait < SOME else f"; {format_number(wait)} requests wait"
     kv = "" if here.kv_max is None else f"the KV cache is {format_share(here.kv_max)} full at most"
     work = f"prompts themselves take {format_share(min(1.0, _prompt_share(here, alone)))} of the engine's time"
     match resource:
@@ -274,22 +277,21 @@ def _evidence(resource: Resource, here: Signs, signs: Sequence[Signs]) -> str:
             return f"{spent} of a mean TTFT of {format_seconds(here.ttft)} pass in the server before its queue"
         case Resource.KV:
             lost = f", {here.preempted:.2g} preemptions a request" if here.preempted else ""
-            return f"{kv}{lost}; {waiting}"
+            return f"{kv}{lost}{waiting}"
         case Resource.BATCH:
-            return f"{format_number(here.running_max)} run at most while {format_number(here.waiting)} wait; {kv}"
+            full = f"; {kv}" if kv else ""
+            return f"{format_number(here.running_max)} run at most while {format_number(wait)} wait{full}"
         case Resource.PREFILL:
-            return f"{work}; {waiting}" if here.waiting is not None else work
+            return f"{work}{waiting}"
         case Resource.BUDGET:
             steps = f"a prompt is read in {parts['prefill'] / here.step:.1f} steps" if here.step else "steps are full"
-            return f"{steps}, and {work}; {waiting}"
-    return (
-        f"a token takes {format_seconds(here.tpot)}, {format_seconds(alone.tpot)} at {setting(alone.concurrency)}"
-        + (f"; {waiting}" if here.waiting is not None else "")
-    )
+            return f"{steps}, and {work}{waiting}"
+    grown = "" if here is alone else f", {format_seconds(alone.tpot)} at {setting(alone.concurrency)}"
+    return f"a token takes {format_seconds(here.tpot)}{grown}{waiting}"
 
 
-def _mhz(hertz: float | None) -> str:
-    return f"{(hertz or 0.0) / 1e6:,.0f} MHz"
+def _mhz(hertz: float) -> str:
+    return f"{hertz / 1e6:,.0f} MHz"
 
 
 def _numbers(here: Signs) -> Numbers:

@@ -112,7 +112,7 @@ def _effect(resource: Resource, n: Numbers) -> str:
 
 
 _EFFECTS: Mapping[Resource, str] = {
-    Resource.PREFILL: "half the work for a prompt takes half or more of {} off a mean TTFT of {}",
+    Resource.PREFILL: "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
     Resource.DECODE: "each step reads half the bytes, so a token takes up to half the time; check quality",
     Resource.KV: "about twice as many requests fit; check quality",
     Resource.BATCH: "fewer requests wait, each token takes a little longer",

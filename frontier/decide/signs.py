@@ -15,7 +15,8 @@ class Signs:
     """What client and server showed at one setting. Seconds are means over requests, `parts` those of the time
     breakdown, filled up by Little's law from the gauges; gauges are means over the windows. `step` is the mean time of
     an engine's step, `chunks` in how many steps it reads a prompt that is alone: each step but the last of these yields
-    no token. None: not known.
+    no token. `clock` is the mean SM clock of the slowest GPU in Hz, `held` the share of time in which the driver held
+    it down. None: not known.
     """
 
     concurrency: int
@@ -35,6 +36,7 @@ class Signs:
     step: float | None = None
     chunks: float | None = None
     clock: float | None = None
+    held: float | None = None
     limited: float = 0.0
     failed: float = 0.0
     outcomes: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +52,7 @@ class Signs:
     def complete(self) -> bool:
         """Whether the server told all that the rules look at."""
         known = (self.waiting, self.kv_max, self.running_max, self.step)
-        return len(self.parts) >= len(("network", "front_end", "queue", "prefill", "decode")) and None not in known
+        return {"network", "front_end", "queue", "prefill", "decode"} <= self.parts.keys() and None not in known
 
 
 def signs_of(point: Point, sample: WindowData) -> Signs:
@@ -72,7 +74,6 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
     steps, made, preemptions = (_sum(server, name) for name in _COUNTERS)
     ended = _sum(server, "client_count") or rate * seconds
     flag = next((f for f in point.flags if f.name == "client_bound" and f.fatal), None)
-    clocks = [facts["gpu_sm_clock_min"] for facts in sample.server if facts.get("gpu_sm_clock_min")]
     return Signs(
         concurrency=point.concurrency, rate=rate, prompt=prompt, answer=answer, ttft=ttft, e2e=e2e,
         in_flight=in_flight, **gauges,
@@ -80,7 +81,8 @@ def signs_of(point: Point, sample: WindowData) -> Signs:
         preempted=preemptions / ended if preemptions is not None and ended else None,
         step=sum(observed) / steps if steps and observed else None,
         chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
-        clock=min(clocks, default=None), limited=limited, failed=sum(bad.values()) / total - limited, outcomes=bad,
+        clock=_gauge(sample.server, "gpu_sm_clock"), held=_gauge(sample.server, "gpu_clocks_held"),
+        limited=limited, failed=sum(bad.values()) / total - limited, outcomes=bad,
         client=flag.measured if flag else "", refused=refused,
     )  # fmt: skip
 
@@ -121,8 +123,8 @@ def _parts(
     if waiting is None or running is None or not rate:
         return parts
     parts.setdefault("queue", waiting / rate)
-    if "network" not in parts:
-        outside = in_flight - running - waiting
-        parts["network"] = max(0.0, outside / rate) if outside > max(2.0, 0.1 * in_flight) else 0.0
+    outside = in_flight - running - waiting
+    if "network" not in parts and outside > max(2.0, 0.1 * in_flight):
+        parts["outside"] = outside / rate
     parts.setdefault("prefill", max(0.0, ttft - sum(v for name, v in parts.items() if name != "decode")))
     return parts
