@@ -222,14 +222,16 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
                 return None
             if capped(here):
                 return Resource.BATCH
+            if here.kv_max is None:  # it may be the memory that they wait for
+                return None
             return Resource.PREFILL if share >= MOST_WORK else Resource.BUDGET
     if here.waiting is None and "queue" not in here.parts:
         return None
     # In prefill, or waiting for the step that is under way.
-    work = _prompt_work(alone)
-    if share >= MOST_WORK or 2 * work >= here.parts[place] or not here.step:
+    work, step = _prompt_work(alone), here.step or here.tpot
+    if share >= MOST_WORK or 2 * work >= here.parts[place]:
         return Resource.PREFILL
-    return Resource.BUDGET if here.parts[place] - work > SEVERAL_STEPS * here.step else Resource.DECODE
+    return Resource.BUDGET if here.parts[place] - work > SEVERAL_STEPS * step else Resource.DECODE
 
 
 def short_of_kv(s: Signs) -> bool:
