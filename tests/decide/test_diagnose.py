@@ -100,12 +100,12 @@ def test_two_resources_are_both_named_and_the_first_is_less_sure() -> None:
 
 
 def test_running_requests_that_fill_memory_are_not_a_cap() -> None:
-    """16 run of which each holds 1,075 tokens, at 94.9 % of the memory at most: no prompt of 1,024 fits into the rest."""
+    """16 run, of which each holds 1,075 tokens: at 94.9 % of the memory the rest holds no prompt of 1,024."""
     here = signs(32, WAITING, waiting=15.0, running=16.0, running_max=16.0, kv=0.93, kv_max=0.949, rate=6.0)
     assert found(here).suspects[0].resource is Resource.KV
 
 
-def test_an_end_of_a_batch_cap_is_refused_without_gauges() -> None:
+def test_what_requests_wait_for_is_not_known_without_gauges() -> None:
     blind = signs(16, WAITING, waiting=None, running=None, running_max=None, kv=None, kv_max=None)
     diagnosis = found(blind)
     assert diagnosis.suspects == ()
@@ -189,7 +189,9 @@ def test_the_page_and_the_stated_probabilities_are_those_of_the_study() -> None:
     for stated in set(PROBABILITY.values()):
         some = [row["right"] for row in study if row["probability"] == stated]
         assert sum(some) / len(some) >= stated
-    assert sum(row["right"] for row in study) >= 0.95 * len(study)
+    told = [row for row in study if row["kind"] != "missing"]
+    assert sum(row["right"] for row in told) >= 0.95 * len(told)
+    assert sum(row["right"] or not row["named"] for row in study) >= 0.95 * len(study)
     assert sum((row["probability"] or 0) > 0.9 and not row["right"] for row in study) <= 1
     advised = [row["moved"] for row in study if row["moved"] is not None]
     assert sum(advised) >= 0.9 * len(advised)
