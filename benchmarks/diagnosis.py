@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -302,7 +302,7 @@ def served(text: str, missing: str) -> str:
 def measured(world: World, c: int, seed: int, missing: str = "") -> tuple[Point, WindowData]:
     """One setting as it is read back."""
     records, measurement = _Run(world, c, seed, missing).run(
-        max(80 if missing == UNREAD else 160 if c == world.top else 24, 3 * c)
+        max(80 if missing == UNREAD else 160 if c == world.top else 12, 3 * c)
     )
     sample = window.window_data(measurement, records)
     return replace(estimate.point(sample, names=METRICS), time=time_breakdown(sample.server)), sample
@@ -416,6 +416,19 @@ PAIRS = (
 )  # fmt: skip
 _BESIDE = (Resource.CLIENT, Resource.RATE_LIMIT, Resource.OVERLOAD)
 """Resources whose shortage shows by itself: what else would help is not asked."""
+_OFTEN = (
+    Resource.DECODE, Resource.BATCH, Resource.KV, Resource.PREFILL, Resource.BUDGET, Resource.FRONT_END,
+    Resource.NETWORK, Resource.CLOCKS,
+)  # fmt: skip
+"""The order in which others are asked for their effect: those that often have one first."""
+
+
+class Effect(NamedTuple):
+    """What twice as much of a resource does: the logarithm by which it shortens the latency at issue, and that by which
+    it raises the throughput."""
+
+    shorter: float
+    more: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +442,8 @@ class Case:
     world: World
     points: tuple[Point, ...]
     samples: Mapping[int, WindowData]
-    effects: Mapping[Resource, float]
+    unchanged: WindowData
+    effects: Mapping[Resource, Effect]
 
 
 def latency(sample: WindowData, focus: str) -> float:
@@ -439,8 +453,8 @@ def latency(sample: WindowData, focus: str) -> float:
     return float(finite.mean()) / max(0.01, float(sample.ok.mean())) ** 3 if len(finite) else math.inf
 
 
-def effect(world: World, resource: Resource, unchanged: WindowData, seed: int) -> float:
-    """Logarithm by which twice as much of a resource shortens the latency at issue."""
+def effect(world: World, resource: Resource, unchanged: WindowData, seed: int) -> Effect:
+    """The effect of a resource, measured; none for what cannot matter much."""
     better, before = relieved(world, resource), latency(unchanged, world.focus)
     rate = float(unchanged.block_finished.sum() / unchanged.block_seconds.sum())
     plenty = {
@@ -452,9 +466,26 @@ def effect(world: World, resource: Resource, unchanged: WindowData, seed: int) -
         Resource.KV: (world.spec.kv_tokens or 0) >= 1.5 * world.top * (world.isl + world.osl),
     }
     if plenty.get(resource):
-        return 0.0
+        return Effect(0.0, 0.0)
     _, sample = measured(better, better.top, seed, UNREAD)
-    return math.log(before / latency(sample, world.focus))
+    rates = [max(1e-9, float(s.block_output_tokens.sum() / s.block_seconds.sum())) for s in (unchanged, sample)]
+    return Effect(math.log(before / latency(sample, world.focus)), math.log(rates[1] / rates[0]))
+
+
+def binding(world: World, planted: Sequence[Resource], unchanged: WindowData, seed: int) -> dict[Resource, Effect]:
+    """The effects of the resources, if those that were made scarce are what binds; else nothing."""
+    effects = {r: effect(world, r, unchanged, seed) for r in planted}
+    if planted[0] in (Resource.RATE_LIMIT, Resource.OVERLOAD):
+        return effects if unchanged.ok.mean() <= MOST_OK else {}
+    best = max(e.shorter for e in effects.values())
+    if best < BETTER or any(e.shorter < BOTH * best for e in effects.values()):
+        return {}
+    if planted[0] is not Resource.CLIENT:
+        for other in sorted(set(Resource) - {*_BESIDE, *planted}, key=_OFTEN.index):
+            effects[other] = effect(world, other, unchanged, seed)
+            if effects[other].shorter > LEADS * best:
+                return {}
+    return effects
 
 
 def draw(number: int) -> Case:
@@ -462,35 +493,19 @@ def draw(number: int) -> Case:
     kind = "two" if number % 20 in (5, 12, 18) else "missing" if number % 20 in (3, 9, 15) else "one"
     every = tuple(Resource)
     for attempt in itertools.count():
-        rng = random.Random(f"case {number}, {attempt}")
+        rng = random.Random(f"draw {number}, {attempt}")
+        planted = (every[(number + number // 20) % len(every)],)
         if kind == "two":
             planted = PAIRS[(number % 20 // 6 + 3 * (number // 20)) % len(PAIRS)] if attempt < 8 else rng.choice(PAIRS)
-        else:
-            planted = (every[(number + number // 20) % len(every)],)
         world = plain(rng)
         for resource in planted:
             world = scarce(world, resource, rng)
         missing = rng.choice(MISSING) if kind == "missing" else ""
-        runs = {c: measured(world, c, number, missing) for c in world.grid}
-        before = runs[world.top][1]
-        effects = dict.fromkeys(planted, 1.0)
-        if planted[0] not in _BESIDE:
-            effects = {r: effect(world, r, before, number) for r in planted}
-            best = max(effects.values())
-            if best < BETTER or any(e < BOTH * best for e in effects.values()):
-                continue
-            effects |= {r: effect(world, r, before, number) for r in every if r not in (*_BESIDE, *planted)}
-            if any(e > LEADS * best for r, e in effects.items() if r not in planted):
-                continue
-        elif planted[0] is Resource.CLIENT:
-            if effect(world, planted[0], before, number) < BETTER:
-                continue
-        elif before.ok.mean() > MOST_OK:
-            continue
-        return Case(
-            number, kind, planted, missing, world, tuple(p for p, _ in runs.values()),
-            {c: s for c, (_, s) in runs.items()}, effects,
-        )  # fmt: skip
+        unchanged = measured(world, world.top, number, UNREAD)[1]
+        if effects := binding(world, planted, unchanged, number):
+            runs = {c: measured(world, c, number, missing) for c in world.grid}
+            points, samples = tuple(p for p, _ in runs.values()), {c: s for c, (_, s) in runs.items()}
+            return Case(number, kind, planted, missing, world, points, samples, unchanged, effects)
     raise AssertionError
 
 
@@ -507,13 +522,9 @@ def judged(case: Case) -> dict[str, Any]:
     named = [s.resource for s in found.suspects]
     moved = None
     if named:
-        advised = relieved(case.world, named[0])
-        before = case.samples[case.world.top]
-        _, after = measured(advised, advised.top, case.number, UNREAD)
-        gain = after.block_output_tokens.sum() / after.block_seconds.sum()
-        gain /= max(1e-9, before.block_output_tokens.sum() / before.block_seconds.sum())
-        shorter = 1 - latency(after, case.world.focus) / latency(before, case.world.focus)
-        moved = bool(gain > 1 + MOVES or shorter > MOVES)
+        lead = named[0]
+        advised = case.effects.get(lead) or effect(case.world, lead, case.unchanged, case.number)
+        moved = max(advised) > MOVES
     return {
         "case": case.number, "kind": case.kind, "planted": list(case.planted), "missing": case.missing,
         "focus": case.world.focus, "named": named, "unknown": found.unknown,

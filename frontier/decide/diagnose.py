@@ -27,8 +27,8 @@ PREEMPTED = 0.02
 """Preemptions for each finished request that show a shortage of KV memory."""
 QUEUED = 0.02
 """Share of the requests in flight that wait: fewer are about to be admitted."""
-PINNED = 0.9
-"""Mean of the running requests over the most: above it they stay at a cap."""
+PINNED, STEADY = 0.9, 0.97
+"""Mean of the running requests over the most: above it they may stay at a cap, above the second they surely do."""
 SLOWER_CLOCK = 0.10
 """Fall of the SM clock against the fastest setting that counts as throttling."""
 CLEAR = 0.60
@@ -39,8 +39,8 @@ MOST_WORK = 0.50
 """Share of the engine's time that prompts themselves take, from which prefill binds and not the token budget."""
 SEVERAL_STEPS = 1.5
 """Steps that a prompt is read in, above which the token budget splits it."""
-ALWAYS_READING = 0.9
-"""Requests in prefill on average, from which a prompt is read in every step."""
+SELDOM, ALWAYS_READING = 0.8, 0.9
+"""Of fewer prompts a step than the first, so many in prefill on average are read in every step: steps are full."""
 SOME = 0.5
 """Requests that wait on average, below which none is said to."""
 FEW = 4
@@ -248,7 +248,10 @@ def capped(s: Signs) -> bool:
     """Whether requests wait while as many run as ever do: the running stay at a number below the concurrency."""
     if not s.running or not s.running_max or s.running_max >= s.concurrency:
         return False
-    return s.running >= PINNED * s.running_max and s.rate * s.parts.get("prefill", 0.0) < ALWAYS_READING
+    if s.rate * (s.step or s.tpot) < SELDOM:
+        return s.running >= PINNED * s.running_max and s.rate * s.parts.get("prefill", 0.0) < ALWAYS_READING
+    # Short prompts are read in every step, full or not; the number that runs is then all that tells.
+    return s.running >= STEADY * s.running_max
 
 
 def _prompt_work(alone: Signs) -> float:

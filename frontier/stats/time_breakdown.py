@@ -122,7 +122,7 @@ def _other_load(total: Facts) -> str:
         room = round(FEW * ours / total["client_count"])
     if finished is None:
         return "the server does not count its requests, so other load cannot be told from ours"
-    if abs(finished - ours) <= max(room, OTHERS * ours, ours * _on_the_way(total)):
+    if abs(finished - ours) <= max(room, OTHERS * ours) + ours * _on_the_way(total):
         return ""
     why = "others used it too" if finished > ours else "list the metrics of every replica under  metrics:"
     return f"the server finished {finished:,.0f} {unit}, this client {ours:,.0f} ({why})"
