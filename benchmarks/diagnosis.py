@@ -37,7 +37,8 @@ from frontier.simulator.messages import metrics_text
 from frontier.simulator.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import expected_e2e
-from frontier.stats import estimate, window
+from frontier.stats import estimate
+from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import time_breakdown
 from frontier.stats.window import WindowData
 
@@ -304,7 +305,7 @@ def measured(world: World, c: int, seed: int, missing: str = "") -> tuple[Point,
     records, measurement = _Run(world, c, seed, missing).run(
         max(80 if missing == UNREAD else 160 if c == world.top else 12, 3 * c)
     )
-    sample = window.window_data(measurement, records)
+    sample = window_data(measurement, records)
     return replace(estimate.point(sample, names=METRICS), time=time_breakdown(sample.server)), sample
 
 

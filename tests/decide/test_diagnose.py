@@ -19,7 +19,7 @@ from frontier.decide.diagnose import (
 from frontier.decide.remedies import Numbers, Resource, remedy
 from frontier.decide.signs import Signs
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Window
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 
 RESULTS = Path(__file__).parents[1] / "data" / "diagnosis.jsonl"
 ALONE: dict[str, Any] = {
