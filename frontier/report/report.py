@@ -121,6 +121,7 @@ GLOSSARY = (
     ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
     ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
+    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )  # fmt: skip
 """Definitions, so that the page reads alone."""

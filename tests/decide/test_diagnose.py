@@ -20,6 +20,8 @@ from frontier.decide.remedies import Numbers, Resource, remedy
 from frontier.decide.signs import Signs
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.stats.from_records import window_data
+from tests.commands import frontier
+from tests.sweeps import sweep_in_virtual_time
 
 RESULTS = Path(__file__).parents[1] / "data" / "diagnosis.jsonl"
 ALONE: dict[str, Any] = {
@@ -203,3 +205,33 @@ def test_fifty_cases_drawn_again_give_the_same_results() -> None:
     for number in range(0, 200, 4):
         case = draw(number)
         assert [s.resource.value for s in diagnosed(case).suspects] == study[number]["named"]
+
+
+# --- what a user sees
+
+CAPPED = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 20us, per_prefill_token: 10us, noise: 0.03, max_num_seqs: 8}
+shapes: [256/32]
+concurrency: [1, 4, 8, 16, 32]
+sla: {p99_ttft: 100ms}
+requests: 400
+repeats: 1
+refine: 0
+"""
+
+
+def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
+    """The cap is 8 in the engine's configuration, which nothing but the engine sees."""
+    (tmp_path / "runs").mkdir()
+    sweep_in_virtual_time(tmp_path / "runs" / "capped", CAPPED)
+    said = frontier("show", cwd=tmp_path, here=True)
+    assert "What binds, in brackets" in said.out
+    (told,) = json.loads(frontier("show", "--json", cwd=tmp_path, here=True).out)["diagnosis"]
+    violation = next(place for place in told["settings"] if "first violation" in place["roles"])
+    assert violation["metric"] == "p99_ttft"
+    assert violation["suspects"][0]["resource"] == "batch_cap"
+    assert violation["suspects"][0]["evidence"].startswith("8.00 run at most")
+    frontier("report", "-o", "page.md", cwd=tmp_path, here=True)
+    page = (tmp_path / "page.md").read_text()
+    assert f"What binds at c={violation['concurrency']}, first violation: batch cap" in page
