@@ -46,9 +46,9 @@ SOME = 0.5
 FEW = 4
 """Requests in flight at the lowest setting, above which no setting shows a request alone."""
 
-PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.80, "partial": 0.70}
+PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.85, "partial": 0.85}
 """How often the first resource was right, by how clear and how complete the evidence is (`benchmarks/diagnosis.py`)."""
-SECOND = 0.25
+SECOND = 0.45
 """The same of the second resource."""
 
 
