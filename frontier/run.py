@@ -21,6 +21,7 @@ from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.config.deployment import QualityConfig
 from frontier.decide import operating_point, pareto, search, uncertainty
+from frontier.decide.diagnose import Diagnosis, diagnose
 from frontier.decide.frontier_summary import FrontierSummary, summarise
 from frontier.decide.proof import by_concurrency
 from frontier.decide.sla_result import Answer, answer
@@ -267,6 +268,12 @@ class Run:
         """What was looked at, and nothing can be claimed of."""
         every = [self._points_of(series, limits, self.config.objectives)[1] for series in self.histories]
         return [p for others in every for p in others if judge(p, limits).verdict is not Verdict.VIOLATES]
+
+    def diagnoses(self, points: Sequence[Point], decisions: Sequence[Decision]) -> tuple[Diagnosis, ...]:
+        """What binds in each series that was measured here, at the settings that matter to the decisions."""
+        decided = {decision.series: decision for decision in decisions}
+        known = (diagnose(mine, self.samples(key), decided.get(key)) for key, mine in by_series(points).items())
+        return tuple(diagnosis for diagnosis in known if diagnosis is not None)
 
     # -- frontiers ---------------------------------------------------------------------------------------------------
 

@@ -45,15 +45,23 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     summaries = run.summaries(points, axes)
     frontiers = [summary.frontier for summary in summaries]
     limits = run.limits()
+    decisions = run.solve() if limits else ()
+    diagnoses = run.diagnoses(points, decisions)
     pools = pooled_of([run], axes, limits) if options.all_axes else []
     if options.as_json:
         tree = {"unfinished": common.unfinished_json(run), "pooled": pooled_json(pools)}
-        common.answer_json({**points_json(points, frontiers, summaries), **tree})
+        common.answer_json({**points_json(points, frontiers, summaries, diagnoses), **tree})
     else:
-        decisions = run.solve() if limits else ()
         common.answer(
             points_table(
-                points, frontiers, limits, decisions=decisions, summaries=summaries, gpus=run.gpus, **common.layout()
+                points,
+                frontiers,
+                limits,
+                decisions=decisions,
+                summaries=summaries,
+                diagnoses=diagnoses,
+                gpus=run.gpus,
+                **common.layout(),
             )
         )
         if len(run.config.deployments) > 1 and pools:

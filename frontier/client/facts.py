@@ -57,6 +57,7 @@ FACTS: Mapping[str, Fact] = {
     "gpu_utilization": Fact("share", "mean", "mean"),
     "gpu_memory_used": Fact("bytes", "sum", "mean"),
     "gpu_sm_clock_min": Fact("Hz", "min", "min"),
+    "gpu_sm_clock": Fact("Hz", "min", "mean"),
     "gpu_temperature_max": Fact("°C", "max", "max"),
     "cpu_power": Fact("W", "sum", "rate"),
 }
@@ -145,7 +146,7 @@ DCGM: Table = {
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": _CLOCKS,
     "DCGM_FI_DEV_GPU_UTIL": {"gpu_utilization": 0.01},
     "DCGM_FI_DEV_FB_USED": {"gpu_memory_used": 2.0**20},
-    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6},
+    "DCGM_FI_DEV_SM_CLOCK": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
     "DCGM_FI_DEV_GPU_TEMP": {"gpu_temperature_max": 1.0},
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS": {"gpu_temperature_max": 1.0},
 }
@@ -165,7 +166,7 @@ NVIDIA_SMI: Table = {
     "power.draw": {name: 1.0 for name in _POWER if name != "gpu_count"},
     "utilization.gpu": {"gpu_utilization": 0.01},
     "memory.used": {"gpu_memory_used": 2.0**20},
-    "clocks.sm": {"gpu_sm_clock_min": 1e6},
+    "clocks.sm": {"gpu_sm_clock_min": 1e6, "gpu_sm_clock": 1e6},
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
 NVML: Table = {"energy_mj": {"gpu_energy": 1e-3}, "clocks_reasons": _CLOCKS}

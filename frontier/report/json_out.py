@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 from frontier.decide.capacity import littles_law
+from frontier.decide.diagnose import Diagnosis
 from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.traffic import class_shares, class_verdicts
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Shape
@@ -78,11 +79,15 @@ def decision_json(decision: Decision) -> Tree:
 
 
 def points_json(
-    points: Sequence[Point], frontiers: Sequence[Frontier], summaries: Sequence[FrontierSummary] = ()
+    points: Sequence[Point],
+    frontiers: Sequence[Frontier],
+    summaries: Sequence[FrontierSummary] = (),
+    diagnoses: Sequence[Diagnosis] = (),
 ) -> Tree:
     """The answer of `frontier show --json`. `flags` are names; their figures are under `flag_details`.
 
-    `frontiers` has the area under each series' frontier with its reference, and where its capacity ends.
+    `frontiers` has the area under each series' frontier with its reference, and where its capacity ends; `diagnosis`
+    what binds in each series.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -91,6 +96,7 @@ def points_json(
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
         "points": [_point(point, of_series.get(point.series)) for point in points],
         "frontiers": [_summary(summary) for summary in summaries],
+        "diagnosis": tree_of(tuple(diagnoses)),
     }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier.decide.capacity import arrival_rate
+from frontier.decide.diagnose import diagnose, diagnosis_lines
 from frontier.decide.explain import figures
 from frontier.decide.pooled import Pooled
 from frontier.decide.sentences import (
@@ -122,6 +123,7 @@ GLOSSARY = (
     ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
     ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
+    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )  # fmt: skip
 """Definitions, so that the page reads alone."""
@@ -248,6 +250,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
     rows = tuple(figure_row(figure, gpus) for figure in figures(decision)) if decision else ()
     sides = _sides(decision) if decision else {}
     arrivals = arrival_rate(points, chosen) if chosen is not None else None
+    diagnosis = diagnose(points, samples.get(frontier.series, {}), decision)
     return Section(
         name=frontier.series.label(),
         verdict=f"{headline(decision, gpus)}." if decision else None,
@@ -258,6 +261,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
             *((question, sentence(reason)) for question, reason in sides.items()),
             *([("How long it was measured", claim)] if decision and (claim := claim_sentence(decision)) else []),
             *([("Where the time goes", time)] if (time := time_line(points, chosen)) else []),
+            *((f"What binds at {head}", clean(text, 800)) for head, text in diagnosis_lines(diagnosis)),
         ),
         production=tuple(production_lines(decision, arrivals)) if decision else (),
         notes=tuple(reason_sentences(decision, tuple(sides.values()))) if decision

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from frontier.decide.diagnose import DIAGNOSIS_LEGEND, Diagnosis, diagnosis_lines
 from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.sentences import no_sla_sentence
 from frontier.decide.wording import (
@@ -250,6 +251,7 @@ def points_table(
     *,
     decisions: Sequence[Decision] = (),
     summaries: Sequence[FrontierSummary] = (),
+    diagnoses: Sequence[Diagnosis] = (),
     gpus: Gpus = None,
     width: int = 80,
     colour: bool = False,
@@ -258,6 +260,7 @@ def points_table(
     notes = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
     decided = {decision.series: decision for decision in decisions}
+    diagnosed = {diagnosis.series: diagnosis for diagnosis in diagnoses}
     blocks: list[RenderableType] = []
     for series, group in by_series(points).items():
         ordered = sorted(group, key=lambda p: p.concurrency)
@@ -266,6 +269,7 @@ def points_table(
             series, ordered, of_series.get(series), limits, decided.get(series), gpus_of(gpus, series.deployment), width
         )
         blocks += [Text(clean(note, 400), style="dim") for note in notes.get(series, ())]
+        blocks += _diagnosis_block(diagnosed.get(series))
     return to_text(*blocks, width=width, colour=colour) if blocks else "no points"
 
 
@@ -299,6 +303,14 @@ def _series_block(
         lines.append(Text(f"Where the time goes {time}", style="dim"))
     whole = whole_run_sentence(points, chosen, gpus)
     return [*lines, *([Text(whole, style="dim")] if whole else [])]
+
+
+def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:
+    """What binds, setting by setting."""
+    if diagnosis is None:
+        return []
+    lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in diagnosis_lines(diagnosis)]
+    return [Text(f"What binds, {DIAGNOSIS_LEGEND}:"), *(Padding(line, (0, 0, 0, 2)) for line in lines)]
 
 
 def whole_run_sentence(points: Sequence[Point], chosen: int | None, gpus: int | None = None) -> str:

@@ -272,17 +272,21 @@ class Scheduler:
         output_tokens: int,
         hashes: Sequence[Hashable] = (),
         received: float | None = None,
+        arrived: float | None = None,
     ) -> None:
         """Queue a request. `hashes` name the leading full blocks of its prompt, and of its prompt with the answer, for
         the prefix cache (chained, as vLLM's).
-        `received` is when the server got it; without it the request is in none of the engine's `times`.
+        `received` is when the server got it; without it the request is in none of the engine's `times`. It reached the
+        scheduler when it `arrived`: `ingest` later, where that is not given.
 
         ValueError when the name is in use, or the request cannot be served (`check`).
         """
         if name in self._known:
             raise ValueError(f"request {name!r} is already in the engine")
         self.check(prompt_tokens, output_tokens)
-        clocks = None if received is None else Clocks(received, received + self._ingest)
+        clocks = None
+        if received is not None:
+            clocks = Clocks(received, received + self._ingest if arrived is None else arrived)
         request = Request(name, prompt_tokens, output_tokens, hashes, clocks)
         self._known[name] = request
         self._waiting.append(request)

@@ -27,6 +27,8 @@ CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
 BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
+TOO_MANY = 429
+"""The HTTP status of a rate limit."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
 _LONGEST = 10**13
@@ -54,11 +56,13 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     blocks = _Blocks(window)
     columns = []
     odd: Counter[str] = Counter()
+    limited = 0
     for batch in _batches(records):
         column = _columns(batch, open_loop)
         columns.append(column)
         blocks.add(column, batch)
         odd.update(_odd_finishes(batch, window))
+        limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
     table = np.concatenate(columns, axis=1) if columns else np.zeros((len(_COLUMNS), 0))
     everything = dict(zip(_COLUMNS, table, strict=True))
     order = np.argsort(everything["sent"], kind="stable")
@@ -100,7 +104,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(_facts(measurement, everything),),
+        server=(_facts(measurement, everything, limited),),
         ended=(measurement.ended,),
         client_failures=int(by_client[inside].sum()),
         odd_finishes=most_frequent(odd),
@@ -299,9 +303,13 @@ class _Blocks:
         self.gap_bins += np.bincount(bins, minlength=self.gap_bins.size).reshape(self.gap_bins.shape)
 
 
-def _facts(measurement: Measurement, everything: dict[str, Floats]) -> dict[str, float]:
-    """The facts of the window: the server's, made anew of its readings where these were kept, and the client's own."""
+def _facts(measurement: Measurement, everything: dict[str, Floats], limited: int) -> dict[str, float]:
+    """The facts of the window: the server's, made anew of its readings where these were kept, and the client's own.
+
+    `client_http_429` counts the requests sent in the window that were refused for a rate limit, where there are any.
+    """
     facts = window_facts(measurement.readings) or dict(measurement.server)
+    facts |= {"client_http_429": float(limited)} if limited else {}
     return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
 
 

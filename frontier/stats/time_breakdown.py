@@ -103,6 +103,16 @@ def _count(total: Facts) -> float | None:
     return next((total[f"{name}_count"] for name in _FINISHED if f"{name}_count" in total), None)
 
 
+def _on_the_way(total: Facts) -> float:
+    """The answers on the network at one moment, as a share of all: the server has counted them, we have not yet."""
+    server, firsts = _mean(total, "time_to_first_token_seconds"), total["client_first_count"]
+    seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
+    if server is None or not firsts or seconds <= 0:
+        return 0.0
+    network = (total["client_first_ttft_sum"] - total["client_first_connect_sum"]) / firsts - server
+    return max(0.0, network / seconds)
+
+
 def _other_load(total: Facts) -> str:
     """Why the server's means are not of our requests; '' where they are."""
     finished, unit = _count(total), "requests"
@@ -112,7 +122,7 @@ def _other_load(total: Facts) -> str:
         room = round(FEW * ours / total["client_count"])
     if finished is None:
         return "the server does not count its requests, so other load cannot be told from ours"
-    if abs(finished - ours) <= max(room, OTHERS * ours):
+    if abs(finished - ours) <= max(room, OTHERS * ours) + ours * _on_the_way(total):
         return ""
     why = "others used it too" if finished > ours else "list the metrics of every replica under  metrics:"
     return f"the server finished {finished:,.0f} {unit}, this client {ours:,.0f} ({why})"

@@ -186,3 +186,23 @@ def test_over_http_at_most_3_percent_is_unexplained_and_the_front_end_is_found(t
     assert found.parts["queue"] > found.parts["prefill"]
     assert [record.connect > 0 for record in sorted(records, key=lambda r: r.sent)[:6]] == [True] * 6
     assert {source.source for source in measurement.readings} >= {"metrics"}
+
+
+def test_answers_on_a_slow_network_are_no_load_of_others() -> None:
+    """Of 100 requests in 10 s six may be on a network that takes 600 ms; ten more are another's."""
+
+    def facts(finished: float) -> dict[str, float]:
+        return {
+            "observed_from": 0.0, "observed_until": 10.0, "client_count": 100.0, "client_ttft_sum": 80.0,
+            "client_connect_sum": 0.0, "client_e2e_sum": 200.0, "client_first_count": 100.0,
+            "client_first_ttft_sum": 80.0, "client_first_connect_sum": 0.0, "client_tokens": 1000.0,
+            "time_to_first_token_seconds_sum": 20.0, "time_to_first_token_seconds_count": 100.0,
+            "e2e_request_latency_seconds_sum": 140.0, "e2e_request_latency_seconds_count": finished,
+        }  # fmt: skip
+
+    near, far = time_breakdown([facts(106.0)]), time_breakdown([facts(110.0)])
+    assert near is not None
+    assert near.refused == ""
+    assert near.parts["network"] == pytest.approx(0.6)
+    assert far is not None
+    assert "others used it too" in far.refused

@@ -1,0 +1,342 @@
+"""Diagnosis: which resource binds at a setting, how that is known, and what would move it.
+
+The requests in flight are on the network, in the server's front end, in its queue, in prefill or in decode. The time
+breakdown says how long they are in each; the part that holds most of the latency at issue is where to look, and the
+server's gauges say why requests wait there. What shows outside of the server comes first: a client that is too slow,
+refused requests, a clock that fell. A probability is the share of simulated cases in which evidence as complete and
+as clear as this named the right resource (docs/diagnosis.md), and nothing more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from frontier.decide.capacity import knee
+from frontier.decide.knobs import engine_of
+from frontier.decide.remedies import Numbers, Resource, remedy
+from frontier.decide.signs import Signs, signs_of
+from frontier.decide.wording import setting
+from frontier.metrics import metric
+from frontier.model import Decision, OfSeries, Point, Shape, Verdict
+from frontier.stats.load_flags import ERRORS
+from frontier.stats.window import WindowData
+from frontier.units import format_number, format_seconds, format_share
+
+KV_FULL = 0.95
+"""KV cache in use at most, above which a request may not get the memory it asks for."""
+PREEMPTED = 0.02
+"""Preemptions for each finished request that show a shortage of KV memory."""
+QUEUED = 0.02
+"""Share of the requests in flight that wait: fewer are about to be admitted."""
+PINNED, STEADY = 0.9, 0.97
+"""Mean of the running requests over the most: above it they may stay at a cap, above the second they surely do."""
+SLOWER_CLOCK = 0.10
+"""Fall of the SM clock against the fastest setting that counts as throttling."""
+CLEAR = 0.60
+"""Share of the explained time from which one resource clearly leads."""
+MATTERS = 0.15
+"""Share of the explained time below which a second resource is not named."""
+MOST_WORK = 0.50
+"""Share of the engine's time that prompts themselves take, from which prefill binds and not the token budget."""
+SEVERAL_STEPS = 1.5
+"""Steps that a prompt is read in, above which the token budget splits it."""
+SELDOM, ALWAYS_READING = 0.8, 0.9
+"""Of fewer prompts a step than the first, so many in prefill on average are read in every step: steps are full."""
+SOME = 0.5
+"""Requests that wait on average, below which none is said to."""
+FEW = 4
+"""Requests in flight at the lowest setting, above which no setting shows a request alone."""
+
+PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.85, "partial": 0.85}
+"""How often the first resource was right, by how clear and how complete the evidence is (`benchmarks/diagnosis.py`)."""
+SECOND = 0.45
+"""The same of the second resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A resource that may bind: the share of simulated cases in which such evidence was right, the evidence with its
+    numbers, what to change (with the flag's name on this engine), and what to expect of it.
+    """
+
+    resource: Resource
+    probability: float
+    evidence: str
+    change: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDiagnosis:
+    """What binds at one setting: the likeliest resource first, two at most. `roles` says which setting this is, and
+    `metric` what it violates or comes nearest to violating. Without suspects `unknown` says why.
+    """
+
+    concurrency: int
+    roles: tuple[str, ...]
+    metric: str | None
+    suspects: tuple[Suspect, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis(OfSeries):
+    """What binds at the knee, at the operating point and at the first violation of one series."""
+
+    deployment: str
+    shape: Shape
+    settings: tuple[SettingDiagnosis, ...]
+
+
+def diagnose(points: Sequence[Point], samples: Mapping[int, WindowData], decision: Decision | None) -> Diagnosis | None:
+    """What binds in one series; None for points without windows, as imported ones, and where nothing is to be said."""
+    mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
+    if not mine:
+        return None
+    places: dict[int, tuple[list[str], str | None]] = {}
+
+    def at(concurrency: int | None, role: str, limited: str | None) -> None:
+        if concurrency is not None and any(p.concurrency == concurrency for p in mine):
+            roles, before = places.setdefault(concurrency, ([], None))
+            roles.append(role)
+            places[concurrency] = roles, limited or before
+
+    signs = [signs_of(point, samples[point.concurrency]) for point in mine]
+    at(knee(mine), "knee", None)
+    if decision is not None:
+        at(decision.concurrency, "operating point", decision.binding)
+        at(decision.first_fail, "first violation", _violated(decision))
+    spoilt = [s for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs)]
+    at(spoilt[0].concurrency if spoilt else None, "first excluded", None)
+    engine = engine_of(name for sample in samples.values() for name in sample.server_identities if name)
+    settings = tuple(
+        diagnose_setting(c, signs, limited=limited, roles=tuple(roles), engine=engine)
+        for c, (roles, limited) in sorted(places.items())
+    )
+    return Diagnosis(mine[0].deployment, mine[0].shape, settings) if settings else None
+
+
+def _violated(decision: Decision) -> str | None:
+    """The metric that the first violation violates; of several the one that binds it."""
+    judged = next((j for j in decision.judgements if j.concurrency == decision.first_fail), None)
+    if judged is None:
+        return None
+    violated = [name for name, verdict in judged.per_metric.items() if verdict is Verdict.VIOLATES]
+    return judged.binding if judged.binding in violated or not violated else violated[0]
+
+
+# --- rules: from signs to suspects
+
+_UNKNOWN = "the server's metrics do not tell where requests wait; the client's own stamps are not enough"
+Named = Resource | None
+"""None: something binds, and nothing tells what."""
+
+
+def diagnose_setting(
+    concurrency: int, signs: Sequence[Signs], *, limited: str | None, roles: tuple[str, ...] = (),
+    engine: str | None = None,
+) -> SettingDiagnosis:  # fmt: skip
+    """What binds at a setting, given the signs of all settings of its series, ascending; `limited` is the metric at
+    issue, None for throughput.
+    """
+    here = next(s for s in signs if s.concurrency == concurrency)
+    alone = next((s for s in signs if not s.client), signs[0])
+    certain = _outside(here, signs)
+    weights = _weights(here, alone, metric(limited).quantity if limited else None)
+    total = sum(weights.values()) or 1.0
+    ranked = [r for r in sorted(weights, key=lambda r: -weights[r]) if r not in certain]
+    if not certain and (here.refused or not ranked or ranked[0] is None):
+        return SettingDiagnosis(concurrency, roles, limited, unknown=here.refused or _UNKNOWN)
+    lead = next(iter(certain), None) or ranked[0]
+    # Without its clock an engine that has much to do cannot be told from one that runs slowly.
+    unsure = not here.complete or alone.concurrency > FEW
+    unsure |= lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None
+    kind = "outside" if certain else "partial" if unsure else "clear" if weights[lead] >= CLEAR * total else "shared"
+    # Where the client or a refusal spoils the load, the server's own signs are those of another load.
+    inside = [] if certain and lead is not Resource.CLOCKS else ranked
+    order = [*certain, *(r for r in inside if r is not None and weights[r] >= MATTERS * total)]
+    first, *others = (
+        Suspect(r, PROBABILITY[kind], certain.get(r) or _evidence(r, here, alone), *remedy(r, engine, _numbers(here)))
+        for r in order[:2]
+    )
+    second = tuple(replace(suspect, probability=SECOND) for suspect in others)
+    return SettingDiagnosis(concurrency, roles, limited, (first, *second))
+
+
+def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
+    """What shows by itself, with its evidence: it makes all other signs those of something else."""
+    shown: dict[Resource, str] = {}
+    if here.client:
+        shown[Resource.CLIENT] = here.client
+    if here.limited > ERRORS:
+        shown[Resource.RATE_LIMIT] = f"{format_share(here.limited)} of requests were refused with status 429"
+    if here.failed > ERRORS and (here is signs[0] or here.failed > 2 * signs[0].failed):
+        kinds = " and ".join(name.replace("_", " ") for name in sorted(here.outcomes))
+        shown[Resource.OVERLOAD] = (
+            f"{format_share(here.failed)} of requests failed ({kinds}), {format_share(signs[0].failed)} at "
+            f"{setting(signs[0].concurrency)}"
+        )
+    clock, c = max(((s.clock, s.concurrency) for s in signs if s.clock), default=(0.0, 0))
+    # A clock that the driver did not hold down fell for want of work.
+    if here.clock and here.held != 0 and here.clock < (1 - SLOWER_CLOCK) * clock:
+        shown[Resource.CLOCKS] = f"the SM clock fell to {_mhz(here.clock)}, from {_mhz(clock)} at {setting(c)}"
+    return shown
+
+
+def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, float]:
+    """Seconds of the latency at issue by the resource that they are spent on, or waiting for.
+
+    Of a TTFT all before the first token counts, of a TPOT what comes after it. What bends a throughput, or an E2E, is
+    what each part has grown by since the lowest setting.
+    """
+    grown = quantity not in ("ttft", "tpot", "itl") and alone is not here
+    weights: dict[Named, float] = {}
+    for place, seconds in here.parts.items():
+        if (place == "decode" and quantity == "ttft") or (place != "decode" and quantity in ("tpot", "itl")):
+            continue
+        more = seconds - (alone.parts.get(place, 0.0) if grown else 0.0)
+        if more > 0:
+            resource = _holder(place, here, alone)
+            weights[resource] = weights.get(resource, 0.0) + more
+    return weights
+
+
+def _holder(place: str, here: Signs, alone: Signs) -> Named:
+    """The resource that requests in this place are served by, or wait for."""
+    if place in ("connect", "network"):
+        return Resource.NETWORK
+    if place == "front_end":
+        return Resource.FRONT_END
+    share = _prompt_share(here, alone)
+    if place == "decode":
+        if short_of_kv(here) and (here.preempted or 0.0) > PREEMPTED:
+            return Resource.KV
+        return Resource.PREFILL if share >= MOST_WORK else Resource.DECODE
+    if place == "outside":
+        return None
+    if place == "queue":
+        wait = here.rate * here.parts["queue"] if here.waiting is None else here.waiting
+        if wait >= QUEUED * here.concurrency:
+            if short_of_kv(here):
+                return Resource.KV
+            if here.waiting is None:
+                return None
+            if capped(here):
+                return Resource.BATCH
+            if here.kv_max is None:  # it may be the memory that they wait for
+                return None
+            return Resource.PREFILL if share >= MOST_WORK else Resource.BUDGET
+    if here.waiting is None and "queue" not in here.parts:
+        return None
+    # In prefill, or waiting for the step that is under way.
+    work, step = _prompt_work(alone), here.step or here.tpot
+    if share >= MOST_WORK or 2 * work >= here.parts[place]:
+        return Resource.PREFILL
+    return Resource.BUDGET if here.parts[place] - work > SEVERAL_STEPS * step else Resource.DECODE
+
+
+def short_of_kv(s: Signs) -> bool:
+    """Whether requests are preempted for memory, or the memory left would not hold another prompt."""
+    if (s.kv_max or 0.0) >= KV_FULL or (s.preempted or 0.0) > PREEMPTED:
+        return True
+    if not s.running or not s.kv or s.kv_max is None:
+        return False
+    tokens = s.running * (s.prompt + s.answer / 2) / s.kv
+    return (1 - s.kv_max) * tokens < s.prompt
+
+
+def capped(s: Signs) -> bool:
+    """Whether requests wait while as many run as ever do: the running stay at a number below the concurrency."""
+    if not s.running or not s.running_max or s.running_max >= s.concurrency:
+        return False
+    if s.rate * (s.step or s.tpot) < SELDOM:
+        return s.running >= PINNED * s.running_max and s.rate * s.parts.get("prefill", 0.0) < ALWAYS_READING
+    # Short prompts are read in every step, full or not; the number that runs is then all that tells.
+    return s.running >= STEADY * s.running_max
+
+
+def _prompt_work(alone: Signs) -> float:
+    """Seconds of the engine that one prompt takes by itself: its prefill alone, without what a step takes anyhow."""
+    return max(0.0, alone.parts.get("prefill", 0.0) - max(1.0, alone.chunks or 1.0) * alone.tpot)
+
+
+def _prompt_share(here: Signs, alone: Signs) -> float:
+    """The share of the engine's time that prompts themselves take: utilisation law, rate times work."""
+    return here.rate * _prompt_work(alone)
+
+
+# --- evidence and expected effects in words
+
+
+def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
+    """How the resource shows, with numbers."""
+    parts, wait = here.parts, here.waiting
+    waiting = "" if wait is None else "; no request waits" if wait < SOME else f"; {format_number(wait)} requests wait"
+    kv = "" if here.kv_max is None else f"the KV cache is {format_share(here.kv_max)} full at most"
+    work = f"prompts themselves take {format_share(min(1.0, _prompt_share(here, alone)))} of the engine's time"
+    match resource:
+        case Resource.NETWORK:
+            spent = format_seconds(parts.get("network", 0.0) + parts.get("connect", 0.0))
+            return f"{spent} of a mean TTFT of {format_seconds(here.ttft)} pass outside of the server"
+        case Resource.FRONT_END:
+            spent = format_seconds(parts.get("front_end", 0.0))
+            return f"{spent} of a mean TTFT of {format_seconds(here.ttft)} pass in the server before its queue"
+        case Resource.KV:
+            lost = f", {here.preempted:.2g} preemptions a request" if here.preempted else ""
+            return f"{kv}{lost}{waiting}"
+        case Resource.BATCH:
+            full = f"; {kv}" if kv else ""
+            return f"{format_number(here.running_max)} run at most while {format_number(wait)} wait{full}"
+        case Resource.PREFILL:
+            return f"{work}{waiting}"
+        case Resource.BUDGET:
+            steps = f"a prompt is read in {parts['prefill'] / here.step:.1f} steps" if here.step else "steps are full"
+            return f"{steps}, and {work}{waiting}"
+    grown = "" if here is alone else f", {format_seconds(alone.tpot)} at {setting(alone.concurrency)}"
+    return f"a token takes {format_seconds(here.tpot)}{grown}{waiting}"
+
+
+def _mhz(hertz: float) -> str:
+    return f"{hertz / 1e6:,.0f} MHz"
+
+
+def _numbers(here: Signs) -> Numbers:
+    """What the expected effects are computed from."""
+    room = here.running_max / here.kv_max if here.running_max and here.kv_max else None
+    return Numbers(
+        here.concurrency, here.ttft, here.parts, None if here.running_max is None else round(here.running_max), room
+    )
+
+
+# --- the block that is shown
+
+RESOURCE_WORDS = {
+    Resource.PREFILL: "prefill",
+    Resource.DECODE: "decode",
+    Resource.KV: "KV cache",
+    Resource.BATCH: "batch cap",
+    Resource.BUDGET: "token budget of a step",
+    Resource.FRONT_END: "server front end",
+    Resource.NETWORK: "network or proxy",
+    Resource.CLIENT: "load client",
+    Resource.CLOCKS: "GPU clocks",
+    Resource.RATE_LIMIT: "rate limit",
+    Resource.OVERLOAD: "overload",
+}
+
+
+def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
+    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...')."""
+    lines = []
+    for found in diagnosis.settings if diagnosis is not None else ():
+        head = f"{setting(found.concurrency)}, {' and '.join(found.roles)}"
+        if not found.suspects:
+            lines.append((head, f"not known: {found.unknown}."))
+            continue
+        first, *others = found.suspects
+        also = "".join(f" Perhaps also {RESOURCE_WORDS[o.resource]}: {o.evidence}." for o in others)
+        binds = f"{RESOURCE_WORDS[first.resource]} ({first.probability:.0%}): {first.evidence}.{also}"
+        lines.append((head, f"{binds} Try {first.change}: {first.effect}."))
+    return lines
+
+
+DIAGNOSIS_LEGEND = "in brackets: how often such evidence was right in simulated cases"

@@ -1,0 +1,237 @@
+"""Diagnosis: each rule on signs made by hand, what a run shows, and cases of the study with known truth."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.diagnosis import diagnosed, draw, tables
+from frontier.decide.diagnose import (
+    PROBABILITY,
+    RESOURCE_WORDS,
+    SECOND,
+    Diagnosis,
+    SettingDiagnosis,
+    diagnose_setting,
+    diagnosis_lines,
+)
+from frontier.decide.remedies import Numbers, Resource, remedy
+from frontier.decide.signs import Signs
+from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.stats.from_records import window_data
+from tests.commands import frontier
+from tests.sweeps import sweep_in_virtual_time
+
+RESULTS = Path(__file__).parents[1] / "data" / "diagnosis.jsonl"
+ALONE: dict[str, Any] = {
+    "connect": 0.0,
+    "network": 0.001,
+    "front_end": 0.001,
+    "queue": 0.0,
+    "prefill": 0.03,
+    "decode": 1.0,
+}
+
+
+def signs(c: int, parts: dict[str, float] | None = None, **keys: Any) -> Signs:
+    """A setting of 1024/101 on an engine whose step takes 10 ms alone, with all that a server can tell."""
+    parts = ALONE | (parts or {})
+    ttft = sum(parts.values()) - parts["decode"]
+    plain = {
+        "rate": c / sum(parts.values()), "prompt": 1024.0, "answer": 101.0, "ttft": ttft, "e2e": sum(parts.values()),
+        "in_flight": float(c), "parts": parts, "running": float(c), "running_max": float(c), "waiting": 0.0, "kv": 0.2,
+        "kv_max": 0.25, "preempted": 0.0, "step": 0.012, "chunks": 1.0 if c == 1 else None, "clock": 1.9e9,
+    }  # fmt: skip
+    return Signs(c, **(plain | keys))
+
+
+def found(here: Signs, limited: str | None = "p99_ttft", engine: str | None = None, **alone: Any) -> SettingDiagnosis:
+    return diagnose_setting(here.concurrency, [signs(1, **alone), here], limited=limited, engine=engine)
+
+
+WAITING = {"queue": 1.0, "decode": 1.5}
+CASES = {
+    Resource.NETWORK: signs(16, {"network": 0.4}),
+    Resource.FRONT_END: signs(16, {"front_end": 0.4}),
+    Resource.KV: signs(16, WAITING, waiting=7.0, running=9.0, running_max=10.0, kv=0.93, kv_max=0.99, preempted=0.3),
+    Resource.BATCH: signs(16, WAITING, waiting=7.0, running=8.0, running_max=8.0, rate=6.0),
+    Resource.PREFILL: signs(64, WAITING, waiting=24.0, running=38.0, running_max=44.0, rate=40.0),
+    Resource.BUDGET: signs(32, {**WAITING, "prefill": 0.12}, waiting=12.0, running=20.0, running_max=24.0, rate=12.0),
+    Resource.CLIENT: signs(16, client="CPU 97%"),
+    Resource.CLOCKS: signs(16, clock=1.2e9, held=0.7),
+    Resource.RATE_LIMIT: signs(16, limited=0.3, outcomes={"http_error": 30}),
+    Resource.OVERLOAD: signs(16, failed=0.2, outcomes={"http_error": 20}),
+}
+
+
+@pytest.mark.parametrize("resource", CASES)
+def test_each_resource_by_its_own_signature(resource: Resource) -> None:
+    diagnosis = found(CASES[resource])
+    assert diagnosis.suspects[0].resource is resource
+    assert diagnosis.suspects[0].probability == PROBABILITY["clear"]
+
+
+def test_decode_where_a_token_takes_longer() -> None:
+    diagnosis = found(signs(16, {"decode": 2.0}), "p99_tpot")
+    (suspect,) = diagnosis.suspects
+    assert (suspect.resource, suspect.evidence) == (
+        Resource.DECODE, "a token takes 20.0 ms, 10.0 ms at c=1; no request waits",
+    )  # fmt: skip
+
+
+def test_what_has_grown_bends_throughput_and_not_what_was_there_alone() -> None:
+    far = {"network": 0.5}
+    assert found(signs(16, {**far, "decode": 1.4}), None, parts=far).suspects[0].resource is Resource.DECODE
+    assert found(signs(16, {**far, "decode": 1.4}), parts=far).suspects[0].resource is Resource.NETWORK
+
+
+def test_a_clock_that_nothing_held_down_only_idled() -> None:
+    assert found(signs(16, {"decode": 2.0}, clock=1.2e9, held=0.0), "p99_tpot").suspects[0].resource is Resource.DECODE
+
+
+def test_without_clocks_a_slow_engine_is_less_sure() -> None:
+    (suspect, *_) = found(signs(16, {"decode": 2.0}, clock=None), "p99_tpot").suspects
+    assert (suspect.resource, suspect.probability) == (Resource.DECODE, PROBABILITY["partial"])
+
+
+def test_two_resources_are_both_named_and_the_first_is_less_sure() -> None:
+    first, second = found(signs(16, {"network": 0.4, "front_end": 0.3})).suspects
+    assert [first.resource, second.resource] == [Resource.NETWORK, Resource.FRONT_END]
+    assert (first.probability, second.probability) == (PROBABILITY["shared"], SECOND)
+
+
+def test_running_requests_that_fill_memory_are_not_a_cap() -> None:
+    """16 run, of which each holds 1,075 tokens: at 94.9 % of the memory the rest holds no prompt of 1,024."""
+    here = signs(32, WAITING, waiting=15.0, running=16.0, running_max=16.0, kv=0.93, kv_max=0.949, rate=6.0)
+    assert found(here).suspects[0].resource is Resource.KV
+
+
+def test_what_requests_wait_for_is_not_known_without_gauges() -> None:
+    blind = signs(16, WAITING, waiting=None, running=None, running_max=None, kv=None, kv_max=None)
+    diagnosis = found(blind)
+    assert diagnosis.suspects == ()
+    assert "do not tell where requests wait" in diagnosis.unknown
+
+
+def test_preemptions_tell_of_memory_without_gauges() -> None:
+    blind = signs(16, WAITING, waiting=None, running=None, running_max=None, kv=None, kv_max=None, preempted=0.4)
+    (suspect, *_) = found(blind).suspects
+    assert (suspect.resource, suspect.probability) == (Resource.KV, PROBABILITY["partial"])
+
+
+def test_other_load_on_the_server_is_no_evidence() -> None:
+    diagnosis = found(signs(16, WAITING, refused="the server finished 900 requests, this client 500"))
+    assert (diagnosis.suspects, diagnosis.unknown) == ((), "the server finished 900 requests, this client 500")
+
+
+def test_flags_have_the_names_of_the_engine() -> None:
+    numbers = Numbers(64, 0.5, {"queue": 0.2, "prefill": 0.1}, 16, 40.0)
+    assert remedy(Resource.BATCH, "sglang", numbers) == (
+        "a higher cap (SGLang --max-running-requests 32)",
+        "fewer requests wait, each token takes a little longer; the KV cache has room for about 40.0",
+    )
+    assert "--chunked-prefill-size" in remedy(Resource.BUDGET, "sglang", numbers)[0]
+    assert remedy(Resource.BATCH, None, numbers)[0] == "a higher cap (on vLLM --max-num-seqs 32)"
+    assert "--max-batch-size" in remedy(Resource.BATCH, "tgi", numbers)[0]
+    for resource in Resource:
+        for engine in ("vllm", "sglang", "trtllm", "tgi", "llamacpp", "ollama", None):
+            change, effect = remedy(resource, engine, numbers)
+            assert "{" not in change + effect
+            assert change.strip()
+
+
+def test_a_cap_to_try_leaves_room_in_the_memory() -> None:
+    assert Numbers(64, 0.5, {}, 16, 20.0).cap == 18
+    assert Numbers(20, 0.5, {}, 16, None).cap == 20
+
+
+def test_lines_say_the_resource_its_evidence_and_what_to_try() -> None:
+    here = found(CASES[Resource.BATCH], engine="vllm")
+    unknown = SettingDiagnosis(8, ("knee",), None, unknown="no metrics")
+    lines = dict(diagnosis_lines(Diagnosis("d", Shape.of(1024, 101), (unknown, here))))
+    assert lines["c=8, knee"] == "not known: no metrics."
+    text = lines["c=16, "]
+    assert text.startswith("batch cap (9")
+    assert "8.00 run at most while 7.00 wait; the KV cache is 25.0% full at most" in text
+    assert "Try a higher cap (vLLM --max-num-seqs 16)" in text
+    assert diagnosis_lines(None) == []
+    assert set(RESOURCE_WORDS) == set(Resource)
+
+
+def test_requests_refused_for_a_rate_limit_are_counted_in_the_window() -> None:
+    def record(i: int, status: int) -> Record:
+        outcome = Outcome.OK if status == 200 else Outcome.HTTP_ERROR
+        return Record(i, 0, float(i), outcome, i + 0.5, 8, 8, status=status)
+
+    trial = Trial("d", Shape.of(8, 8), 1, 1, Phase.GRID, 8, 1, 0.0, 0.0, 100.0, "f")
+    measurement = Measurement(trial, 0.0, Window(2.0, 8.0), "requests")
+    sample = window_data(measurement, [record(i, 429 if i % 2 else 503) for i in range(10)])
+    assert sample.server[0]["client_http_429"] == 3.0
+
+
+# --- the study
+
+
+def rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", [0, 1, 7, 9])
+def test_cases_of_the_study(number: int) -> None:
+    case = draw(number)
+    assert diagnosed(case).suspects[0].resource in case.planted
+
+
+def test_the_page_and_the_stated_probabilities_are_those_of_the_study() -> None:
+    study = rows()
+    assert len(study) == 200
+    page = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text()
+    assert tables(study) in page
+    for stated in set(PROBABILITY.values()):
+        some = [row["right"] for row in study if row["probability"] == stated]
+        assert sum(some) / len(some) >= stated
+    told = [row for row in study if row["kind"] != "missing"]
+    assert sum(row["right"] for row in told) >= 0.95 * len(told)
+    assert sum(row["right"] or not row["named"] for row in study) >= 0.95 * len(study)
+    assert sum((row["probability"] or 0) > 0.9 and not row["right"] for row in study) <= 1
+    advised = [row["moved"] for row in study if row["moved"] is not None]
+    assert sum(advised) >= 0.9 * len(advised)
+
+
+@pytest.mark.slow
+def test_fifty_cases_drawn_again_give_the_same_results() -> None:
+    study = {row["case"]: row for row in rows()}
+    for number in range(0, 200, 4):
+        case = draw(number)
+        assert [s.resource.value for s in diagnosed(case).suspects] == study[number]["named"]
+
+
+# --- what a user sees
+
+CAPPED = """\
+endpoint: simulator
+simulator: {step_base: 5ms, per_decode: 20us, per_prefill_token: 10us, noise: 0.03, max_num_seqs: 8}
+shapes: [256/32]
+concurrency: [1, 4, 8, 16, 32]
+sla: {p99_ttft: 100ms}
+requests: 400
+repeats: 1
+refine: 0
+"""
+
+
+def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
+    """The cap is 8 in the engine's configuration, which nothing but the engine sees."""
+    (tmp_path / "runs").mkdir()
+    sweep_in_virtual_time(tmp_path / "runs" / "capped", CAPPED)
+    said = frontier("show", cwd=tmp_path, here=True)
+    assert "What binds, in brackets" in said.out
+    (told,) = json.loads(frontier("show", "--json", cwd=tmp_path, here=True).out)["diagnosis"]
+    violation = next(place for place in told["settings"] if "first violation" in place["roles"])
+    assert violation["metric"] == "p99_ttft"
+    assert violation["suspects"][0]["resource"] == "batch_cap"
+    assert violation["suspects"][0]["evidence"].startswith("8.00 run at most")
+    frontier("report", "-o", "page.md", cwd=tmp_path, here=True)
+    page = (tmp_path / "page.md").read_text()
+    assert f"What binds at c={violation['concurrency']}, first violation: batch cap" in page
