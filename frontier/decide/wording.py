@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
 from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point, TimeBreakdown
+from frontier.model import setting as setting
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
@@ -169,11 +170,6 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     bound = bound_words(estimate, limit)
     value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
-
-
-def setting(concurrency: int) -> str:
-    """How a table or note names a setting."""
-    return f"c={concurrency}"
 
 
 MISSING = "missing_metric"

@@ -18,7 +18,9 @@ from frontier.model.decisions import (
     Verdict,
     worst,
 )
+from frontier.model.loads import POISSON, Arrivals, Rate, in_words, load_facts, setting, streams
 from frontier.model.points import (
+    OVERLOADED,
     Distance,
     Estimate,
     Flag,
@@ -62,6 +64,9 @@ __all__ = [
     "FIRST",
     "LATER",
     "MAX_TOKENS",
+    "OVERLOADED",
+    "POISSON",
+    "Arrivals",
     "Cause",
     "Claim",
     "ClientHealth",
@@ -83,6 +88,7 @@ __all__ = [
     "Phase",
     "Point",
     "Power",
+    "Rate",
     "Reason",
     "Record",
     "RejectedStep",
@@ -98,6 +104,10 @@ __all__ = [
     "WorkerFacts",
     "by_series",
     "file_label",
+    "in_words",
+    "load_facts",
+    "setting",
+    "streams",
     "unnamed",
     "worst",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
+from frontier.model.loads import Arrivals, Rate
 from frontier.text import clean_name
 
 MAX_TOKENS = 4_194_304
@@ -143,6 +144,7 @@ class Shape:
 
     With a `session` it is a conversation of several requests, its turns, each with all that was said before: `isl` is
     then what the prompts of all turns come to, and `prefix` a share of the first turn's prompt.
+    With `arrivals` its requests come in open loop, and its loads are rates; without them they are requests in flight.
     """
 
     isl: Lengths
@@ -150,6 +152,7 @@ class Shape:
     name: str | None = None
     prefix: float = 0.0
     session: Session | None = None
+    arrivals: Arrivals | None = None
 
     @classmethod
     def of_session(cls, session: Session, osl: Lengths, name: str, prefix: float = 0.0) -> "Shape":
@@ -183,6 +186,10 @@ class Shape:
         if len(sides) != 2 or not all(_LENGTHS.fullmatch(side) for side in sides):
             raise ShapeError(f"{clean_name(text)!r} is not a shape", _SHAPE_HINT)
         return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
+
+    def load(self, number: int) -> int:
+        """A load of this shape that was stored as a plain number."""
+        return number if self.arrivals is None else Rate(number)
 
     @property
     def shared(self) -> int:

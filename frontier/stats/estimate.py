@@ -70,7 +70,7 @@ def point(
         notes=_notes(sample),
         whole_run=sample.whole_run,
         power=sample.power,
-        in_flight=_in_flight(sample) if sample.shape.session is not None else None,
+        in_flight=None if sample.holds_in_flight else _in_flight(sample),
     )
 
 
@@ -320,7 +320,7 @@ def _ranked(
     sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
 ) -> Estimate:
     """A percentile by order statistics at the effective sample size, which is `most` at most."""
-    concurrency = sample.concurrency
+    streams = sample.streams
     ordered = np.sort(x)
     value = float(ordered[intervals.rank(p, len(x)) - 1])
     beyond = np.isinf(x) if math.isinf(value) else x > value
@@ -330,7 +330,7 @@ def _ranked(
     return _from_ranks(
         p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
         lambda rank: float(ordered[rank - 1]), confidence,
-        requests=len(x), least=claim_floor(p, concurrency), failed=float(np.isinf(x).mean()),
+        requests=len(x), least=claim_floor(p, streams), failed=float(np.isinf(x).mean()),
     )  # fmt: skip
 
 
@@ -402,7 +402,7 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     tail_of_window, count_of_window = (blocks.reshape(-1, BLOCKS).sum(axis=1) for blocks in (tail, counts))
     exact = _from_ranks(
         p, n, lambda level: intervals.worth_between(effective, p, tail_of_window, count_of_window, level), value_of,
-        confidence, requests=sample.n, least=claim_floor(p, sample.concurrency), failed=failed,
+        confidence, requests=sample.n, least=claim_floor(p, sample.streams), failed=failed,
     )  # fmt: skip
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
     less, more = 1 - ALPHA, 1 + ALPHA

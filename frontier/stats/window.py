@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.client.facts import window_facts
-from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Record, Shape, Window
+from frontier.model import FINISHED, FIRST, ClientHealth, Measurement, Outcome, Power, Rate, Record, Shape, Window
 from frontier.stats import cost_energy, time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.units import LONGEST, MOST_COUNT
@@ -125,6 +125,13 @@ class WindowData:
         return len(self.sent)
 
     @property
+    def streams(self) -> int:
+        """How many requests were in flight, of which follows what a claim needs at least: of a rate their mean."""
+        if isinstance(self.concurrency, Rate):
+            return max(1, round(float(self.in_flight.mean())))
+        return self.concurrency
+
+    @property
     def holds_in_flight(self) -> bool:
         """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
         return not self.open_loop and self.shape.session is None
@@ -179,6 +186,8 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
     mine = sample.of_class(group)
     parts = {name: getattr(sample, name)[mine] for name in _PER_REQUEST}
     share = float(mine.mean()) if len(mine) else 0.0
+    if isinstance(sample.concurrency, Rate):
+        return replace(sample, **parts)
     return replace(sample, **parts, concurrency=max(1, round(sample.concurrency * share)))
 
 
@@ -200,8 +209,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     """The window data of a trial. Records may come in any order; the sample is in the order of sending.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
-    that falls behind cannot hide it (coordinated omission; wrk2's rule).
+    that falls behind cannot hide it (coordinated omission; wrk2's rule). A trial at a rate always is.
     """
+    open_loop = open_loop or isinstance(measurement.trial.concurrency, Rate)
     window = measurement.window
     blocks = _Blocks(window)
     columns = []

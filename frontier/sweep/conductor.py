@@ -20,7 +20,7 @@ from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.decide.verdict import judge
 from frontier.errors import FrontierError, MemoryShortError, StoreError
 from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
-from frontier.model import Decision, Phase, Series, Trial, Verdict
+from frontier.model import Decision, Phase, Series, Trial, Verdict, load_facts, setting
 from frontier.plan import Better, Plan, Progress, Stage, grid_size, in_turn, make_trial, runs_grid, search_policy
 from frontier.run import History, Run
 from frontier.stats.window_cache import load_window_data
@@ -323,7 +323,7 @@ class Conductor:
 
     async def _run_ask(self, series: Series, ask: Ask) -> Step:
         trial = self._trial_for(series, ask)
-        facts = {"deployment": trial.deployment, "shape": trial.shape.label, "concurrency": ask.concurrency}
+        facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         self.run.journal(
             "asked", trial=trial.key, reason=ask.reason, phase=ask.phase.value, requests=ask.requests,
             seconds=ask.seconds, **facts,
@@ -341,7 +341,9 @@ class Conductor:
         size = ask.requests, ask.seconds
         if ask.phase is Phase.GRID and self.plan.sized:
             size = grid_size(self.config, ask.concurrency)
-        return make_trial(self.config, deployment, series.shape, ask.concurrency, ask.phase, repeat, *size)
+        return make_trial(
+            self.config, deployment, series.shape, ask.concurrency, ask.phase, repeat, *size, warmup=ask.warmup
+        )
 
     async def _measure(self, trial: Trial) -> Step:
         """Measure a trial, with what it is run for and how its setting stands after it."""
@@ -359,7 +361,7 @@ class Conductor:
         policy = search_policy(self.config, self._to_prove.get(series, self.prove))
         lost, _ = self._failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
-        return replace(policy, grid=below[0], prove=below[1])
+        return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
     def _ask(self, series: Series) -> Ask | Done:
         """What finds and proves the operating point next."""
@@ -420,7 +422,7 @@ class Conductor:
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]
-        self.progress.note(f"c={trial.concurrency} is measured again: {reason}")
+        self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(trial)
         self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
@@ -476,15 +478,15 @@ class Conductor:
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
             if before is not None:
                 del self._announced[series]
-                self.progress.note(f"corrected: c={before} is no longer proven, by what was measured since")
+                self.progress.note(f"corrected: {setting(before)} is no longer proven, by what was measured since")
             return
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
         seconds = self._ledger.spent().seconds
         self.run.journal(
-            "proven", deployment=series.deployment, shape=series.shape.label, concurrency=decision.concurrency,
-            after=round(seconds, 1),
+            "proven", deployment=series.deployment, shape=series.shape.label,
+            **load_facts(decision.concurrency), after=round(seconds, 1),
         )  # fmt: skip
         self.progress.announced(decision, seconds, self._better(series, decision))
 
@@ -540,7 +542,7 @@ class Conductor:
     def _skip(self, trial: Trial, reason: str) -> None:
         self._runner.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
-        self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
+        self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}

@@ -150,8 +150,8 @@ class Sender:
                 if watch is not None:
                     watch.record(record)
 
-            measurement = await self.backend.run_open(
-                trial, trial.rate, on_record=record, on_tick=tick, stop=self.stop if watch is None else watch.halt
+            measurement = await self.backend.run(
+                trial, expected_e2e=None, on_record=record, on_tick=tick, stop=self.stop if watch is None else watch.halt
             )
             if measurement.ended == "server_lost":
                 raise MeasurementError("the server was lost under the load", "see why, and run it again")
