@@ -214,14 +214,17 @@ def outlook(
 
 def _trial(config: Config, series: Series, ask: Ask) -> Trial:
     deployment = config.deployment(series.deployment)
-    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, ask.requests, ask.seconds, ask.warmup)
+    size = ask.requests, ask.seconds, ask.warmup
+    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)
 
 
 def _scan(config: Config, series: Series, policy: SearchPolicy, history: History) -> Part:
     """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
     seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
     c = policy.grid[size // 2]
-    ask = Ask(c, Phase.SCAN, max(search.SCAN_REQUESTS, 0 if isinstance(c, Rate) else search.SCAN_PER_STREAM * c), "", search.SCAN_SECONDS)
+    streams = 0 if isinstance(c, Rate) else c
+    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * streams)
+    ask = Ask(c, Phase.SCAN, requests, "", search.SCAN_SECONDS)
     return Part(_trial(config, series, ask), max(1.0, size / 2 + 2 - seen), max(1.0, size + 2 - seen))
 
 

@@ -281,7 +281,7 @@ def _cost(trial: Trial, e2e: float | None) -> TrialCost:
     sent = trial.requests + 3 * trial.concurrency
     expected = None
     if trial.rate is not None:
-        window = trial.requests / trial.rate if trial.seconds is None else min(trial.seconds, trial.requests / trial.rate)
+        window = min(trial.requests / trial.rate, math.inf if trial.seconds is None else trial.seconds)
         expected = min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
         sent = math.ceil(trial.rate * expected)
     elif e2e is not None:

@@ -73,6 +73,8 @@ def read_request(
     if more is not None:
         given.append(more)
     config = asked.config(None if run is None else read_manifest(run))
+    if config.open_loop and prove:
+        raise UsageError("--prove names concurrencies, and this sweep sends at rates", "the sweep proves the highest rate")
     named = {
         "--set": settings,
         "--until": [until],

@@ -306,7 +306,7 @@ class ClosedLoop:
 
 
 class OpenLoop(ClosedLoop):
-    """`trial.streams` callers share one sequence of arrivals. One waits for the next and sends it, the others queue up."""
+    """`trial.streams` callers share one sequence of arrivals. One waits for the next and sends it, others follow."""
 
     def __init__(
         self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,

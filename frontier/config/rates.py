@@ -19,7 +19,7 @@ def read_rates(value: Any) -> tuple[Rate, ...]:
         raise Problem(f"{{key}}: {shown(value)} is not a rate", "write requests per second, as [1, 2, 4], or auto")
     listed = value if isinstance(value, list) else [value]
     if not 1 <= len(listed) <= MAX_RATES:
-        raise Problem("{key} is an empty list" if not listed else "{key} is a very long list", "write [1, 2, 4], or auto")
+        raise Problem(f"{{key}} is {'a very long' if listed else 'an empty'} list", "write [1, 2, 4], or auto")
     problems = Problems()
     known = [problems.read(lambda item: number(item, LEAST_RATE, MOST_RATE), item, i) for i, item in enumerate(listed)]
     problems.check()

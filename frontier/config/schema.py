@@ -266,7 +266,7 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _in_open_loop(self) -> Self:
-        """With a rate the loads of the sweep are rates, and its shapes come by their arrivals: nothing else asks for it."""
+        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
         if self.rate is not None and "concurrency" not in self.model_fields_set:
             shapes = tuple(replace(shape, arrivals=self.arrivals) for shape in self.shapes)
             # Past the freeze of the model, which is not yet in anybody's hands.

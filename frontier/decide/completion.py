@@ -167,7 +167,8 @@ def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float
 
 def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
     """About how long a window lasts, as requests take at the nearest setting."""
-    return min(ask.seconds or math.inf, ask.requests * (mean_e2e(ask.concurrency, points) or 1.0) / in_flight(ask.concurrency, points))
+    e2e = mean_e2e(ask.concurrency, points) or 1.0
+    return min(ask.seconds or math.inf, ask.requests * e2e / in_flight(ask.concurrency, points))
 
 
 def _is_after(history: History, phase: Phase) -> bool:

@@ -20,7 +20,19 @@ from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
+from frontier.model import (
+    Decision,
+    Estimate,
+    Judgement,
+    Limit,
+    Point,
+    Rate,
+    RejectedStep,
+    Series,
+    Verdict,
+    by_series,
+    setting,
+)
 from frontier.units import format_number
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
@@ -206,7 +218,8 @@ def _choose(
 ) -> Point | None:
     if not feasible:
         return None
-    if rate is None:  # throughput unknown: more users served is all there is to prefer
+    if rate is None or isinstance(feasible[-1].concurrency, Rate):
+        # Throughput unknown: more users served is all there is to prefer. At a rate all that arrives is served.
         return feasible[-1]
     if not marginal_gain:
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
@@ -359,13 +372,13 @@ class Best:
     @property
     def note(self) -> str:
         """The result as a sentence, and what may turn it round as another."""
-        undecided = [f"{name} may give more at c={c}, which is not proven" for name, c in self.may_give]
+        undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in self.may_give]
         return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
 
     @property
     def _winner(self) -> str:
         d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
-        point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
+        point = f"{format_number(self.rate)} {unit} at {setting(d.concurrency or 0)}"
         if self.open:
             rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
             if not self.others:
@@ -422,7 +435,8 @@ class Answer:
             d = cheapest.decision
             price = f"${d.metrics['cost'].value:.3g}/Mtok"
             sure = "" if cheapest.sure else ", though within the intervals another may be"
-            notes.append(f"Cheapest for {d.shape.label}: {d.deployment} at c={d.concurrency}, {price}{sure}.")
+            where = f"{d.deployment} at {setting(d.concurrency or 0)}"
+            notes.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
         return notes
 
 
@@ -446,7 +460,7 @@ def answer(
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
         tier, tuple(limits), tuple(decisions),
-        common([d for d in decisions if shapes[d.deployment] > 1]),
+        common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
     )  # fmt: skip

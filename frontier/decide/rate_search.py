@@ -60,7 +60,9 @@ def _is_saturated_look(trial: LoadTrial) -> bool:
     return trial.phase is Phase.SCAN and trial.requests >= SATURATED_REQUESTS and trial.overloaded
 
 
-def _ramp(grid: Sequence[int], limits: tuple[Limit, ...], looks: Sequence[LoadTrial], warmup: float) -> LoadAsk | LoadDone:
+def _ramp(
+    grid: Sequence[int], limits: tuple[Limit, ...], looks: Sequence[LoadTrial], warmup: float
+) -> LoadAsk | LoadDone:
     """The next look of the ramp."""
     invalid = [look for look in looks if invalid_because(look, limits)]
     if len(invalid) >= INVALID:

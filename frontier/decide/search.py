@@ -35,7 +35,7 @@ from frontier.decide.proof import (
     violation,
     window_size,
 )
-from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
+from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict
 from frontier.stats import estimate
 
 __all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]

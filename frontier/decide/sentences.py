@@ -347,11 +347,10 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
 
 def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
     """As `production_lines`, of a rate: it was measured without a limit on requests in flight but the engine's own."""
+    most = trimmed(format_number(rate.per_second))
     return [
-        f"Holds for {decision.shape.arrivals} arrivals of up to {trimmed(format_number(rate.per_second))} requests/s at "
-        "one replica, each of its requests counted from its arrival.",
-        "Limit the rate at your gateway, or scale before it is reached: a peak divided by this rate is the number of "
-        "replicas, rounded up.",
+        f"Holds for {decision.shape.arrivals} arrivals of up to {most} requests/s at one replica; a wait counts.",
+        "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
 
 

@@ -18,7 +18,20 @@ from frontier.model.decisions import (
     Verdict,
     worst,
 )
-from frontier.model.loads import POISSON, Arrivals, Rate, in_words, load_facts, setting, streams
+from frontier.model.loads import (
+    POISSON,
+    Arrivals,
+    Rate,
+    amount,
+    bare,
+    in_words,
+    kind_of,
+    listed,
+    load_facts,
+    load_of,
+    setting,
+    streams,
+)
 from frontier.model.points import (
     OVERLOADED,
     Distance,
@@ -102,10 +115,15 @@ __all__ = [
     "Verdict",
     "Window",
     "WorkerFacts",
+    "amount",
+    "bare",
     "by_series",
     "file_label",
     "in_words",
+    "kind_of",
+    "listed",
     "load_facts",
+    "load_of",
     "setting",
     "streams",
     "unnamed",

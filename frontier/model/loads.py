@@ -6,7 +6,7 @@ request per second, as a price is kept in cents, and knows how it is written.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,28 @@ def setting(load: int) -> str:
     return str(load) if isinstance(load, Rate) else f"c={load}"
 
 
+def amount(load: int) -> float:
+    """Its number: 64, or 2.5 of 2.5 requests per second."""
+    return load.per_second if isinstance(load, Rate) else load
+
+
+def bare(load: int) -> str:
+    """The same as a text: '64', '2.5'."""
+    return f"{amount(load):.10g}" if isinstance(load, Rate) else str(load)
+
+
+def kind_of(load: int) -> str:
+    """What it is an amount of: 'concurrency' or 'rate'."""
+    return "rate" if isinstance(load, Rate) else "concurrency"
+
+
+def listed(loads: Iterable[int], join: str = ", ") -> str:
+    """Several: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
+    every = list(loads)
+    numbers = join.join(map(bare, every))
+    return f"{numbers} req/s" if every and isinstance(every[0], Rate) else f"c={numbers}"
+
+
 def in_words(load: int) -> str:
     """How a sentence names it: 'concurrency 64', '2.5 req/s'."""
     return str(load) if isinstance(load, Rate) else f"concurrency {load}"
@@ -65,6 +87,12 @@ def load_facts(load: int | None) -> dict[str, Any]:
     if isinstance(load, Rate):
         return {"concurrency": None, "rate": load.per_second}
     return {"concurrency": load, "rate": None}
+
+
+def load_of(facts: Mapping[str, Any]) -> int:
+    """The load of such facts, read back; those of earlier versions have no rate."""
+    rate: float | None = facts.get("rate")
+    return facts["concurrency"] if rate is None else Rate.of(rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ class Trial(OfSeries):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
     decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
-    in open loop requests arrive at so many per second. The setting of such a trial is its `Rate`, kept as `concurrency`;
-    in a check of an operating point (`verify`) it is the most in flight.
+    in open loop requests arrive at so many per second. The setting of such a trial is its `Rate`, in the place of
+    `concurrency`; in a check of an operating point (`verify`) that is the most in flight.
     """
 
     deployment: str

@@ -1,5 +1,4 @@
-"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, run in a fraction of the time it
-would take.
+"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a fraction of the time.
 
 The result is the same records that the HTTP client writes (streams that start and stay out of step, warm-up that hands
 over without draining, latency of the requests sent in the window, the load held until the last of them has ended), or
@@ -56,8 +55,8 @@ class Sent:
 class Took:
     """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges.
 
-    `delay` is the mean of what streams waited on purpose before they sent again, in the window. In open loop a request is
-    sent when it arrives.
+    `delay` is the mean of what streams waited on purpose before they sent again, in the window.
+    In open loop a request is sent when it arrives.
     """
 
     requests: list[Sent]
@@ -220,7 +219,8 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
     run = _simulate(
-        own, trial.shape, 1 if trial.rate else trial.concurrency, trial.requests, rate=trial.rate, warmup_requests=0 if trial.phase is Phase.SCAN else None,
+        own, trial.shape, 1 if trial.rate else trial.concurrency, trial.requests, rate=trial.rate,
+        warmup_requests=0 if trial.phase is Phase.SCAN else None,
         warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
     )  # fmt: skip
     health = ClientHealth(restart_delay_mean=run.delay)
@@ -460,8 +460,9 @@ def _simulate(
     seed: int = 0,
     rate: float | None = None,
 ) -> Took:
-    """Run until every request sent in the window has ended: a closed loop, or at a `rate`, with no end of patience. The window's edges lie within a step, where none ends; a
-    stream that waits may send after the window although it was free in it.
+    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `rate`, of which none gives
+    up. The window's edges lie within a step, where none ends; a stream that waits may send after the window although it
+    was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")

@@ -221,7 +221,7 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(
             OVERLOADED, f"{format_share(grown / arrived)} more arrived than was served", "0%",
-            "the backlog grows for as long as this rate lasts, so no SLA holds: send less, or serve it by more replicas",
+            "the backlog grows for as long as this rate lasts, so no SLA holds: send less, or serve it by more",
             fatal=False,
         )  # fmt: skip
 

@@ -95,6 +95,8 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
     if sessions := [shape.label for shape in run.config.shapes if shape.session is not None]:
         what = f"{sessions[0]} is a session, and verify sends single requests at random"
         raise UsageError(what, "the closed loop of the sweep is what is known of sessions so far")
+    if any(shape.arrivals is not None for shape in run.config.shapes):
+        raise UsageError("this run was measured at rates: its answer is one of open loop already", "see  frontier solve")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
     return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
 
@@ -151,7 +153,8 @@ class Sender:
                     watch.record(record)
 
             measurement = await self.backend.run(
-                trial, expected_e2e=None, on_record=record, on_tick=tick, stop=self.stop if watch is None else watch.halt
+                trial, expected_e2e=None, on_record=record, on_tick=tick,
+                stop=self.stop if watch is None else watch.halt,
             )
             if measurement.ended == "server_lost":
                 raise MeasurementError("the server was lost under the load", "see why, and run it again")
