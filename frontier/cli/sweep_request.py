@@ -74,7 +74,7 @@ def read_request(
         given.append(more)
     config = asked.config(None if run is None else read_manifest(run))
     if config.open_loop and prove:
-        raise UsageError("--prove names concurrencies, and this sweep sends at rates", "the sweep proves the highest rate")
+        raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     named = {
         "--set": settings,
         "--until": [until],

@@ -59,7 +59,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
     if any(decision.shape.arrivals is not None for decision in decisions):
         what = "people are counted from requests in flight, and this run proved a rate of arrivals"
-        raise UsageError(what, "sweep with concurrency: 1..128; a peak rate / the proven rate is the number of replicas")
+        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
     if emit is not None and len(proven) > 1:
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
     if emit is not None and proven and proven[0].shape.session is not None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from frontier.metrics import Unit, metric
-from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Phase, Rate, Record, Shape, Trial, Window
 from frontier.pacing import Pacing, first_length
 from frontier.sessions import SessionPlan, left_out, plan_session
 from frontier.simulator.engine import Scheduler, Step
@@ -219,7 +219,7 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
     run = _simulate(
-        own, trial.shape, 1 if trial.rate else trial.concurrency, trial.requests, rate=trial.rate,
+        own, trial.shape, trial.concurrency, trial.requests,
         warmup_requests=0 if trial.phase is Phase.SCAN else None,
         warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
     )  # fmt: skip
@@ -257,9 +257,9 @@ class _Session:
 class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
-    def __init__(
-        self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int, rate: float | None = None
-    ) -> None:
+    def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
+        rate = load.per_second if isinstance(load, Rate) else None
+        streams = load if rate is None else 0
         self.scheduler = make_scheduler(spec)
         self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)
@@ -278,7 +278,7 @@ class _Loop:
         self.shared = tuple(("shared", i) for i in range(shared // spec.block_size if spec.prefix_cache else 0))
         self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
         self.begun = 0
-        for stream in range(streams) if rate is None else ():
+        for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
         self._arrive(0.0)
 
@@ -458,20 +458,19 @@ def _simulate(
     seconds: float = math.inf,
     stagger: bool = True,
     seed: int = 0,
-    rate: float | None = None,
 ) -> Took:
-    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `rate`, of which none gives
+    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`, of which none gives
     up. The window's edges lie within a step, where none ends; a stream that waits may send after the window although it
     was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
-    loop = _Loop(spec, shape, concurrency, stagger, seed, rate)
-    enough = 2 * concurrency if warmup_requests is None else warmup_requests
+    loop = _Loop(spec, shape, concurrency, stagger, seed)
+    enough = max(1, 2 * loop.streams) if warmup_requests is None else warmup_requests
     now = 0.0
     ended: Literal["requests", "time"] = "requests"
     start = end = math.inf
-    unseen = set(range(concurrency if rate is None else 0))
+    unseen = set(range(loop.streams))
     sent = done = 0
     gauges, server = _Gauges(loop.scheduler, now), {}
     while end == math.inf or done < sent:
@@ -495,7 +494,7 @@ def _simulate(
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
-            if rate is not None:
+            if loop.due is not None:
                 warm = warm and now >= 2 * loop.e2e_sum / loop.whole
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
@@ -507,7 +506,7 @@ def _simulate(
     window = Window(start, end)
     delays = [delay for when, delay in loop.sends if start <= when <= end]
     delay = sum(delays) / len(delays) if delays else 0.0
-    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay, rate is not None)
+    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay, loop.due is not None)
 
 
 def _statistic(values: Floats, p: float | None) -> float:

@@ -96,7 +96,7 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
         what = f"{sessions[0]} is a session, and verify sends single requests at random"
         raise UsageError(what, "the closed loop of the sweep is what is known of sessions so far")
     if any(shape.arrivals is not None for shape in run.config.shapes):
-        raise UsageError("this run was measured at rates: its answer is one of open loop already", "see  frontier solve")
+        raise UsageError("this run was measured at rates, so its answer is of open loop already", "see  frontier solve")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
     return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
 
