@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from frontier.model import Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.stats.estimate import point
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 
 CONCURRENCY = 64
 

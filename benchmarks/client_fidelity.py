@@ -22,7 +22,7 @@ from frontier.client.prompts import Prompt
 from frontier.client.target import Target
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.stats import flags as validity
-from frontier.stats import window
+from frontier.stats.from_records import window_data
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def measured(streams: int, tokens: int, ttft: float, itl: float, seconds: float)
         log = {served.prompt_tokens: served for served in server.read_log()}
     inside = [r for r in records if found.window.start <= r.sent < found.window.end]
     assert all(r.outcome is Outcome.OK for r in inside), "a request failed"
-    flags = validity.flags(window.window_data(found, records))
+    flags = validity.flags(window_data(found, records))
     # The prompts are of every length and all alike, and few: what that trips is not what is tested here.
     about_time = [f.name for f in flags if f.name not in ("isl_off", "too_few_samples", "cache_contaminated")]
     return [(r, log[r.asked_isl], zero) for r in inside], ", ".join(about_time) or "none"

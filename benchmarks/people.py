@@ -31,7 +31,7 @@ from frontier.simulator.engine import Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.speculative import make_scheduler
 from frontier.simulator.virtual import virtual_trial
-from frontier.stats import window
+from frontier.stats.from_records import window_data
 from frontier.stats.intervals import clopper_pearson
 from frontier.stats.window import WindowData
 
@@ -211,7 +211,7 @@ def measured(spec: EngineSpec, shape: Shape, seed: int, top: int) -> list[tuple[
             "default", shape, c, 1, Phase.GRID, requests, seed * 1000 + c, 0.0, 0.0, math.inf, f"{seed}-{c}",
         )  # fmt: skip
         records, measurement = virtual_trial(trial, spec)
-        history.append((trial, window.window_data(measurement, records)))
+        history.append((trial, window_data(measurement, records)))
     return history
 
 

@@ -21,7 +21,7 @@ from frontier.client.sharded import run_sharded
 from frontier.client.target import Target
 from frontier.model import Measurement, Outcome, Phase, Record, Shape, Trial
 from frontier.stats.estimate import estimate
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 
 ISL = 32
 AGREE = (64, 50, 0.010)

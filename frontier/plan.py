@@ -22,7 +22,7 @@ from frontier.config.shapes import described
 from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
 from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Rate, Shape, Trial, load_facts
-from frontier.stats.window import BATCH
+from frontier.stats.from_records import BATCH
 
 if TYPE_CHECKING:
     from frontier.client.loop import TrialProgress

@@ -21,8 +21,8 @@ from frontier.config import Config, load_config
 from frontier.config import Setting as ConfigSetting
 from frontier.decide import operating_point, pareto, search, uncertainty
 from frontier.decide.frontier_summary import FrontierSummary, summarise
-from frontier.decide.operating_point import Answer, answer
 from frontier.decide.proof import by_concurrency
+from frontier.decide.sla_result import Answer, answer
 from frontier.decide.verdict import judge
 from frontier.errors import UsageError
 from frontier.hardware.roofline import Roofline, bounds, distance
@@ -45,6 +45,7 @@ from frontier.standing import Standing, skipped, standing
 from frontier.stats import cost_energy, window
 from frontier.stats import estimate as summarize
 from frontier.stats.flags import beyond_light
+from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import time_breakdown
 from frontier.stats.window import Floats, WindowData
 from frontier.stats.window_cache import load_window_data
@@ -383,7 +384,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             sample = load_window_data(run, measurement, evidence)
         except AlteredError as error:
             altered.append((trial, error))
-            empty.append((trial, window.window_data(measurement, ())))
+            empty.append((trial, window_data(measurement, ())))
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         sample = replace(sample, power=_power(config, trial.deployment, windows))

@@ -19,7 +19,7 @@ from scipy.signal import lfilter
 from frontier.model import ClientHealth, Lengths, Limit, Measurement, Phase, Record, Shape, Trial, Window
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
-from frontier.stats import window
+from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
 from frontier.stats.window import BLOCKS, WindowData
 
@@ -627,7 +627,7 @@ class Engine:
                 *(path.at(begun + np.array([measurement.window.start, measurement.window.end])) - at).tolist()
             )
             measurement = dataclasses.replace(measurement, window=edges)
-        return window.window_data(dataclasses.replace(measurement, epoch=1e9 * night + at), records)
+        return window_data(dataclasses.replace(measurement, epoch=1e9 * night + at), records)
 
     def _run(self, trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measurement]:
         """The trial; equal lengths all start at once, or the engine alone would not fall into lockstep."""

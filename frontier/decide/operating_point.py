@@ -1,16 +1,13 @@
 """Operating point (the SLA solver): which concurrency to run, or the statement that no measured setting will do.
 
 Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by itself (`verdict`).
-`answer` joins the operating points of a run's series: what shapes have in common, the best and the cheapest deployment.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from frontier import errors, metrics
-from frontier.decide import capacity
+from frontier import errors
 from frontier.decide.claim import claim_of, corrected_settings, cut_short, proof_windows
 from frontier.decide.explain import explain
 from frontier.decide.knobs import engine_of
@@ -20,20 +17,7 @@ from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
-from frontier.model import (
-    Decision,
-    Estimate,
-    Judgement,
-    Limit,
-    Point,
-    Rate,
-    RejectedStep,
-    Series,
-    Verdict,
-    by_series,
-    setting,
-)
-from frontier.units import format_number
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, Rate, RejectedStep, Series, Verdict, by_series
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
 """What "throughput" means to the solver: the first of these that every feasible setting has."""
@@ -73,38 +57,17 @@ def solve(
     """
     by_c = by_concurrency(points)
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in by_c.items()}
-    violating = _violating(judged)
-    unconfirmed = _unconfirmed(violating, judged, by_c)
-    violating = [c for c in violating if c not in unconfirmed]
-    first_fail = min(violating, default=None)
-    below = [p for c, p in by_c.items() if first_fail is None or c < first_fail]
+    violating, unconfirmed = _violations(judged, by_c)
+    below = [p for c, p in by_c.items() if not violating or c < violating[0]]
     feasible = [p for p in below if _acceptable(p, judged[p.concurrency], limits, marginal_ok)]
-    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
-    if chosen:
-        verdict, candidate = judged[chosen.concurrency].verdict, None
-    else:
-        verdict, candidate = _nearest(by_c, judged, limits)
-    shown = chosen or (by_c[candidate] if candidate is not None else None)
-    decision = Decision(
-        deployment=points[0].deployment,
-        shape=points[0].shape,
-        limits=tuple(limits),
-        verdict=verdict,
-        concurrency=chosen.concurrency if chosen else None,
-        binding=judged[shown.concurrency].binding if shown else None,
-        metrics=shown.metrics if shown else {},
-        judgements=tuple(judged.values()),
-        candidate=candidate,
-        last_pass=max((p.concurrency for p in feasible), default=None),
-        first_fail=first_fail,
-        holes=tuple(c for c in violating if any(m > c for m in meeting)),
+    decision = replace(
+        _decision(chosen, feasible, by_c, judged, limits),
+        first_fail=min(violating, default=None),
+        holes=_holes(violating, judged),
         unconfirmed=unconfirmed,
-        rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if chosen and marginal_gain else None,
-        throughput_optimum=_best_at(feasible, rate),
-        goodput_optimum=_best_at(feasible, "goodput", proven=True),
-        cheapest=_best_at(feasible, "cost"),
+        rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
         engine=engine_of(name for _, sample in history for name in sample.server_identities),
     )
     corrected = corrected_settings(history, limits, {c: j.verdict for c, j in judged.items()})
@@ -119,6 +82,50 @@ def solve(
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )  # fmt: skip
     return replace(explained, notes=notes(explained))
+
+
+def _decision(
+    chosen: Point | None,
+    feasible: Sequence[Point],
+    points: Mapping[int, Point],
+    judged: Mapping[int, Judgement],
+    limits: Sequence[Limit],
+) -> Decision:
+    """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and judgements."""
+    if chosen:
+        verdict, candidate = judged[chosen.concurrency].verdict, None
+    else:
+        verdict, candidate = _nearest(points, judged, limits)
+    shown = chosen or (points[candidate] if candidate is not None else None)
+    some = next(iter(points.values()))
+    return Decision(
+        deployment=some.deployment,
+        shape=some.shape,
+        limits=tuple(limits),
+        verdict=verdict,
+        concurrency=chosen.concurrency if chosen else None,
+        binding=judged[shown.concurrency].binding if shown else None,
+        metrics=shown.metrics if shown else {},
+        judgements=tuple(judged.values()),
+        candidate=candidate,
+        last_pass=max((p.concurrency for p in feasible), default=None),
+        throughput_optimum=_best_at(feasible, _rate_name(feasible)),
+        goodput_optimum=_best_at(feasible, "goodput", proven=True),
+        cheapest=_best_at(feasible, "cost"),
+    )
+
+
+def _violations(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[list[int], tuple[int, ...]]:
+    """The settings that violate, ascending, and those of them that are not yet to be counted (`_unconfirmed`)."""
+    violating = _violating(judged)
+    unconfirmed = _unconfirmed(violating, judged, points)
+    return [c for c in violating if c not in unconfirmed], unconfirmed
+
+
+def _holes(violating: Sequence[int], judged: Mapping[int, Judgement]) -> tuple[int, ...]:
+    """The violating settings below one that meets."""
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
+    return tuple(c for c in violating if any(m > c for m in meeting))
 
 
 def _violating(judged: Mapping[int, Judgement]) -> list[int]:
@@ -288,10 +295,10 @@ def _unworthy(
 
 
 def _rejected(
-    chosen: Point, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
+    chosen: Point | None, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
 ) -> RejectedStep | None:
-    above = [p for p in feasible if p.concurrency > chosen.concurrency]
-    if not above or rate is None:
+    above = [p for p in feasible if chosen is not None and p.concurrency > chosen.concurrency]
+    if chosen is None or not above or rate is None:
         return None
     step = _step(chosen, above[0], limits, rate, point_estimates)
     return RejectedStep(above[0].concurrency, math.expm1(step.gain), step.metric, step.cost, tie=step.tie)
@@ -314,188 +321,9 @@ def solve_all(
     )
 
 
-def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
-    """Per deployment the one concurrency to set for all of its shapes, None when no setting measured meets in all.
-
-    It was measured in every shape and meets in each, below each one's lowest violation: the highest such that does not
-    exceed what any single shape would run at, or else the lowest there is.
-    """
-    answer: dict[str, int | None] = {}
-    for name in dict.fromkeys(d.deployment for d in decisions):
-        own = [d for d in decisions if d.deployment == name]
-        shared = set.intersection(*(_meeting(d) for d in own))
-        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
-        answer[name] = max(modest) if modest else min(shared, default=None)
-    return answer
-
-
-def _meeting(decision: Decision) -> set[int]:
-    limit = math.inf if decision.first_fail is None else decision.first_fail
-    return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}
-
-
 def exit_code(decisions: Sequence[Decision]) -> ExitCode:
     """The worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0. FAILED without any decision.
 
     A marginal setting the user asked to accept (it names a concurrency) counts as met.
     """
     return errors.exit_code(Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions)
-
-
-@dataclass(frozen=True, slots=True)
-class Cheapest:
-    """The deployment of least cost per token for one shape, each at its own operating point. `sure`: its cost interval
-    lies below all others.
-    """
-
-    decision: Decision
-    sure: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The deployment whose operating point gives the most output throughput for one shape, as far as it is proven.
-
-    `rate` is per GPU where `per_gpu`. `sure`: its interval lies above that of every other operating point. `open` are
-    the deployments without one that may yet have one: nothing of theirs is proven, or measured validly. `may_give` are
-    those with a setting that is not proven and whose throughput is higher, the first of them and its concurrency first.
-    """
-
-    decision: Decision
-    rate: float
-    per_gpu: bool
-    sure: bool
-    others: tuple[str, ...]
-    open: tuple[str, ...]
-    may_give: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def note(self) -> str:
-        """The result as a sentence, and what may turn it round as another."""
-        undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in self.may_give]
-        return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
-
-    @property
-    def _winner(self) -> str:
-        d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
-        point = f"{format_number(self.rate)} {unit} at {setting(d.concurrency or 0)}"
-        if self.open:
-            rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
-            if not self.others:
-                return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
-            return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
-        if not self.others:
-            return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
-        apart = "more than" if self.sure else "within the interval of"
-        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {_listed(self.others)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of one SLA (a tier of a config, or one that was asked).
-
-    `common` holds, per deployment that was measured in several shapes, the one concurrency that meets the SLA in all of
-    them, None where none does. `best` has an entry per shape that several deployments were measured in and one meets
-    it; `cheapest` one per shape in which several priced deployments do. `arrivals` is the estimated capacity of each
-    operating point for Poisson arrivals: to plan with, not proven.
-    """
-
-    tier: str
-    limits: tuple[Limit, ...]
-    decisions: tuple[Decision, ...]
-    common: Mapping[str, int | None] = field(default_factory=dict)
-    cheapest: tuple[Cheapest, ...] = ()
-    arrivals: Mapping[Series, capacity.ArrivalRate] = field(default_factory=dict)
-    best: tuple[Best, ...] = ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what is common to several shapes or deployments."""
-        return (*self._common_notes(), *(best.note for best in self.best), *self._cheapest_notes())
-
-    def _common_notes(self) -> list[str]:
-        notes = []
-        for deployment, c in self.common.items():
-            mine = [d for d in self.decisions if d.deployment == deployment]
-            where = f" on {deployment}" if len(self.common) > 1 else ""
-            alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
-            if c is not None:
-                notes.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
-            else:
-                notes.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
-        return notes
-
-    def _cheapest_notes(self) -> list[str]:
-        notes = []
-        for cheapest in self.cheapest:
-            d = cheapest.decision
-            price = f"${d.metrics['cost'].value:.3g}/Mtok"
-            sure = "" if cheapest.sure else ", though within the intervals another may be"
-            where = f"{d.deployment} at {setting(d.concurrency or 0)}"
-            notes.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
-        return notes
-
-
-def answer(
-    tier: str, limits: Sequence[Limit], points: Sequence[Point], decisions: Sequence[Decision],
-    gpus: Mapping[str, int | None] | None = None,
-) -> Answer:  # fmt: skip
-    """The decisions of `operating_point.solve_all` with what they say together; `points` are those decided on.
-
-    Where the number of GPUs of every deployment is known, deployments are compared per GPU.
-    """
-    shapes = Counter(d.deployment for d in decisions)
-    groups = by_series(points)
-    arrivals = {
-        d.series: rate
-        for d in decisions
-        if d.concurrency is not None
-        and (rate := capacity.arrival_rate(groups.get(d.series, ()), d.concurrency)) is not None
-    }
-    rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
-    rivals = [group for group in rivals if len(group) > 1]
-    return Answer(
-        tier, tuple(limits), tuple(decisions),
-        common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
-        tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
-        tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
-    )  # fmt: skip
-
-
-def best_deployment(
-    decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
-) -> Best | None:
-    """The deployment of most proven throughput, or of another rate, among those that measured one shape."""
-    known = [gpus.get(d.deployment) for d in decisions]
-    shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
-    share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
-    rates = {
-        d.deployment: d.metrics[rate].scaled(share[d.deployment])
-        for d in decisions if d.concurrency is not None and rate in d.metrics
-    }  # fmt: skip
-    met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
-    if not met:
-        return None
-    best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
-    undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
-    sure = all(best.low > rates[name].high for name in others)
-    may_give = tuple(
-        (d.deployment, d.next_step.concurrency)
-        for d in decisions
-        if d is not met[0] and d.next_step is not None
-        and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
-    )  # fmt: skip
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
-
-
-def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
-    """The cheapest deployment among several that have a price and an operating point for one shape."""
-    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
-    if len(priced) < 2:
-        return None
-    best = min(priced, key=lambda d: d.metrics["cost"].value)
-    return Cheapest(best, all(best.metrics["cost"].high < d.metrics["cost"].low for d in priced if d is not best))

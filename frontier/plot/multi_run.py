@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.decide.compare import Comparison
-from frontier.decide.operating_point import Best, best_deployment
+from frontier.decide.sla_result import Best, best_deployment
 from frontier.decide.wording import (
     Names,
     Provenance,

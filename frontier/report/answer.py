@@ -12,7 +12,6 @@ from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures, half_undecided
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
-from frontier.decide.operating_point import Answer
 from frontier.decide.sentences import (
     claim_sentence,
     figure_row,
@@ -21,6 +20,7 @@ from frontier.decide.sentences import (
     production_lines,
     reason_sentences,
 )
+from frontier.decide.sla_result import Answer
 from frontier.decide.verdict import Checked, judge
 from frontier.decide.wording import (
     NO_BOUND,

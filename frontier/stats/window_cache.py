@@ -14,7 +14,7 @@ import numpy as np
 
 from frontier.errors import StoreError
 from frontier.model import Measurement
-from frontier.stats import window
+from frontier.stats.from_records import window_data
 from frontier.stats.histogram import ALPHA, X0, LogHistogram
 from frontier.stats.window import WindowData
 from frontier.store.records import build
@@ -22,7 +22,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
 VERSION = 5
-"""Raised whenever `window.window_data` or `WindowData` changes what it says; older caches are then made anew."""
+"""Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
@@ -46,7 +46,7 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Evid
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
-        sample = window.window_data(measurement, run.records(key, evidence))
+        sample = window_data(measurement, run.records(key, evidence))
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)

@@ -6,38 +6,31 @@ count by their fingerprint, and the search and the completion propose from histo
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 from frontier.budget import described_trials, parts_left
 from frontier.config import Config, DeploymentConfig
-from frontier.decide import completion, proof, search
-from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.decide.verdict import judge
+from frontier.decide import completion
+from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
-from frontier.model import Decision, Phase, Series, Trial, Verdict, load_facts, setting
-from frontier.plan import Better, Plan, Progress, Stage, grid_size, in_turn, make_trial, runs_grid, search_policy
-from frontier.run import History, Run
+from frontier.model import Phase, Series, Trial, load_facts, setting
+from frontier.plan import Plan, Progress, grid_size, in_turn, make_trial, runs_grid
+from frontier.run import History
 from frontier.stats.window_cache import load_window_data
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.announcements import Announcer
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
+from frontier.sweep.proposals import Proposals
 from frontier.sweep.servers import LAST_LINES, ServerFailures, Servers
 from frontier.sweep.trial_runner import Step, TrialRunner
 from frontier.units import format_elapsed
 
-T = TypeVar("T")
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 _PROOFS = (Phase.PROVE, Phase.VISIT, Phase.CONFIRM)
-_WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
-    Phase.SCAN: "scan", Phase.LOCATE: "scan", Phase.PROVE: "prove", Phase.CONFIRM: "prove", Phase.GRID: "complete",
-    Phase.VISIT: "complete", Phase.FRONTIER: "complete",
-}  # fmt: skip
 AGAIN = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
@@ -68,13 +61,8 @@ class Conductor:
     _ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
-    _estimator: TimeEstimator = field(init=False)
-    _asks: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _completions: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
-    _expected: dict[Series, tuple[object, Expected]] = field(default_factory=dict)
-    _next: tuple[object, ...] = ()
-    _to_prove: dict[Series, tuple[int, ...]] = field(default_factory=dict)
-    _announced: dict[Series, int] = field(default_factory=dict)
+    _proposals: Proposals = field(init=False)
+    _announcer: Announcer = field(init=False)
     _again: dict[str, int] = field(default_factory=dict)
     _in_vain: int = 0
     _completing: dict[Series, float] = field(default_factory=dict)
@@ -88,7 +76,10 @@ class Conductor:
             self.config, self.run, self.backend, self.progress, self.stop, self._ledger, self._failures,
             self._servers, self.histories, len(self.plan.trials),
         )  # fmt: skip
-        self._estimator = TimeEstimator(self.config)
+        self._proposals = Proposals(self.config, self.plan, self.prove, self._runner, self._ledger, self._failures)
+        self._announcer = Announcer(
+            self.config, self.plan, self.run, self.progress, self._runner, self._ledger, self._proposals
+        )
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
@@ -139,11 +130,11 @@ class Conductor:
 
     def _limit_proofs(self) -> None:
         """Prove the settings that the user named only where they can change an answer: where that is anywhere."""
-        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
+        every = self._proposals.every_series()
         limits = self.config.limits
         found = {s: completion.worth_proving(self.prove, limits, self._runner.history(s)) for s in every}
         if self.prove and any(found.values()):
-            self._to_prove = found
+            self._proposals.to_prove = found
             for series in (series for series, settings in found.items() if not settings):
                 named = ", ".join(f"c={c}" for c in self.prove)
                 self.progress.note(f"{series.label(keep_shape=True)}: {named} cannot change the answer; not proven")
@@ -153,7 +144,7 @@ class Conductor:
     async def _measure_all(self) -> Step:
         todo = [trial for trial in self.plan.trials if trial.key not in self._runner.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
-        self._report_time_left()
+        self._announcer.time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
         needed = [self._needed(group, todo) for group in turns]
         for i, group in enumerate(turns):
@@ -192,10 +183,9 @@ class Conductor:
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
         """What would be measured on it next: of the plan, by the search, to complete a frontier, or once more."""
         mine = [t for t in todo if t.deployment == deployment.name and self._by_plan(t)]
-        left = [t for t in mine if self._reason_to_skip(t) is None]
-        for series in self._series([deployment]):
-            for ask in (self._ask(series), self._ask_completion(series)):
-                left += [self._trial_for(series, ask)] if isinstance(ask, Ask) else []
+        left = [t for t in mine if self._proposals.reason_to_skip(t) is None]
+        for series in self._proposals.series([deployment]):
+            left += [self._proposals.trial(series, ask) for ask in self._proposals.asks(series)]
             excluded = self._to_repeat(series)
             left += [excluded] if excluded is not None else []
         return left
@@ -203,10 +193,6 @@ class Conductor:
     def _by_plan(self, trial: Trial) -> bool:
         """Whether a trial of the grid is run because the config says so; otherwise the completion asks for it."""
         return runs_grid(self.config) and not self.prove and trial.key not in self._runner.done
-
-    def _series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
-        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
-        return [Series(deployment.name, shape) for deployment in deployments for shape in shapes]
 
     # -- the passes of a turn ----------------------------------------------------------------------------------------
 
@@ -217,7 +203,7 @@ class Conductor:
         planned = [trial for trial in todo if self._by_plan(trial)]
         first = [trial for trial in planned if self.plan.sized and trial.repeat == 1]
         later = [trial for trial in planned if trial not in first]
-        series = self._series(deployments)
+        series = self._proposals.series(deployments)
         step = await self._grid(first)
         if step != "interrupted":
             step = await self._answer_all(series)
@@ -244,7 +230,7 @@ class Conductor:
         for trial in trials:
             if trial.key in self._runner.done:
                 continue
-            if (reason := self._reason_to_skip(trial)) is not None:
+            if (reason := self._proposals.reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
             step: Step = "lost" if self._failures.reason_to_skip(trial) else await self._measure(trial)
@@ -254,16 +240,12 @@ class Conductor:
                 return step, put_off
         return "done", put_off
 
-    def _reason_to_skip(self, trial: Trial) -> str | None:
-        """Why the trial would show nothing new, going by what was measured; None to run it."""
-        return completion.skip_reason(trial.concurrency, self.config.tiers, self._runner.history(trial.series))
-
     async def _answer_all(self, series: Sequence[Series]) -> Step:
         """Find and prove the operating point of each, one after another: each may take an equal part of the time; what
         one leaves of it goes to those that had too little.
         """
         for again in (False, True):
-            left = [one for one in series if isinstance(self._ask(one), Ask) or not again]
+            left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
             for i, one in enumerate(left):
                 self._ledger.begin_share(float(len(left) - i) if not again else 1.0)
                 step = await self._answer(one)
@@ -274,13 +256,13 @@ class Conductor:
 
     async def _answer(self, series: Series) -> Step:
         """Scan and prove, until the search has no more to ask or there is no room for it."""
-        while isinstance(ask := self._ask(series), Ask):
+        while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self._run_ask(series, ask)
             if step in ("interrupted", "dropped") or series.deployment in self._failures.given_up:
                 return step
             if ask.phase in _PROOFS:
-                self._announce(series)
-        self._announce(series)
+                self._announcer.operating_point(series)
+        self._announcer.operating_point(series)
         if (excluded := self._to_repeat(series)) is not None:
             step = await self._repeat(excluded)
             return await self._answer(series) if step == "done" else step
@@ -294,7 +276,7 @@ class Conductor:
         """What completes the frontiers, the most valuable next; of equal ones the one that had the least time."""
         left = list(series)
         while left:
-            asks = {one: self._ask_completion(one) for one in left}
+            asks = {one: self._proposals.to_complete(one) for one in left}
             for one, ask in asks.items():
                 if isinstance(ask, Ask):
                     continue
@@ -316,13 +298,13 @@ class Conductor:
                 return step
             if step == "done":
                 if known[one].phase is not Phase.FRONTIER:
-                    self._announce(one)
-            elif step == "dropped" or self._ask_completion(one) == known[one]:
+                    self._announcer.operating_point(one)
+            elif step == "dropped" or self._proposals.to_complete(one) == known[one]:
                 left.remove(one)  # the history is as it was, so the same would be asked again
         return "done"
 
     async def _run_ask(self, series: Series, ask: Ask) -> Step:
-        trial = self._trial_for(series, ask)
+        trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         self.run.journal(
             "asked", trial=trial.key, reason=ask.reason, phase=ask.phase.value, requests=ask.requests,
@@ -334,76 +316,14 @@ class Conductor:
             self._skip(trial, lost or self._failures.reason_to_skip(trial) or "the server was lost under it")
         return step
 
-    def _trial_for(self, series: Series, ask: Ask) -> Trial:
-        """The trial that the search asks for."""
-        history, deployment = self._runner.history(series), self.config.deployment(series.deployment)
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        size = ask.requests, ask.seconds
-        if ask.phase is Phase.GRID and self.plan.sized:
-            size = grid_size(self.config, ask.concurrency)
-        return make_trial(
-            self.config, deployment, series.shape, ask.concurrency, ask.phase, repeat, *size, warmup=ask.warmup
-        )
-
     async def _measure(self, trial: Trial) -> Step:
         """Measure a trial, with what it is run for and how its setting stands after it."""
-        self.progress.stage(self._stage(trial))
+        self._announcer.stage(trial)
         step = await self._runner.measure(trial)
         if step == "done":
-            self._report_judged(trial)
-            self._report_time_left()
+            self._announcer.judged(trial)
+            self._announcer.time_left()
         return step
-
-    # -- what to measure next ----------------------------------------------------------------------------------------
-
-    def _policy(self, series: Series) -> SearchPolicy:
-        """What the search may ask for: below a setting under which the server was lost, where there is one."""
-        policy = search_policy(self.config, self._to_prove.get(series, self.prove))
-        lost, _ = self._failures.failed_at.get(series, (math.inf, ""))
-        below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
-        return replace(policy, grid=below[0], prove=below[1], lost=lost)
-
-    def _ask(self, series: Series) -> Ask | Done:
-        """What finds and proves the operating point next."""
-        if not (self.config.searches or self.prove) or series.deployment in self._failures.given_up:
-            return Done("there is nothing to search for")
-
-        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
-            if not (policy.prove if self.prove else policy.grid):
-                return Done("nothing is left")
-            return search.next_ask(policy, series.shape, self.config.tiers, history)
-
-        return self._remembered(self._asks, series, ask)
-
-    def _ask_completion(self, series: Series) -> Ask | Done:
-        """What completes the frontier of a series next."""
-        if self.prove or self.config.refine == 0 or series.deployment in self._failures.given_up:
-            return Done("the plan is measured")
-
-        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
-            if not policy.grid:
-                return Done("nothing is left")
-            left = self._ledger.seconds_left()
-            within = math.inf if left is None else left
-            room = min(within, self._room(series, policy, history))
-            spare = self._estimator.spare(series, history, self._ledger.times, policy, room)
-            tiers = self.config.tiers
-            return completion.next_ask(
-                policy, series.shape, tiers, history, within=within, room=room, spare=spare
-            )  # fmt: skip
-
-        return self._remembered(self._completions, series, ask)
-
-    def _remembered(
-        self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
-    ) -> T:
-        """What follows from a history, worked out again when there is another trial: that takes a while."""
-        policy, history = self._policy(series), self._runner.history(series)
-        gone = len(self._runner.dropped), len(self._runner.skipped)
-        state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
-        if series not in known or known[series][0] != state:
-            known[series] = state, work(policy, history)
-        return known[series][1]
 
     # -- numbers that mean nothing -----------------------------------------------------------------------------------
 
@@ -433,110 +353,13 @@ class Conductor:
 
     # -- what is reported --------------------------------------------------------------------------------------------
 
-    def _stage(self, trial: Trial) -> Stage:
-        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
-        word = _WORDS[trial.phase]
-        if trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1 and trial.series not in self._announced:
-            word = "grid"
-        own = {
-            t.concurrency for t, _ in self._runner.history(trial.series) if t.phase not in (Phase.SCAN, Phase.LOCATE)
-        }
-        settings = self.config.concurrency
-        return Stage(word, every.index(trial.series) + 1, len(every), len(own & set(settings)), len(settings))
-
-    def _report_judged(self, trial: Trial) -> None:
-        """How the setting stands by what may be claimed of it, or by this trial where nothing may."""
-        limits = self.config.limits
-        history = self._runner.history(trial.series)
-        if not limits:
-            return
-        looks = trial.phase in (Phase.SCAN, Phase.LOCATE, Phase.FRONTIER)
-        own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
-        points = () if looks else proof.claim_points(own, limits)
-        point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
-        judgement = judge(point, limits)
-        # Of several that keep it unproven the one that needs most requests to have a bound, else the nearest its limit.
-        deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
-        known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
-        if known:
-            shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
-            self.progress.judged(trial, judgement, shown, known[shown])
-
-    def _announce(self, series: Series) -> None:
-        """Report the operating point as soon as it is proven, and when it is another one."""
-        history = self._runner.history(series)
-        if not self.config.limits or not history or self.prove:
-            return
-        ask = self._ask(series)
-        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
-            return  # a proof goes on: what its windows say meanwhile is no judgement
-        decisions = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
-        if not decisions:
-            return  # every setting was only scanned, and excluded
-        (decision,) = decisions
-        before = self._announced.get(series)
-        if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
-            if before is not None:
-                del self._announced[series]
-                self.progress.note(f"corrected: {setting(before)} is no longer proven, by what was measured since")
-            return
-        if decision.concurrency == before:
-            return
-        self._announced[series] = decision.concurrency
-        seconds = self._ledger.spent().seconds
-        self.run.journal(
-            "proven", deployment=series.deployment, shape=series.shape.label,
-            **load_facts(decision.concurrency), after=round(seconds, 1),
-        )  # fmt: skip
-        self.progress.announced(decision, seconds, self._better(series, decision))
-
-    def _better(self, series: Series, decision: Decision) -> Better | None:
-        """The higher setting that is proven next, if one is: what it may give more, and the time that would decide."""
-        asks = self._ask(series), self._ask_completion(series)
-        ask = next((a for a in asks if isinstance(a, Ask) and a.phase is Phase.PROVE), None)
-        if ask is None or ask.concurrency <= (decision.concurrency or 0):
-            return None
-        history = self._runner.history(series)
-        gain = completion.gain(ask.concurrency, self.config.limits, history)
-        proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
-        seconds = self._estimator.expected(proof, self._ledger.times, self.histories).seconds
-        return Better(ask.concurrency, gain, seconds) if gain > completion.WORTH_NAMING else None
-
-    def _report_time_left(self) -> None:
-        """Tell the progress and the journal what the sweep does next, and how long it may take, budget included."""
-        every = self._series([d for d in self.config.deployments if d.name in self.plan.deployments])
-        left = [series for series in every if series.deployment not in self._failures.given_up]
-        total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
-        limit = self._ledger.seconds_left()
-        expected, longest = (s if limit is None else min(s, max(0.0, limit)) for s in (total.seconds, total.longest))
-        self._runner.forecast = {"left": round(expected, 1), "left_at_most": round(longest, 1)}
-        asks = [ask for one in left for ask in (self._ask(one), self._ask_completion(one)) if isinstance(ask, Ask)]
-        ask = asks[0] if asks else None
-        before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
-        why = ask.reason if ask and self._next != before else "trials take another time than was expected"
-        self.progress.expect(expected, longest, why)
-
-    def _expect(self, series: Series, policy: SearchPolicy, history: History) -> Expected:
-        """The seconds that are left of a series."""
-        gone = {*self._runner.done, *self._runner.dropped, *self._runner.skipped}
-        todo = [trial for trial in self.plan.trials if trial.key not in gone]
-        ask = self._ask(series) if history or self.prove else None
-        later = self._ask_completion(series) if isinstance(ask, Done) else None
-        left = ahead(self.config, series, todo, history, policy, ask, later)
-        room = self._room(series, policy, history)
-        return self._estimator.expected(left, self._ledger.times, self.histories, room)
-
-    def _room(self, series: Series, policy: SearchPolicy, history: History) -> float:
-        """Seconds until the planned end of a series."""
-        return self._estimator.room(self.plan, series, history, self._ledger.times, policy)
-
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""
-        measured = {trial.concurrency for trial, _ in self._runner.history(series)}
-        for c in self.config.concurrency:
+        known = {trial.concurrency for trial, _ in self._runner.history(series)}
+        for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
             trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
-            if c not in measured and trial.key not in self._runner.skipped and (why := self._reason_to_skip(trial)):
+            if trial.key not in self._runner.skipped and (why := self._proposals.reason_to_skip(trial)):
                 self._skip(trial, why)
 
     def _skip(self, trial: Trial, reason: str) -> None:
@@ -561,7 +384,7 @@ class Conductor:
         if not self.config.budget.limited:
             return
         fit = self._ledger.fit(todo)
-        left = sum(self._estimator.seconds(trial, self._ledger.times, self.histories) for trial in todo)
+        left = sum(self._proposals.estimator.seconds(trial, self._ledger.times, self.histories) for trial in todo)
         if fit.dropped:
             text = f"{format_elapsed(left)} of trials are left; no room in the budget ({', '.join(fit.by)}) for "
             text += described_trials(fit.dropped)

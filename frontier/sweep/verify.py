@@ -33,9 +33,10 @@ from frontier.errors import MeasurementError, UsageError
 from frontier.metrics import claim_floor, metric
 from frontier.model import Decision, Judgement, Limit, Measurement, Outcome, Phase, Point, Record, Trial, Verdict
 from frontier.run import Run
-from frontier.stats import estimate, window
+from frontier.stats import estimate
+from frontier.stats.from_records import BY_CLIENT, window_data
 from frontier.stats.load_flags import DRIFT
-from frontier.stats.window import BY_CLIENT, WindowData
+from frontier.stats.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
@@ -275,7 +276,7 @@ def _load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
     """A finished trial as the search wants it."""
     trial = measurement.trial
     assert trial.rate is not None
-    data = window.window_data(measurement, store.records(trial.key), open_loop=True)
+    data = window_data(measurement, store.records(trial.key), open_loop=True)
     return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")
 
 
@@ -336,7 +337,7 @@ def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Check
     """The open loop's point and what the SLA says of it."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None
-    sent = window.window_data(measurement, store.records(measurement.trial.key), open_loop=True)
+    sent = window_data(measurement, store.records(measurement.trial.key), open_loop=True)
     sample = replace(sent, concurrency=decision.concurrency)
     point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0

@@ -16,7 +16,7 @@ from frontier.client.target import Target, Timeouts
 from frontier.decide.verdict import judge
 from frontier.model import Limit, Phase, Point, Record, Shape, Trial, Verdict
 from frontier.stats.estimate import point
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars
 from tests.client.hostile import Hostile
 

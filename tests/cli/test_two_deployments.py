@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import frontier
-from frontier.decide.operating_point import answer
+from frontier.decide.sla_result import answer
 from frontier.errors import UsageError
 from frontier.model import Decision, Estimate, Limit, Shape, Verdict
 from tests.commands import frontier as command

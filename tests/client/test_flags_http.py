@@ -19,7 +19,8 @@ from frontier.client.target import Target, Timeouts
 from frontier.model import Flag, Limit, Measurement, Phase, Record, Shape, Trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import beyond_light, flags
-from frontier.stats.window import WindowData, join, window_data
+from frontier.stats.from_records import window_data
+from frontier.stats.window import WindowData, join
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.client.proxies import buffering, listening

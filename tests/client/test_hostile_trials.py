@@ -16,7 +16,7 @@ from frontier.client.prompts import random_prompts
 from frontier.client.target import Target, Timeouts
 from frontier.model import Limit, Measurement, Outcome, Phase, Point, Record, Shape, Trial
 from frontier.stats.estimate import point
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from tests.client.hostile import BEHAVIOURS, Hostile
 from tests.client.test_client import FAILURES, GOOD
 

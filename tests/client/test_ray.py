@@ -36,7 +36,7 @@ from frontier.pacing import first_length
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.estimate import estimate
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from frontier.sweep.backend import HttpBackend
 from frontier.text import NO_SECRETS, Secrets
 from tests.client.engine import Engine

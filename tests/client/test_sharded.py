@@ -23,7 +23,7 @@ from frontier.pacing import first_length
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.stats.estimate import estimate
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

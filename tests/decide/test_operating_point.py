@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.decide import operating_point
+from frontier.decide import operating_point, sla_result
 from frontier.decide.sentences import headline
 from frontier.decide.verdict import deciding_bound, judge
 from frontier.errors import ExitCode, UsageError
@@ -498,7 +498,7 @@ def test_the_common_concurrency_was_measured_and_meets_in_every_shape():
 
     def both(first, second):
         points = [*curve(*first), *(point(c, ttft, shape=other) for c, ttft in second)]
-        return operating_point.common(operating_point.solve_all(points, [TTFT]))
+        return sla_result.common(operating_point.solve_all(points, [TTFT]))
 
     assert {"d": 8} == both([(1, 0.1), (8, 0.2), (32, 0.3)], [(1, 0.2), (8, 0.4), (32, 0.9)])
     assert {"d": 1} == both([(1, 0.1), (16, 0.2)], [(1, 0.2), (8, 0.4)])  # 8 and 16 were each measured once
@@ -688,7 +688,7 @@ def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
     other = [point(c, 0.1, 100.0 * c, shape=Shape.of(8, 8)) for c in (8, 16, 32)]
     decisions = operating_point.solve_all([*worth, *other], [TTFT])
     assert [8, 32] == [d.concurrency for d in decisions]
-    assert {"d": 8} == operating_point.common(decisions)
+    assert {"d": 8} == sla_result.common(decisions)
 
 
 def test_an_excluded_setting_is_named_once():

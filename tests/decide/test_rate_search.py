@@ -4,11 +4,9 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
-import pytest
-
 from frontier.decide import search
 from frontier.decide.search import Ask, Done, History, SearchPolicy
-from frontier.model import POISSON, Arrivals, Lengths, Limit, Phase, Rate, Shape, Trial
+from frontier.model import POISSON, Arrivals, Lengths, Limit, Rate, Shape, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, truth, virtual_trial
 from frontier.stats.window import WindowData, window_data
@@ -30,8 +28,8 @@ class Deployment:
         """A random one; None where even one user at a time is close to the limit or beyond it."""
         rng = random.Random(f"rates/{seed}")
         spec = EngineSpec(
-            step_base=rng.uniform(4e-3, 20e-3), per_decode=rng.uniform(20e-6, 500e-6), noise=rng.choice([0.0, 0.1, 0.3]),
-            per_prefill_token=rng.uniform(10e-6, 60e-6), max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
+            step_base=rng.uniform(4e-3, 20e-3), per_decode=rng.uniform(20e-6, 500e-6),
+            noise=rng.choice([0.0, 0.1, 0.3]), per_prefill_token=rng.uniform(10e-6, 60e-6), max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
         )  # fmt: skip
         isl, osl = rng.randint(32, 200), rng.randint(4, 12)
         arrivals = rng.choice([POISSON, POISSON, POISSON, Arrivals(rng.uniform(0.5, 2.0))])
@@ -64,7 +62,7 @@ def measured(deployment: Deployment, ask: Ask, number: int) -> tuple[Trial, Wind
     """The trial that was asked for, in virtual time."""
     assert isinstance(ask.concurrency, Rate)
     trial = Trial(
-        "d", deployment.shape, ask.concurrency, number, ask.phase, ask.requests, seed=1_000 * deployment.spec.seed + number,
+        "d", deployment.shape, ask.concurrency, number, ask.phase, ask.requests, 1_000 * deployment.spec.seed + number,
         warmup=ask.warmup, min_time=0.0, max_time=1e9, fingerprint="", rate=ask.concurrency.per_second,
     )  # fmt: skip
     records, measurement = virtual_trial(trial, deployment.spec)

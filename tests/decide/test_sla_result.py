@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from frontier.decide import operating_point
+from frontier.decide import operating_point, sla_result
 from frontier.errors import ExitCode
 from frontier.model import Estimate, Flag, Limit, Point, Shape
 from frontier.report.answer import answers_json, answers_text
@@ -36,7 +36,7 @@ def exit_code(*answers):
 
 
 def asked(points, limits=(TTFT,)):
-    return operating_point.answer("gold", limits, points, operating_point.solve_all(points, limits))
+    return sla_result.answer("gold", limits, points, operating_point.solve_all(points, limits))
 
 
 def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():
@@ -123,7 +123,7 @@ def test_rates_are_compared_per_gpu_and_what_is_no_rate_as_it_is():
         for d in asked(points).decisions
     ]
     gpus = {"a": 8, "b": 1}
-    by_rate = operating_point.best_deployment(decisions, gpus)
-    by_joule = operating_point.best_deployment(decisions, gpus, "tokens_per_joule")
+    by_rate = sla_result.best_deployment(decisions, gpus)
+    by_joule = sla_result.best_deployment(decisions, gpus, "tokens_per_joule")
     assert ("b", 300.0) == (by_rate.decision.deployment, by_rate.rate)
     assert ("a", 2.0) == (by_joule.decision.deployment, by_joule.rate)

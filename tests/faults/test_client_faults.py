@@ -27,7 +27,7 @@ from frontier.client.target import Target
 from frontier.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.stats.flags import flags
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import VirtualBackend
 from tests.commands import frontier as run_frontier

@@ -28,7 +28,7 @@ from frontier.config import load_config
 from frontier.errors import ConfigError, StoreError, UsageError
 from frontier.model import Limit, Outcome
 from frontier.run import load
-from frontier.stats.window import window_data
+from frontier.stats.from_records import window_data
 from frontier.stats.window_cache import unpack
 from frontier.store.records import decode_measurement, decode_record, encode_record
 from frontier.store.run_dir import RunDirectory

@@ -10,7 +10,7 @@ from frontier.formats.assemble import assemble
 from frontier.formats.traces import summed
 from frontier.model import Point
 from frontier.stats import estimate as summarize
-from frontier.stats import window
+from frontier.stats.from_records import window_data
 from tests.formats.peer_files import DATA, found
 
 
@@ -96,7 +96,7 @@ def test_requests_sum_up_to_what_the_tool_says(name: str, means: dict[str, str])
 @pytest.mark.parametrize("name", ["vllm-detailed.json", "guidellm.json", "aiperf.jsonl"])
 def test_requests_become_a_trial_in_which_the_engines_step_shows(name: str) -> None:
     ((measurement, records),) = assemble(found(f"tools/{name}")).trials
-    sample = window.window_data(measurement, records)
+    sample = window_data(measurement, records)
     step = summarize.estimate(sample, "p50_tpot")
     assert step is not None
     assert 0.006 == pytest.approx(step.value, rel=0.05)

@@ -15,7 +15,8 @@ from frontier.formats.traces import concurrency_of, window_of
 from frontier.model import Outcome, Phase, Point, Record, Shape, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, virtual_trial
-from frontier.stats import estimate, window
+from frontier.stats import estimate
+from frontier.stats.from_records import window_data
 from tests.formats.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
 
 N = 8
@@ -74,13 +75,13 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
     measurement, theirs = trial
     assert N == measurement.trial.concurrency
     assert len(records) == len(theirs)
-    sample = window.window_data(measurement, theirs)
+    sample = window_data(measurement, theirs)
     zero = min(r.sent for r in records)
     shifted = [
         replace(r, sent=r.sent - zero, end=r.end - zero, first=(r.first or 0) - zero, last=(r.last or 0) - zero)
         for r in records
     ]
-    ours = window.window_data(measurement, shifted)
+    ours = window_data(measurement, shifted)
     for name in ("p50_ttft", "p99_ttft", "p99_tpot", "p99_e2e", "p95_itl", "output_throughput", "input_throughput"):
         a, b = estimate.estimate(sample, name), estimate.estimate(ours, name)
         assert a is not None
@@ -191,7 +192,7 @@ def point_of(tool: str, records: tuple[Record, ...]) -> Point:
     }[tool]()
     assert read is not None
     ((measurement, theirs),) = assemble([read], shape=Shape.of(128, 64)).trials
-    return estimate.point(window.window_data(measurement, theirs))
+    return estimate.point(window_data(measurement, theirs))
 
 
 @pytest.mark.parametrize("tool", ["vllm", "aiperf", "guidellm"])

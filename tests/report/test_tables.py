@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.decide.operating_point import Answer, answer, solve_all
+from frontier.decide.operating_point import solve_all
+from frontier.decide.sla_result import Answer, answer
 from frontier.model import (
     Cause,
     Claim,

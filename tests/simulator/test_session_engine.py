@@ -13,7 +13,8 @@ from frontier.simulator.spec import EngineSpec, Speculation
 from frontier.simulator.virtual import closed_loop, virtual_trial
 from frontier.stats.estimate import point
 from frontier.stats.flags import flags
-from frontier.stats.window import WindowData, window_data
+from frontier.stats.from_records import window_data
+from frontier.stats.window import WindowData
 
 SPEC = EngineSpec(step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, kv_tokens=2_000_000, prefix_cache=True)
 SHAPE = Shape.of_session(

@@ -20,7 +20,8 @@ from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop, closed_loop_arrays
 from frontier.stats import intervals
 from frontier.stats.estimate import estimate, point
-from frontier.stats.window import BLOCKS, WindowData, join, window_data
+from frontier.stats.from_records import window_data
+from frontier.stats.window import BLOCKS, WindowData, join
 from tests.stats import made
 from tests.stats.made import bounds
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from frontier.metrics import DEFAULT_METRICS
 from frontier.model import ClientHealth, Estimate, Limit, Shape
 from frontier.stats import intervals
-from frontier.stats.estimate import attains, estimate, per_request, point, requests_needed
+from frontier.stats.bounds import requests_needed
+from frontier.stats.estimate import attains, estimate, per_request, point
 from frontier.stats.histogram import ALPHA, LogHistogram
 from frontier.stats.window import BLOCKS, Floats, WindowData, join
 from tests.stats.made import bounds

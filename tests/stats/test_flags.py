@@ -12,10 +12,11 @@ import pytest
 from frontier.model import ClientHealth, Flag, Lengths, Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop
-from frontier.stats import stationarity, window
+from frontier.stats import stationarity
 from frontier.stats.flags import beyond_light, flags
+from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, Floats, WindowData, join, window_data
+from frontier.stats.window import BLOCKS, Floats, WindowData, join
 
 VARIED = Shape(Lengths.normal(256, 100), Lengths.normal(48, 16))
 
@@ -219,7 +220,7 @@ def test_uneven_gaps_of_a_busy_server_are_not_hollow_and_a_token_sent_ahead_is(
             )
         )  # fmt: skip
     trial = Trial("d", Shape.of(100, 32), 40, 0, Phase.GRID, 600, 1, 0, 0, 60, "x")
-    found = window.window_data(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
+    found = window_data(Measurement(trial, 0.0, Window(0.0, 6.0), "requests"), records)
     assert flagged is ("hollow_first" in {flag.name for flag in flags(found)})
 
 

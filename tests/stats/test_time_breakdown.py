@@ -16,8 +16,8 @@ from frontier.model import Measurement, Phase, Record, Shape, TimeBreakdown, Tri
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
+from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import PARTS, time_breakdown
-from frontier.stats.window import window_data
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record
 
 STEP, TOKEN, INGEST = 0.010, 0.0001, 0.003

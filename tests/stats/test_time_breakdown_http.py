@@ -17,8 +17,8 @@ from frontier.client.target import Target
 from frontier.model import Phase, Record, Shape, TimeBreakdown, Trial
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
+from frontier.stats.from_records import window_data
 from frontier.stats.time_breakdown import time_breakdown
-from frontier.stats.window import window_data
 
 pytestmark = pytest.mark.slow
 SHAPE = Shape.of(64, 32)

@@ -10,9 +10,10 @@ import pytest
 from frontier.model import ClientHealth, Lengths, Measurement, Outcome, Phase, Record, Shape, Trial, Window
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, truth
-from frontier.stats import window
+from frontier.stats import from_records
+from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
-from frontier.stats.window import BLOCKS, WindowData, join, window_data
+from frontier.stats.window import BLOCKS, WindowData, join
 
 SHAPE = Shape.of(100, 8)
 
@@ -101,7 +102,7 @@ class SlowBlocks:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_blocks_equal_a_count_event_by_event(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "BATCH", 64)
+    monkeypatch.setattr(from_records, "BATCH", 64)
     records = random_records(500, seed)
     slow, found = SlowBlocks(records, 5.0, 25.0), window_data(measured(5.0, 25.0), records)
     assert slow.finished == found.block_finished.tolist()
@@ -241,7 +242,7 @@ def test_open_loop_latency_counts_from_the_scheduled_send() -> None:
 
 
 def test_records_may_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "BATCH", 50)
+    monkeypatch.setattr(from_records, "BATCH", 50)
     records = random_records(300, 1)
     shuffled = random.Random(0).sample(records, len(records))
     a, b = window_data(measured(5.0, 25.0), records), window_data(measured(5.0, 25.0), shuffled)

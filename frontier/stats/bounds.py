@@ -1,0 +1,244 @@
+"""Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective sample size.
+
+Three things make requests worth less than their number: neighbours are alike, the turns of a session are alike, and
+the server's speed wanders. Each of these only ever widens a bound.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from frontier.metrics import claim_floor
+from frontier.model import Estimate
+from frontier.stats import intervals
+from frontier.stats.wander import Wander, evened
+from frontier.stats.widening import widening
+from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData
+
+TWO_SIDED = 0.95
+"""Of the interval that is shown, low..high."""
+SIDE = (1 + TWO_SIDED) / 2
+"""The confidence of each of its ends."""
+MEAN_FLOOR = claim_floor(0.5)
+"""Fewest requests before a claim about a mean, a rate or a share."""
+MOST_NEEDED = 10_000_000
+"""More requests than this are not proposed."""
+_LARGEST = 100.0
+"""Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
+
+
+def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
+    """How many requests would give the percentile p a finite upper bound, a share `failed` of them being +inf.
+
+    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or so near to it that
+    more than MOST_NEEDED would be needed.
+    """
+
+    if failed > 1 - p - 1e-9:
+        return None
+
+    def enough(effective: int) -> bool:
+        rank = intervals.upper_rank(p, effective, effective, confidence)
+        return rank is not None and rank <= effective * (1 - failed)
+
+    independent = intervals.least(enough, intervals.needed(p, confidence), MOST_NEEDED)
+    return None if independent is None else math.ceil(independent * per_effective)
+
+
+def percentile(
+    sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
+) -> Estimate:
+    """The percentile p of `values`, of the requests that `has` marks, with the bounds that a wandering speed leaves."""
+    x, windows = values[has], sample.window[has]
+    worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
+    exact = _ranked(sample, x, windows, p, confidence, worth)
+    if wander is None or not wander.deviation:
+        return exact
+    if wander.stalls:
+        # No normal law has these blocks: evened out they would hide what happened. The plain bound sees them, and in
+        # lockstep takes as many turns as it would take requests.
+        most = min(worth, wander.stretches)
+        return _ranked(sample, x, windows, p, confidence, most) if widening(sample).waves else exact
+    # The same requests at an even speed have the percentile's bounds without the wander; the two errors are
+    # independent, and their sum is that of the logarithms.
+    even, middle = evened(sample, x, has, widening(sample).waves)
+    return wandering(exact, _ranked(sample, even, windows, p, confidence, worth), middle, p, wander, confidence)
+
+
+def _session_order(sample: WindowData) -> Ints | None:
+    """The requests session by session, in the order in which these began; None where there are no sessions of turns."""
+    if not len(sample.session):
+        return None
+    _, first, number = np.unique(
+        np.stack([sample.window, sample.session]), axis=1, return_index=True, return_inverse=True
+    )
+    return np.lexsort((sample.sent, sample.sent[first][number.reshape(-1)]))
+
+
+def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> float:
+    """How many independent requests the sample is worth at most, the turns of a session being alike.
+
+    Put in this order, the turns of a session are in one block, so that what they share is seen as what blocks share.
+    """
+    order = _session_order(sample)
+    return math.inf if order is None else worth(order)
+
+
+def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
+    """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one speed, further out by
+    what the measured stretches leave unknown. Never narrower than they were. `middle` is the mean logarithm.
+    """
+
+    def moved(bound: float, level: float) -> float:
+        if not 0 < bound < math.inf:
+            return bound
+        reach, beyond = math.log(bound) - middle, wander.beyond(p, level)
+        both = math.copysign(math.hypot(reach, beyond), reach) if reach * beyond > 0 else reach + beyond
+        return math.exp(min(middle + both, _LARGEST))
+
+    def upper(were: float, bound: float, level: float) -> float:
+        return max(moved(bound, level), exact.value, were if math.isfinite(were) else 0.0)
+
+    def lower(were: float, bound: float, level: float) -> float:
+        return min(moved(bound, 1 - level), exact.value, were)
+
+    wider = replace(
+        exact,
+        low=lower(exact.low, even.low, SIDE), high=upper(exact.high, even.high, SIDE),
+        lower=lower(exact.lower, even.lower, confidence), upper=upper(exact.upper, even.upper, confidence),
+    )  # fmt: skip
+    return replace(wider, need=None) if math.isfinite(wider.upper) else wider
+
+
+def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> Estimate:
+    """A mean or rate with bounds that allow for a wandering speed."""
+    if wander is None or not wander.deviation:
+        return mean
+
+    def reach(bound: float, level: float) -> float:
+        if not math.isfinite(bound):
+            return bound
+        sign = math.copysign(1.0, bound - mean.value)
+        more = mean.value * math.expm1(min(wander.of_mean(level), _LARGEST))
+        return max(0.0, mean.value + sign * math.hypot(bound - mean.value, more))
+
+    return replace(
+        mean, low=reach(mean.low, SIDE), high=reach(mean.high, SIDE),
+        lower=reach(mean.lower, confidence), upper=reach(mean.upper, confidence),
+    )  # fmt: skip
+
+
+def _ranked(
+    sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
+) -> Estimate:
+    """A percentile by order statistics at the effective sample size, which is `most` at most."""
+    ordered = np.sort(x)
+    value = float(ordered[intervals.rank(p, len(x)) - 1])
+    beyond = np.isinf(x) if math.isinf(value) else x > value
+    counts = np.bincount(windows).astype(np.float64)
+    tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
+    effective = min(intervals.n_eff(x, p), most)
+    return from_ranks(
+        p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
+        lambda rank: float(ordered[rank - 1]), confidence,
+        requests=len(x), least=claim_floor(p, sample.streams), failed=float(np.isinf(x).mean()),
+    )  # fmt: skip
+
+
+def from_ranks(
+    p: float,
+    n: int,
+    effective: Callable[[float], float],
+    value_of: Callable[[int], float],
+    confidence: float,
+    *,
+    requests: int,
+    least: int,
+    failed: float,
+) -> Estimate:
+    """The percentile p of n values with bounds that are order statistics: `value_of` gives the value of a rank.
+
+    `effective` gives how many independent values they are worth to a bound at a confidence.
+
+    The upper bound, which a claim rests on, also needs `least` requests. The lower bound, which shows a violation, does
+    not: too few requests can hide a slow tail but not invent one.
+    """
+
+    def lower(level: float) -> float:
+        rank = intervals.lower_rank(p, n, effective(level), level)
+        return -math.inf if rank is None else value_of(rank)
+
+    def upper(level: float) -> float:
+        rank = intervals.upper_rank(p, n, effective(level), level)
+        return math.inf if rank is None else value_of(rank)
+
+    bound = upper(confidence) if requests >= least else math.inf
+    needed = requests_needed(p, confidence, failed, requests / effective(confidence)) if math.isinf(bound) else None
+    if needed is not None:
+        needed = max(needed, least, requests + 1)
+    value = value_of(intervals.rank(p, n))
+    return Estimate(value, lower(SIDE), upper(SIDE), requests, lower(confidence), bound, needed)
+
+
+def mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> Estimate:
+    """The mean, from blocks of successive requests, or of whole sessions where those differ more."""
+    by_requests = _mean_of(values[has], sample.window[has], confidence)
+    order = _session_order(sample)
+    if order is None:
+        return by_requests
+    order = order[has[order]]
+    by_sessions = _mean_of(values[order], sample.window[order], confidence)
+    wider = by_sessions.high - by_sessions.low > by_requests.high - by_requests.low
+    return by_sessions if wider else by_requests
+
+
+def _mean_of(x: Floats, windows: Ints, confidence: float) -> Estimate:
+    """The mean, from blocks of successive values. With a failure it is infinite, and only a lower bound is known."""
+    finite = np.isfinite(x)
+    successes, runs = x[finite], windows[finite]
+    parts = [successes[runs == run] for run in np.unique(runs)]
+    # As many blocks per window as the shortest can fill, so that no block is empty and all windows have equally many.
+    blocks = max(1, min([BLOCKS, *(len(part) for part in parts)]))
+    cut = [block for part in parts for block in np.array_split(part, blocks)]
+    totals, counts = np.array([b.sum() for b in cut]), np.array([float(len(b)) for b in cut])
+    mean = from_blocks(totals, counts, len(parts), len(x), len(x), confidence)
+    return mean if finite.all() else with_failures(mean)
+
+
+def with_failures(mean: Estimate) -> Estimate:
+    """A mean over the successes, turned into what it says of all requests when some failed."""
+    return replace(mean, value=math.inf, high=math.inf, upper=math.inf, need=None)
+
+
+def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests: int, confidence: float) -> Estimate:
+    """A mean or rate from time blocks; both bounds need MEAN_FLOOR requests, being approximate."""
+    means = intervals.batch_means(totals, weights, max(1, windows))
+    low, high = means.bounds(SIDE)
+    if requests < MEAN_FLOOR:
+        return Estimate(means.value, max(0.0, low), high, n, need=MEAN_FLOOR)
+    lower, upper = means.bounds(confidence)
+    return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
+
+
+def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
+    """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
+
+    The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their mid-P one, never within.
+    """
+    n, windows = len(hits), sample.window
+    effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
+    effective = min(effective, intervals.share_n_eff(hits))
+    value = float(hits.mean())
+    counts = np.bincount(windows).astype(np.float64)
+    hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)
+
+    def bounds(exact: Callable[[float, float, float], tuple[float, float]], level: float) -> tuple[float, float]:
+        worth = intervals.worth_between(effective, value, hits_of_window, counts, level)
+        return exact(value * worth, worth, level)
+
+    (low, high), (lower, upper) = bounds(intervals.mid_p, SIDE), bounds(intervals.clopper_pearson, confidence)
+    if n < MEAN_FLOOR:
+        return Estimate(value, low, high, n, lower, math.inf, MEAN_FLOOR)
+    return Estimate(value, low, high, n, lower, upper)

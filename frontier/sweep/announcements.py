@@ -1,0 +1,106 @@
+"""Announcements: what a running sweep reports of its decisions, to the progress and to the journal.
+
+That is the operating point as soon as it is proven, how each setting stands after a trial, and the time that is left.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from frontier.config import Config
+from frontier.decide import proof
+from frontier.decide.search import Ask
+from frontier.decide.verdict import judge
+from frontier.model import Phase, Series, Trial, Verdict, load_facts, setting
+from frontier.plan import Plan, Progress, Stage
+from frontier.run import Run
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.ledger import Ledger
+from frontier.sweep.proposals import Proposals
+from frontier.sweep.trial_runner import TrialRunner
+
+_LOOKS = (Phase.SCAN, Phase.LOCATE)
+_WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
+    Phase.SCAN: "scan", Phase.LOCATE: "scan", Phase.PROVE: "prove", Phase.CONFIRM: "prove", Phase.GRID: "complete",
+    Phase.VISIT: "complete", Phase.FRONTIER: "complete",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Announcer:
+    """Reports what the trials of a runner show. It remembers the operating points that it announced."""
+
+    config: Config
+    plan: Plan
+    run: RunDirectory
+    progress: Progress
+    runner: TrialRunner
+    ledger: Ledger
+    proposals: Proposals
+    _announced: dict[Series, int] = field(default_factory=dict)
+    _next: tuple[object, ...] = ()
+
+    def stage(self, trial: Trial) -> None:
+        """Report what a trial is run for."""
+        every = self.proposals.every_series()
+        word = _WORDS[trial.phase]
+        if trial.phase is Phase.GRID and self.plan.sized and trial.repeat == 1 and trial.series not in self._announced:
+            word = "grid"
+        own = {t.concurrency for t, _ in self.runner.history(trial.series) if t.phase not in _LOOKS}
+        settings = self.config.concurrency
+        number = every.index(trial.series) + 1
+        self.progress.stage(Stage(word, number, len(every), len(own & set(settings)), len(settings)))
+
+    def judged(self, trial: Trial) -> None:
+        """Report how a setting stands by what may be claimed of it, or by this trial where nothing may."""
+        limits = self.config.limits
+        history = self.runner.history(trial.series)
+        if not limits:
+            return
+        own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
+        points = () if trial.phase in (*_LOOKS, Phase.FRONTIER) else proof.claim_points(own, limits)
+        point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
+        judgement = judge(point, limits)
+        # Of several that keep it unproven the one that needs most requests to have a bound, else the nearest its limit.
+        deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
+        known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
+        if known:
+            shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
+            self.progress.judged(trial, judgement, shown, known[shown])
+
+    def operating_point(self, series: Series) -> None:
+        """Report the operating point as soon as it is proven, and when it is another one."""
+        history = self.runner.history(series)
+        if not self.config.limits or not history or self.proposals.prove:
+            return
+        ask = self.proposals.to_search(series)
+        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
+            return  # a proof goes on: what its windows say meanwhile is no judgement
+        decisions = Run(self.run.path, self.config, self.run.manifest, {series: history}).solve(self.config.limits)
+        if not decisions:
+            return  # every setting was only scanned, and excluded
+        (decision,) = decisions
+        before = self._announced.get(series)
+        if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
+            if before is not None:
+                del self._announced[series]
+                self.progress.note(f"corrected: {setting(before)} is no longer proven, by what was measured since")
+            return
+        if decision.concurrency == before:
+            return
+        self._announced[series] = decision.concurrency
+        seconds = self.ledger.spent().seconds
+        self.run.journal(
+            "proven", deployment=series.deployment, shape=series.shape.label, after=round(seconds, 1),
+            **load_facts(decision.concurrency),
+        )  # fmt: skip
+        self.progress.announced(decision, seconds, self.proposals.better(series, decision))
+
+    def time_left(self) -> None:
+        """Tell the progress and the journal what the sweep does next, and how long it may take, budget included."""
+        expected, longest = self.proposals.time_left()
+        self.runner.forecast = {"left": round(expected, 1), "left_at_most": round(longest, 1)}
+        asks = [ask for one in self.proposals.every_series() for ask in self.proposals.asks(one)]
+        ask = asks[0] if asks else None
+        before, self._next = self._next, (ask and ask.phase, ask and ask.concurrency)
+        why = ask.reason if ask and self._next != before else "trials take another time than was expected"
+        self.progress.expect(expected, longest, why)

@@ -1,0 +1,153 @@
+"""Proposals: which trial finds, proves or completes next, and how long the rest takes, by what was measured so far."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from frontier.config import Config, DeploymentConfig
+from frontier.decide import completion, search
+from frontier.decide.search import Ask, Done, SearchPolicy
+from frontier.forecast import Ahead, Expected, TimeEstimator, ahead, candidate_windows
+from frontier.model import Decision, Phase, Series, Trial
+from frontier.plan import Better, Plan, grid_size, make_trial, search_policy
+from frontier.run import History
+from frontier.sweep.ledger import Ledger
+from frontier.sweep.servers import ServerFailures
+from frontier.sweep.trial_runner import TrialRunner
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Proposals:
+    """What a sweep measures next in each series.
+
+    `prove` are settings that the user asked to be proven, and then nothing else is measured; `to_prove` those of them
+    that can change the answer of a series.
+    """
+
+    config: Config
+    plan: Plan
+    prove: tuple[int, ...]
+    runner: TrialRunner
+    ledger: Ledger
+    failures: ServerFailures
+    to_prove: dict[Series, tuple[int, ...]] = field(default_factory=dict)
+    estimator: TimeEstimator = field(init=False)
+    _searched: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
+    _completed: dict[Series, tuple[object, Ask | Done]] = field(default_factory=dict)
+    _expected: dict[Series, tuple[object, Expected]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.estimator = TimeEstimator(self.config)
+
+    def every_series(self) -> list[Series]:
+        """The series of the plan."""
+        return self.series([d for d in self.config.deployments if d.name in self.plan.deployments])
+
+    def series(self, deployments: Sequence[DeploymentConfig]) -> list[Series]:
+        """The series of the plan on these deployments."""
+        shapes = [shape for shape in self.config.shapes if shape.label in self.plan.shapes]
+        return [Series(deployment.name, shape) for deployment in deployments for shape in shapes]
+
+    def to_search(self, series: Series) -> Ask | Done:
+        """What finds and proves the operating point next."""
+        if not (self.config.searches or self.prove) or series.deployment in self.failures.given_up:
+            return Done("there is nothing to search for")
+
+        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
+            if not (policy.prove if self.prove else policy.grid):
+                return Done("nothing is left")
+            return search.next_ask(policy, series.shape, self.config.tiers, history)
+
+        return self._remembered(self._searched, series, ask)
+
+    def to_complete(self, series: Series) -> Ask | Done:
+        """What completes the frontier of a series next."""
+        if self.prove or self.config.refine == 0 or series.deployment in self.failures.given_up:
+            return Done("the plan is measured")
+
+        def ask(policy: SearchPolicy, history: History) -> Ask | Done:
+            if not policy.grid:
+                return Done("nothing is left")
+            left = self.ledger.seconds_left()
+            within = math.inf if left is None else left
+            room = min(within, self._room(series, policy, history))
+            spare = self.estimator.spare(series, history, self.ledger.times, policy, room)
+            tiers = self.config.tiers
+            return completion.next_ask(
+                policy, series.shape, tiers, history, within=within, room=room, spare=spare
+            )  # fmt: skip
+
+        return self._remembered(self._completed, series, ask)
+
+    def asks(self, series: Series) -> list[Ask]:
+        """What either of the two asks for."""
+        return [ask for ask in (self.to_search(series), self.to_complete(series)) if isinstance(ask, Ask)]
+
+    def trial(self, series: Series, ask: Ask) -> Trial:
+        """The trial that is asked for."""
+        history, deployment = self.runner.history(series), self.config.deployment(series.deployment)
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+        size = ask.requests, ask.seconds
+        if ask.phase is Phase.GRID and self.plan.sized:
+            size = grid_size(self.config, ask.concurrency)
+        setting = ask.concurrency, ask.phase, repeat
+        return make_trial(self.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
+
+    def reason_to_skip(self, trial: Trial) -> str | None:
+        """Why the trial would show nothing new, going by what was measured; None to run it."""
+        return completion.skip_reason(trial.concurrency, self.config.tiers, self.runner.history(trial.series))
+
+    def better(self, series: Series, decision: Decision) -> Better | None:
+        """The higher setting that is proven next, if one is: what it may give more, and the time that would decide."""
+        ask = next((ask for ask in self.asks(series) if ask.phase is Phase.PROVE), None)
+        if ask is None or ask.concurrency <= (decision.concurrency or 0):
+            return None
+        history = self.runner.history(series)
+        gain = completion.gain(ask.concurrency, self.config.limits, history)
+        proof = Ahead(proofs=(candidate_windows(self.config, series, history, ask),))
+        seconds = self.estimator.expected(proof, self.ledger.times, self.runner.histories).seconds
+        return Better(ask.concurrency, gain, seconds) if gain > completion.WORTH_NAMING else None
+
+    def time_left(self) -> tuple[float, float]:
+        """The seconds that are left of the sweep, as expected and at most, within the budget."""
+        left = [series for series in self.every_series() if series.deployment not in self.failures.given_up]
+        total = sum((self._remembered(self._expected, one, partial(self._expect, one)) for one in left), Expected())
+        limit = self.ledger.seconds_left()
+        expected, longest = (s if limit is None else min(s, max(0.0, limit)) for s in (total.seconds, total.longest))
+        return expected, longest
+
+    def _expect(self, series: Series, policy: SearchPolicy, history: History) -> Expected:
+        """The seconds that are left of a series."""
+        gone = {*self.runner.done, *self.runner.dropped, *self.runner.skipped}
+        todo = [trial for trial in self.plan.trials if trial.key not in gone]
+        ask = self.to_search(series) if history or self.prove else None
+        later = self.to_complete(series) if isinstance(ask, Done) else None
+        left = ahead(self.config, series, todo, history, policy, ask, later)
+        room = self._room(series, policy, history)
+        return self.estimator.expected(left, self.ledger.times, self.runner.histories, room)
+
+    def _room(self, series: Series, policy: SearchPolicy, history: History) -> float:
+        """Seconds until the planned end of a series."""
+        return self.estimator.room(self.plan, series, history, self.ledger.times, policy)
+
+    def _policy(self, series: Series) -> SearchPolicy:
+        """What the search may ask for: below a setting under which the server was lost, where there is one."""
+        policy = search_policy(self.config, self.to_prove.get(series, self.prove))
+        lost, _ = self.failures.failed_at.get(series, (math.inf, ""))
+        below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
+        return replace(policy, grid=below[0], prove=below[1], lost=lost)
+
+    def _remembered(
+        self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]
+    ) -> T:
+        """What follows from a history, worked out again when there is another trial: that takes a while."""
+        policy, history = self._policy(series), self.runner.history(series)
+        gone = len(self.runner.dropped), len(self.runner.skipped)
+        state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
+        if series not in known or known[series][0] != state:
+            known[series] = state, work(policy, history)
+        return known[series][1]
