@@ -39,7 +39,7 @@ from frontier.decide.search import (
 )
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Shape, Verdict, setting
+from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -361,7 +361,7 @@ def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, histor
     """As many requests as a proof of it would take: so many usually bound its percentiles."""
     points = pilot_points(limits, history)
     streams = math.ceil(in_flight(c, points))
-    requests = policy.requests or 20 * streams
+    requests = policy.requests or _usual(c, points)
     if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
         requests = WINDOWS * window_size(nearest(seen, c), limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
@@ -386,6 +386,11 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
     return None if gap is None else _gap_ask(policy, gap, points)
 
 
+def _usual(c: int, points: Mapping[int, Point]) -> int:
+    """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the time that it has."""
+    return math.ceil(GRID_SECONDS * c.per_second) if isinstance(c, Rate) else 20 * math.ceil(in_flight(c, points))
+
+
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
     if policy.refine is not None:
         return max(0, policy.refine - len(settings_beyond(policy, history)))
@@ -396,4 +401,4 @@ def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Po
     c = between(*gap)
     reason = f"the frontier is widest between {setting(gap[0])} and {setting(gap[1])}"
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.FRONTIER, policy.requests or 20 * math.ceil(in_flight(c, points)), reason, seconds)
+    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds)

@@ -253,6 +253,8 @@ def predict_points(
     """
     points = tuple(points)
     _refuse_sessions(point.shape for point in points)
+    if any(point.shape.arrivals is not None for point in points):
+        raise UsageError("this run was measured at rates, and only a concurrency is predicted", "predict a config")
     fits = _fits(points)
     if not fits:
         raise UsageError(

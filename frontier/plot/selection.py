@@ -71,13 +71,19 @@ def provenance_of(run: Run) -> Provenance:
         )  # fmt: skip
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    sessions = any(shape.session is not None for shape in run.config.shapes)
     return Provenance(
         run=run.path.name, model=", ".join(sorted(measured)) or None,
-        loop="closed loop of sessions" if sessions else CLOSED_LOOP,
+        loop=_loop(run.config.shapes),
         server=str(servers[-1]["identity"]) if servers else None, tool=tool,
         remark=(run.standing.brief if run.standing else "") or None,
     )  # fmt: skip
+
+
+def _loop(shapes: Sequence[Shape]) -> str:
+    """How the load was made."""
+    if (arrivals := shapes[0].arrivals) is not None:
+        return f"open loop, {arrivals} arrivals"
+    return "closed loop of sessions" if any(shape.session is not None for shape in shapes) else CLOSED_LOOP
 
 
 def rooflines(

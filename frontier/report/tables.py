@@ -145,7 +145,7 @@ SIGNS = {
 
 def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     """The role of a point: a key of SIGNS."""
-    if not point.valid:
+    if not point.valid or point.overloaded:
         return "excluded"
     if point.concurrency == chosen:
         return "chosen"
