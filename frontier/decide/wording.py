@@ -222,6 +222,7 @@ _FLAG_WORDS = {
     "under_concurrency": "fewer requests in flight than asked",
     "over_concurrency": "more requests in flight than asked",
     "littles_law": "rate and latency do not fit the concurrency",
+    "overloaded": "more arrived than was served",
     "lockstep": "requests came in waves",
     "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",

@@ -220,7 +220,7 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
     spread = sample.shape.arrivals.cv if sample.shape.arrivals is not None else 1.0
     if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
         yield Flag(
-            OVERLOADED, f"{format_share(grown / arrived)} more arrived than was served", "0%",
+            OVERLOADED, f"the backlog grew by {format_share(grown / arrived)} of what arrived", "0%",
             "the backlog grows for as long as this rate lasts, so no SLA holds: send less, or serve it by more",
             fatal=False,
         )  # fmt: skip

@@ -4,12 +4,16 @@ import dataclasses
 import random
 from dataclasses import dataclass
 
+import pytest
+
 from frontier.decide import search
+from frontier.decide.rate_search import SATURATED_REQUESTS, is_overloaded, served
 from frontier.decide.search import Ask, Done, History, SearchPolicy
-from frontier.model import POISSON, Arrivals, Lengths, Limit, Rate, Shape, Trial
+from frontier.model import POISSON, Arrivals, Lengths, Limit, Phase, Rate, Shape, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, truth, virtual_trial
-from frontier.stats.window import WindowData, window_data
+from frontier.stats.from_records import window_data
+from frontier.stats.window import WindowData
 
 MOST_TRIALS = 150
 
@@ -29,7 +33,8 @@ class Deployment:
         rng = random.Random(f"rates/{seed}")
         spec = EngineSpec(
             step_base=rng.uniform(4e-3, 20e-3), per_decode=rng.uniform(20e-6, 500e-6),
-            noise=rng.choice([0.0, 0.1, 0.3]), per_prefill_token=rng.uniform(10e-6, 60e-6), max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
+            noise=rng.choice([0.0, 0.1, 0.3]), per_prefill_token=rng.uniform(10e-6, 60e-6),
+            max_num_seqs=rng.choice([4, 8, 16, 32]), seed=seed,
         )  # fmt: skip
         isl, osl = rng.randint(32, 200), rng.randint(4, 12)
         arrivals = rng.choice([POISSON, POISSON, POISSON, Arrivals(rng.uniform(0.5, 2.0))])
@@ -89,3 +94,49 @@ def studied(deployment: Deployment, truth_requests: int = 20_000) -> Studied:
     assert isinstance(done.proven, Rate)
     beyond = deployment.value(done.proven, truth_requests) / deployment.limit.promise - 1
     return Studied(done.proven.per_second / deployment.top, beyond > 0, beyond, requests, len(asks))
+
+
+def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_much_that_is() -> None:
+    deployment = next(d for seed in range(9) if (d := Deployment.of(seed)) is not None)
+    done, asks, history = searched(deployment)
+    rates = [ask.concurrency for ask in asks]
+    ramp = next(i for i, rate in enumerate(rates) if rate != Rate.of(2.0**i))
+    assert ramp >= 5
+    assert rates[0] == Rate.of(1)
+    over = [is_overloaded(sample) for _, sample in history[:ramp]]
+    assert over == [False] * (ramp - 1) + [True], "it ends with the first rate that is not served"
+    saturated = next(s for t, s in history if is_overloaded(s) and t.requests >= SATURATED_REQUESTS)
+    assert served(saturated) == pytest.approx(deployment.top, rel=0.08)
+    assert all(ask.concurrency < Rate.of(0.91 * served(saturated)) for ask in asks if ask.phase is Phase.PROVE)
+    assert done.proven is not None
+
+
+def test_the_same_history_asks_for_the_same_trial_wherever_it_was_cut() -> None:
+    deployment = next(d for seed in range(9) if (d := Deployment.of(seed)) is not None)
+    done, asks, history = searched(deployment)
+    for cut in (1, 5, len(history) - 1):
+        rest_done, rest, _ = searched(deployment, history[:cut])
+        assert (rest_done, rest) == (done, asks[cut:])
+
+
+def test_a_rate_that_is_lost_is_not_sent_again() -> None:
+    shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
+    policy = SearchPolicy((Rate.of(4),), lost=Rate.of(4))
+    done = search.next_ask(policy, shape, [("", [Limit("p90_ttft", 1.0)])], [])
+    assert done == Done("the server was lost at 4 req/s")
+
+
+def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
+    results = [studied(d, 6_000) for seed in (1, 4, 7) if (d := Deployment.of(seed)) is not None]
+    assert sum(result.breaks for result in results) == 0
+    assert all(result.share is not None and result.share > 0.2 for result in results)
+
+
+@pytest.mark.slow
+def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit() -> None:
+    """What docs/decisions/0015-rates.md says of the search."""
+    results = [studied(d) for seed in range(64) if (d := Deployment.of(seed)) is not None]
+    assert len(results) >= 60
+    assert sum(result.breaks for result in results) <= 0.05 * len(results)
+    assert sum(result.beyond > 0.05 for result in results) <= 0.04 * len(results)
+    assert sum(result.share is not None for result in results) >= 0.9 * len(results)
