@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frontier.decide.wording import clean, count, setting
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial, bare, listed
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial, bare
 from frontier.plan import Better, Progress, Stage
 from frontier.report.progress import (
     FlagLines,
@@ -314,5 +314,5 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
     text.append(f"{'':{MARGIN + 1}}{left}{right:>{max(0, columns - len(left))}}", style="dim")
     if beyond := sorted(spots.keys() - drawn.keys()):
         text.append(f"\n{'':{MARGIN + 1}}not on this chart, with no such {across}: ", style="dim")
-        text.append(listed(beyond), style="dim")
+        text.append(", ".join(map(setting, beyond)), style="dim")
     return text

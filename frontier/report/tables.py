@@ -34,7 +34,20 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, RATES, metric
-from frontier.model import Decision, Estimate, Frontier, Limit, Point, Rate, Series, Trial, bare, by_series, listed
+from frontier.model import (
+    Decision,
+    Estimate,
+    Frontier,
+    Limit,
+    Point,
+    Rate,
+    Series,
+    Trial,
+    bare,
+    by_series,
+    kind_of,
+    listed,
+)
 from frontier.plan import longest_of
 from frontier.stats import cost_energy
 from frontier.units import format_bytes, format_elapsed, format_number, format_seconds, format_share
@@ -363,8 +376,7 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     groups = by_series(plan.trials)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     several = len({series.deployment for series in groups}) > 1
-    load = "rate" if any(isinstance(c, Rate) for c in plan.concurrency) else "concurrency"
-    for head in (*(["deployment"] if several else []), "shape", load):
+    for head in (*(["deployment"] if several else []), "shape", *{kind_of(t.concurrency) for t in plan.trials}):
         table.add_column(head)
     for head in ("repeats", "trials", "requests", "at most"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -392,7 +404,8 @@ def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> st
     deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
     settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
     factors = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
-    one, more = ("rate", "rates") if isinstance(plan.concurrency[0], Rate) else ("concurrency", "concurrencies")
+    at_rates = any(isinstance(load, Rate) for load in settings)
+    one, more = ("rate", "rates") if at_rates else ("concurrency", "concurrencies")
     loads = one if len(settings) == 1 else more
     factors += [count(len(shapes), "shape"), f"{len(settings)} {loads}", count(repeats, "repeat")]
     product = len(deployments) * len(shapes) * len(settings) * repeats
