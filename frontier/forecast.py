@@ -164,7 +164,7 @@ def ahead(
         again = any(t.phase is Phase.PROVE and t.concurrency != now for t, _ in history)
         proofs = (_windows(config, series, policy, history, ask, AGAIN if again else FIRST),)
         edge = completion.edge(config.limits, completion.pilot_points(config.limits, history)) or 0
-        if history and edge <= min(policy.grid):
+        if history and min(edge, proofs[0].trial.concurrency) <= min(policy.grid):
             # No setting seems to be clearly inside the SLA: the lowest one is given up soon, and none is visited.
             if not any(t.phase is Phase.PROVE for t, _ in history):
                 proofs = (dataclasses.replace(proofs[0], expected=1.0),)
