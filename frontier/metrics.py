@@ -2,9 +2,10 @@
 
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`, `mean_itl`.
 `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT is taken first, then inverted.
+`p99_visible` and `p99_second` are when a reader sees the first visible and the second token (`stats.reader`).
 Each may be that of a class of requests: `later.p99_ttft` is of the turns of sessions after the first.
-The rest are rates (`output_throughput`), shares (`error_rate`), and what follows from a throughput and a price (`cost`)
-or a power (`energy`, `tokens_per_joule`).
+The rest are rates (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
+price (`cost`) or a power (`energy`, `tokens_per_joule`).
 """
 
 import functools
@@ -39,7 +40,15 @@ LATENCIES = {
     "tpot": "time per output token",
     "itl": "gap between chunks",
     "e2e": "end-to-end latency",
+    "visible": "time to first visible token",
+    "second": "time to second token",
 }
+_SHORT = {"visible": "first visible token", "second": "second token"}
+"""What is written for a quantity that is no abbreviation."""
+READING_SPEED = 6.5
+"""Tokens per second of a fast reader: 300 words a minute, the upper end of most adults reading English in silence
+(Brysbaert, "How many words do we read per minute?", 2019), at 1.3 tokens a word.
+"""
 _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "output_throughput": (Unit.TOKENS_PER_SECOND, "higher", "output throughput"),
     "input_throughput": (Unit.TOKENS_PER_SECOND, "higher", "input throughput"),
@@ -48,19 +57,25 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "goodput": (Unit.REQUESTS_PER_SECOND, "higher", "goodput (requests within every limit)"),
     "attainment": (Unit.SHARE, "higher", "share of requests within every limit"),
     "error_rate": (Unit.SHARE, "lower", "error rate"),
+    "smooth": (Unit.SHARE, "higher", f"smooth answers (at {READING_SPEED} tok/s)"),
+    "cached_share": (Unit.SHARE, "higher", "prompt tokens from the prefix cache"),
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "tokens_per_joule": (Unit.TOKENS_PER_JOULE, "higher", "output tokens per joule"),
 }
 OfRequests = Callable[[Any], Any]
-"""Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth values."""
+"""Of window data (`stats.window.WindowData`): which of its requests count, as an array of truth values; None where the
+data do not tell.
+"""
 _COUNTS: dict[str, OfRequests] = {
     "error_rate": lambda window: ~window.ok,
+    "smooth": lambda window: window.stays_ahead(READING_SPEED),
 }
 """What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds follow (CONTRIBUTING)."""
 ENERGY = ("energy", "tokens_per_joule")
 """The metrics that need a power, measured or stated."""
-_STATISTIC = re.compile(r"(mean|p(?:[1-9]\d?(?:\.\d{1,2})?))_(ttft|tpot|itl|e2e|interactivity)")
+_QUANTITY = rf"(?:{'|'.join((*LATENCIES, 'interactivity'))})"
+_STATISTIC = re.compile(rf"(mean|p(?:[1-9]\d?(?:\.\d{{1,2}})?))_({_QUANTITY})")
 TURN_CLASSES = ("first", "later")
 """The classes of the requests of a session."""
 _OF_CLASS = re.compile(rf"({'|'.join(TURN_CLASSES)})\.({_STATISTIC.pattern})")
@@ -74,7 +89,7 @@ DEFAULT_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `quantity` is ttft/tpot/itl/e2e or None; `p` is the percentile as a share, None for mean or rates.
+    """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None for mean or rates.
 
     `group` is the class of requests that it is of, as the later turns of sessions; None: all requests.
     `counts` says of a share of requests which of them count.
@@ -143,6 +158,11 @@ class Metric:
         return self.format(value, trimmed)
 
 
+def short(quantity: str) -> str:
+    """The name of a per-request quantity where there is little room: 'TTFT', 'first visible token'."""
+    return _SHORT.get(quantity, quantity.upper())
+
+
 @functools.lru_cache(maxsize=1024)
 def metric(name: str) -> Metric:
     """The metric called `name`. ValueError with a did-you-mean when there is none.
@@ -168,10 +188,9 @@ def metric(name: str) -> Metric:
             raise ValueError("mean_interactivity is not defined; ask for p50_interactivity")
         label = f"{statistic} interactivity"
         return Metric(name, Unit.TOKENS_PER_SECOND_PER_USER, "higher", label, "tpot", p, inverted=True)
-    return Metric(name, Unit.SECONDS, "lower", f"{statistic} {quantity.upper()}", quantity, p)
+    return Metric(name, Unit.SECONDS, "lower", f"{statistic} {short(quantity)}", quantity, p)
 
 
-_QUANTITY = r"(?:ttft|tpot|itl|e2e|interactivity)"
 _NUMBERED = (
     re.compile(rf"p?(\d+(?:\.\d+)?)[ _-]?({_QUANTITY})(?:_m?s)?"),
     re.compile(rf"({_QUANTITY})(?:_m?s)?[ _-]?p?(\d+(?:\.\d+)?)"),
@@ -216,7 +235,7 @@ def _hint(name: str) -> str:
     turned = re.sub(rf"^({_QUANTITY})_(mean|p\d+(?:\.\d+)?)$", r"\2_\1", plain)
     if turned in _PLAIN or _STATISTIC.fullmatch(turned):
         return f"did you mean {turned!r}?"
-    likely = did_you_mean(plain, [*_PLAIN, *DEFAULT_METRICS])
+    likely = did_you_mean(plain, names())
     return likely or "known: p99_ttft, p50_tpot, p95_itl, p99_e2e, " + ", ".join(_PLAIN)
 
 
@@ -274,5 +293,5 @@ def fewest_to_bound(p: float) -> int:
 
 def names() -> list[str]:
     """Metric names for shell completion: the usual ones; others, such as p99.9_ttft, exist too."""
-    more = (f"{s}_interactivity" for s in ("p90", "p95", "p99"))
+    more = (f"{s}_{q}" for q in ("interactivity", "visible", "second") for s in ("p90", "p95", "p99"))
     return sorted({*_PLAIN, *DEFAULT_METRICS, *more})

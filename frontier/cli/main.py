@@ -2,6 +2,7 @@
 
 import ast
 import errno
+import gc
 import importlib
 import io
 import keyword
@@ -219,6 +220,7 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
 
 def main() -> NoReturn:
     """The console script."""
+    gc.set_threshold(50_000, 20, 100)  # imports make objects that stay: looking for garbage among them takes a tenth
     out = install_streams()
     _mend_environment(os.environ)
     sys.exit(final_exit_code(out, run(sys.argv[1:])))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from frontier.run import Run
 
 FIGURES = (
-    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "timeline",
+    "frontier", "latency", "throughput", "goodput", "inflation", "time", "tails", "jitter", "lengths", "contexts",
+    "timeline",
 )  # fmt: skip
 
 Theme = Literal["light", "dark"]

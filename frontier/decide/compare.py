@@ -15,13 +15,15 @@ import numpy as np
 
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
-from frontier.metrics import RATES, Metric, metric, per_gpu
+from frontier.metrics import RATES, Metric, Unit, metric, per_gpu
 from frontier.model import Estimate, Limit, Point, Series, Shape, by_series
 from frontier.stats.window import Floats, WindowData
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[Answer, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
 """The answers, the worst last."""
+SAME_TOKENS = 0.05
+"""Tokens of two sides whose lengths in characters differ by no more than this share count as alike."""
 Gpus = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""
 
@@ -88,6 +90,7 @@ class Comparison:
 
     Where the sides have different numbers of GPUs, and both are known, all of it is per GPU. `absent` says what of each
     side takes no part, and why. `proven` says who carries the most inside the SLA, by what is proven.
+    `characters_per_token` is how long the answers' tokens are, None where the requests of a side are not known.
     """
 
     shape: Shape
@@ -102,6 +105,7 @@ class Comparison:
     gpus: Gpus = (None, None)
     absent: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     proven: str = ""
+    characters_per_token: tuple[float | None, float | None] = (None, None)
 
     @property
     def per_gpu(self) -> bool:
@@ -137,6 +141,7 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
     ratio = _ratio(curve_a, curve_b, worst, floor=0.0 if gain.higher_is_better else None)
     latencies = rules.at or (-price.sign * _within((curve_a, curve_b), worst),)
     gains = [_gain(curve_a, curve_b, -price.sign * x, x) for x in latencies]
+    characters = _characters_per_token(a), _characters_per_token(b)
     return Comparison(
         shape=a.points[0].shape,
         a=a.points[0].deployment,
@@ -146,9 +151,13 @@ def compare(a: Side, b: Side, rules: Rules) -> Comparison:
         ratio=ratio,
         gains=tuple(gains),
         verdict=_verdict(ratio, rules.within),
-        notes=_notes(ratio, gains, price.format(-price.sign * worst), usable, taking_part),
+        notes=(
+            *_notes(ratio, gains, price.format(-price.sign * worst), usable, taking_part),
+            *_token_notes(characters, ratio if gain.unit is Unit.TOKENS_PER_SECOND else None),
+        ),
         absent=(_absent(a.points, rules.metrics), _absent(b.points, rules.metrics)),
         gpus=gpus,
+        characters_per_token=characters,
     )
 
 
@@ -295,6 +304,25 @@ def _notes(
     if dropped:
         notes.append(f"Left out, as only one side reaches so far: c={', '.join(map(str, dropped))}.")
     return tuple(notes)
+
+
+def _characters_per_token(side: Side) -> float | None:
+    """Of the answers of a side whose tokens were counted; None where the requests, or their text, are not known."""
+    samples = side.samples.get(side.points[0].series, {}).values()
+    counted = [(s, s.ok & ~np.isnan(s.completion_tokens)) for s in samples]
+    characters = sum(int(s.text_chars[ok].sum()) for s, ok in counted)
+    tokens = sum(float(s.completion_tokens[ok].sum()) for s, ok in counted)
+    return characters / tokens if characters and tokens else None
+
+
+def _token_notes(characters: tuple[float | None, float | None], ratio: Estimate | None) -> tuple[str, ...]:
+    """The warning that a token is not as much text on both sides; `ratio` is that of areas in tokens per second."""
+    a, b = characters
+    if a is None or b is None or abs(b / a - 1) <= SAME_TOKENS:
+        return ()
+    counted = f" In characters per second the ratio of {ratio.value:.3g} is {ratio.value * b / a:.3g}." if ratio else ""
+    lengths = f"A's have {a:.3g} characters on average, B's {b:.3g}"
+    return (f"Tokens differ: {lengths} (another tokenizer, or other text).{counted}",)
 
 
 def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple[str, ...]:

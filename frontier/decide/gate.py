@@ -22,7 +22,7 @@ from scipy import stats
 
 from frontier.decide.compare import ORDER, Answer
 from frontier.decide.wording import setting
-from frontier.metrics import metric
+from frontier.metrics import LATENCIES, metric
 from frontier.model import Estimate, Limit, Shape
 from frontier.stats.estimate import estimate
 from frontier.stats.window import WindowData
@@ -127,7 +127,7 @@ class Gate:
 def judged_metrics(limits: Sequence[Limit]) -> tuple[str, ...]:
     """Throughput, and the median of each latency that is limited; of TTFT and TPOT where none is."""
     limited = {"tpot" if limit.of.quantity == "itl" else limit.of.quantity for limit in limits} - {None}
-    return ("output_throughput", *(f"p50_{q}" for q in ("ttft", "tpot", "e2e") if q in (limited or {"ttft", "tpot"})))
+    return ("output_throughput", *(f"p50_{q}" for q in LATENCIES if q in (limited or {"ttft", "tpot"})))
 
 
 def family_size(series: int, limits: Sequence[Limit]) -> int:

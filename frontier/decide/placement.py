@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from frontier.decide import operating_point
 from frontier.decide.explain import CLEARLY_MORE
@@ -38,6 +37,7 @@ from frontier.decide.proof import (
 )
 from frontier.decide.verdict import RISING
 from frontier.model import Limit, Phase, Point, Verdict
+from frontier.stats.intervals import normal_cdf, normal_quantile
 from frontier.stats.window import Floats, WindowData, narrowed
 
 EXACT = 0.05
@@ -159,7 +159,7 @@ class State:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        return float(special.ndtr(-(curve.at(c, 1.0) + reach) / curve.standard_error(c)))
+        return normal_cdf(-(curve.at(c, 1.0) + reach) / curve.standard_error(c))
 
     def window_size(self, c: int) -> int:
         """Requests of each window of a proof at c."""
@@ -249,7 +249,7 @@ class Curve:
     def _z(self, tail: float) -> float:
         """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
         p = self.limit.of.p
-        return float(special.ndtri(1 - tail * (1 - p))) if self.sigma and p is not None else 0.0
+        return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
     def at(self, c: int, tail: float) -> float:
         """Expected ln of that quantile over the limit; of a limit without a tail that of its value."""
@@ -283,7 +283,7 @@ def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
     parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
     pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
     telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
-    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / float(special.ndtri(p)) for p in telling]
+    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]
     return min(FAR, max([0.01, *widths])), len(pooled)
 
 

@@ -401,7 +401,7 @@ def allowance(p: float, effective: int, alpha: float) -> float:
 
 
 def quantity(sample: WindowData, limit: Limit) -> Floats:
-    """The per-request values of the ttft, tpot or e2e that is limited (else: of e2e), those that are known."""
+    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those that are known."""
     mine = window.narrowed(sample, limit.of.group)
-    values = {"ttft": mine.ttft, "tpot": mine.tpot}.get(limit.of.quantity or "", mine.e2e)
+    values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
     return values[~np.isnan(values)]

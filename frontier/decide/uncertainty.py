@@ -92,6 +92,8 @@ def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...]
         return 1.0 / statistic if m.inverted else statistic
     if m.counts is not None:
         return _ratio(sample.per_block(m.counts(sample)), sample.per_block(np.ones(sample.n)), picks)
+    if m.name == "cached_share":
+        return _ratio(*estimate.cached_tokens(sample), picks)
     if m.name == "attainment":
         attained = sample.per_block(estimate.attains(sample, limits))
         return _ratio(attained, sample.per_block(np.ones(sample.n)), picks)

@@ -179,7 +179,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     cap = decision.concurrency
     assert cap is not None
     for limit in decision.limits:
-        known = limit.of.p is not None and limit.of.quantity is not None
+        known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
         if not known and limit.metric != "error_rate":
             raise UsageError(
                 f"people cannot be counted for a limit on {limit.of.label}",

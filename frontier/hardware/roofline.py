@@ -356,9 +356,10 @@ def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
 def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
     """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s), rising.
 
-    `quantity` is 'ttft', 'tpot', 'itl' or 'e2e'. Empty when nothing fits.
+    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first. Empty when nothing
+    fits.
     """
-    field = "tpot" if quantity == "itl" else quantity
+    field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
     levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
     try:
         limits = [roofline.limits(shape, concurrency) for concurrency in levels]

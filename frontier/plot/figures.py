@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from frontier.decide.capacity import capacity
 from frontier.decide.wording import limit_text, setting, unit_text, value_text
-from frontier.metrics import LATENCIES, metric, per_gpu
+from frontier.metrics import LATENCIES, metric, per_gpu, short
 from frontier.model import Estimate, Limit, Point, Rate, amount, kind_of
 from frontier.plot.data import (
     Axis,
@@ -122,7 +122,7 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
     scale, unit = seconds_axis(values)
     ends = [end for s in series.values() for _, e in s for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
     shown = [v * scale for v in (*values, *ends, *(li.promise for li in near))]
-    y = padded_axis(f"{quantity.upper()} ({unit}, log scale)", shown, log=True)
+    y = padded_axis(f"{short(quantity)} ({unit}, log scale)", shown, log=True)
     lines = [_measured(s, series[s], scale, y, role, marker) for s, marker, role in STATISTICS if series[s]]
     rules = [Rule("y", li.promise * scale, (limit_text(li),)) for li in near]
     far = [f"{limit_text(li)} (outside the chart)" for li in limits if li not in near]

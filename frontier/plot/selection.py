@@ -212,13 +212,14 @@ def default_axes(config: Config, decisions: Sequence[Decision]) -> tuple[str, st
 
 
 def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
-    """The detail figure `name` of each view that has one; `at` names the concurrency of a timeline. UsageError when
-    there is nothing to draw.
+    """The detail figure `name` of each view that has one, or of all of them; `at` names the concurrency of a timeline.
+    UsageError when there is nothing to draw.
     """
     from frontier.plot.figures import FROM_SAMPLES, detail_figure  # the frontier's own picture needs none of it
 
     samples = samples_of(run) if name in FROM_SAMPLES else {}
-    pairs = [
+    every = [(views[0], _contexts(run, views))] if name == "contexts" and views else []
+    pairs = every or [
         (
             view,
             _timeline(run, view, at) if name == "timeline"
@@ -230,6 +231,16 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     if not drawn:
         raise UsageError(f"there is nothing to draw: {WHY_NOT.get(name, 'no valid measurement')}")
     return drawn
+
+
+def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
+    """The contexts figure of all series; of aggregates, by their values."""
+    from frontier.plot.context_figure import contexts_figure
+
+    if run.imported and (limits := views[0].sla):
+        decided = {d.series: d for d in run.solve(limits, point_estimates=True)}
+        views = [replace(view, decision=decided.get(view.frontier.series)) for view in views]
+    return contexts_figure(views, {d.name: d.roofline() for d in run.config.deployments})
 
 
 def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
@@ -262,6 +273,7 @@ WHY_NOT = {
     "time": "no server metrics tell where the time went (frontier probe says which are known), or they were refused",
     "lengths": "the lengths of the requests hardly varied; sweep a shape with  isl: {uniform: [512, 4096]}",
     "timeline": "no trial of that setting was finished",
+    "contexts": "it needs an SLA (name one with  --sla) and shapes of several input lengths, or of several prefixes",
 }
 
 

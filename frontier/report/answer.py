@@ -8,7 +8,6 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from frontier.decide.capacity import ArrivalRate
 from frontier.decide.explain import figures, half_undecided
 from frontier.decide.knobs import knob_sentence
 from frontier.decide.load_search import FoundRate, LoadTrial, invalid_because
@@ -122,7 +121,7 @@ def _answer_json(tier: Answer) -> Tree:
     return {
         "tier": tier.tier,
         "limits": tree_of(tier.limits),
-        "shapes": [_decision_json(d, tier.arrivals.get(d.series)) for d in tier.decisions],
+        "shapes": [{**decision_json(d), "arrival_rate": tree_of(tier.arrivals.get(d.series))} for d in tier.decisions],
         "common": dict(tier.common),
         "cheapest": [{**_choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
         "best": [
@@ -146,11 +145,6 @@ def _choice_json(decision: Decision) -> Tree:
     }  # fmt: skip
 
 
-def _decision_json(decision: Decision, rate: ArrivalRate | None) -> Tree:
-    """A decision with the rate of Poisson arrivals to plan with."""
-    return {**decision_json(decision), "arrival_rate": tree_of(rate)}
-
-
 # --- open-loop checks
 
 
@@ -169,7 +163,7 @@ def _verified(checked: Checked, width: int, again: str) -> str:
         f"{verdict.headline:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
-    rows = [_verified_row(checked, limit) for limit in decision.limits]
+    rows = [_open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
     lines = [f"{point.n:,} requests, {format_number(checked.in_flight)} in flight on average, at most {checked.cap:,}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
@@ -191,11 +185,6 @@ def _to_decide(checked: Checked, again: str) -> list[str]:
     return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
 
 
-def _verified_row(checked: Checked, limit: Limit) -> tuple[str, ...]:
-    """A limited metric of a check."""
-    return _open_row(checked.point, checked.check.decision, limit, checked.judgement.binding)
-
-
 def _open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:
     """A limited metric: its value and bound in the open loop, its value in the closed loop, and its limit."""
     name = limit.metric
@@ -214,22 +203,28 @@ def verified_json(checks: Sequence[Checked]) -> dict[str, Any]:
     return {
         "schema": VERIFY_SCHEMA,
         "shapes": [
-            {
-                **_choice_json(each.check.decision),
-                "rate": number(each.check.rate),
-                "load": number(each.check.load),
-                "verdict": each.judgement.verdict.value,
-                "binding": each.judgement.binding,
-                "need": each.judgement.need,
-                "in_flight": number(each.in_flight),
-                "most_in_flight": each.cap,
-                "metrics": tree_of(each.point.metrics),
-                "closed_loop": tree_of(each.check.decision.metrics),
-                "flags": [flag.name for flag in each.point.flags],
-                "notes": [*each.notes, *each.point.notes],
-            }
+            _open_json(
+                each.check.decision, each.point, each.judgement.binding, each.notes, rate=each.check.rate,
+                load=each.check.load, verdict=each.judgement.verdict.value, need=each.judgement.need,
+                in_flight=each.in_flight, most_in_flight=each.cap,
+            )
             for each in checks
         ],
+    }  # fmt: skip
+
+
+def _open_json(
+    decision: Decision, point: Point | None, binding: str | None, notes: Sequence[str], **facts: Any
+) -> dict[str, Any]:
+    """One operating point under open-loop load: what was sent and found, beside the closed loop."""
+    return {
+        **_choice_json(decision),
+        **{name: tree_of(fact) for name, fact in facts.items()},
+        "binding": binding,
+        "metrics": tree_of(point.metrics) if point is not None else {},
+        "closed_loop": tree_of(decision.metrics),
+        "flags": [flag.name for flag in point.flags] if point is not None else [],
+        "notes": [*notes, *(point.notes if point is not None else ())],
     }
 
 
@@ -309,19 +304,13 @@ def _found_json(found: FoundRate) -> dict[str, Any]:
     judged = judge(point, decision.limits) if point is not None else None
     batches = [trial for trial in found.history if trial.phase is Phase.PROVE and trial.load == done.proven]
     in_flight = [float(trial.data.in_flight.mean()) for trial in batches]
+    found_point = _open_json(
+        decision, point, judged.binding if judged is not None else None, [done.reason], rate=done.proven,
+        load=None if done.proven is None else done.proven / found.policy.top, verdict=done.verdict.value, need=None,
+        in_flight=sum(in_flight) / len(in_flight) if in_flight else None, most_in_flight=found.policy.in_flight,
+    )  # fmt: skip
     return {
-        **_choice_json(decision),
-        "rate": done.proven,
-        "load": None if done.proven is None else done.proven / found.policy.top,
-        "verdict": done.verdict.value,
-        "binding": judged.binding if judged is not None else None,
-        "need": None,
-        "in_flight": sum(in_flight) / len(in_flight) if in_flight else None,
-        "most_in_flight": found.policy.in_flight,
-        "metrics": tree_of(point.metrics) if point is not None else {},
-        "closed_loop": tree_of(decision.metrics),
-        "flags": [flag.name for flag in point.flags] if point is not None else [],
-        "notes": [done.reason, *(point.notes if point is not None else ())],
+        **found_point,
         "find": {
             "closed_loop_rate": found.policy.top,
             "loss": found.loss,

@@ -78,10 +78,27 @@ def compare_runs(
             "give a deployment the same name on both sides, or sweep one on each",
         )
     noted = [
-        dataclasses.replace(c, notes=(*c.notes, *changed_settings(a.server_settings, c.a, b.server_settings, c.b)))
+        dataclasses.replace(
+            c,
+            notes=(
+                *c.notes,
+                *no_characters(c, a, b),
+                *changed_settings(a.server_settings, c.a, b.server_settings, c.b),
+            ),
+        )
         for c in comparisons
     ]
     return Comparisons(_with_proven(noted, (a, b), points, wanted, names))
+
+
+def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
+    """That nothing tells whether two models cut text into tokens alike."""
+    sides, known = ((a, comparison.a), (b, comparison.b)), comparison.characters_per_token
+    models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]
+    lacking = [str(run.path) for (run, _), characters in zip(sides, known, strict=True) if not characters]
+    if not lacking or len(set(models)) < 2:
+        return []
+    return [f"Other models may cut text into other tokens: {' and '.join(lacking)} holds no text lengths to tell."]
 
 
 def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:

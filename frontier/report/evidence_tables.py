@@ -1,11 +1,13 @@
-"""Evidence tables of a report: where the time goes, and what client, server and GPUs reported in the windows."""
+"""Evidence tables of a report: cost, where the time goes, and what client, server and GPUs reported in the windows."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.decide.wording import PART_WORDS, setting, unexplained_text
-from frontier.model import Point
+from frontier.metrics import metric
+from frontier.model import Decision, Estimate, Point
+from frontier.stats.cost_energy import token_prices
 from frontier.stats.window import WindowData
 from frontier.units import format_bytes, format_number, format_seconds, format_share
 
@@ -21,6 +23,34 @@ class Grid:
     def as_json(self) -> list[dict[str, str]]:
         """One object per row, by head."""
         return [dict(zip(self.heads, row, strict=True)) for row in self.rows]
+
+
+# --- what it costs
+
+UTILISATIONS = (1.0, 0.5, 0.25)
+
+
+def cost_grids(decision: Decision | None) -> list[Grid]:
+    """What tokens cost at the operating point if it is busy always, half of the time, or less; none without a price."""
+    if decision is None or decision.concurrency is None or token_prices(decision.metrics) is None:
+        return []
+
+    def text(price: Estimate | None) -> str:
+        return "–" if price is None else metric("cost").format(price.value)
+
+    rows = tuple(
+        (
+            format_share(u), text(p.output), text(p.input), text(p.cached),
+            f"${p.per_month:,.0f}", f"{format_number(p.output_tokens_per_month / 1e6)} M",
+        )
+        for u in UTILISATIONS if (p := token_prices(decision.metrics, u)) is not None
+    )  # fmt: skip
+    heads = ("busy", "output tokens", "input tokens", "cached tokens", "a month costs", "output tokens a month")
+    caption = (
+        f"What tokens must bring to pay for {setting(decision.concurrency)}, by the mix measured "
+        "(an input token priced at 1/4, a cached one at 1/40 of an output token)"
+    )
+    return [Grid(caption, heads, rows)]
 
 
 # --- where the time goes

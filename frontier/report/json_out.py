@@ -13,6 +13,7 @@ from typing import Any
 from frontier.decide.capacity import littles_law
 from frontier.decide.frontier_summary import FrontierSummary
 from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Rate, Shape, load_facts
+from frontier.stats import cost_energy
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
@@ -62,13 +63,15 @@ def decisions_json(decisions: Sequence[Decision]) -> Tree:
 
 def decision_json(decision: Decision) -> Tree:
     """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of `candidate`. `claim`
-    is what the proof covers; `next_step` the setting that may be a better answer, with the command that decides.
+    is what the proof covers; `next_step` the setting that may be a better answer, with the command that decides;
+    `token_prices` what tokens must bring to pay for the deployment, null without a price.
     """
     tree: Tree = tree_of(replace(decision, explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
+    tree["token_prices"] = tree_of(cost_energy.token_prices(decision.metrics))
     return tree
 
 
@@ -116,4 +119,5 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
         "excluded": frontier.excluded.get(c) if frontier else None,
         "probability": number(frontier.probability.get(c)) if frontier else None,
         "littles_law": law and estimate_tree(law),
+        "token_prices": tree_of(cost_energy.token_prices(point.metrics)),
     }

@@ -43,7 +43,7 @@ from frontier.plot.data import View
 from frontier.plot.labels import headline as title_of
 from frontier.plot.labels import view_name
 from frontier.plot.selection import provenance_of, samples_of, views_of
-from frontier.report.evidence_tables import Grid, evidence_grids, time_grids
+from frontier.report.evidence_tables import Grid, cost_grids, evidence_grids, time_grids
 from frontier.report.tables import SIGNS, Cell, Column, point_columns, role_of, time_line, whole_run_sentence
 from frontier.run import Run
 from frontier.stats import cost_energy
@@ -267,7 +267,7 @@ def _section(view: View, samples: Mapping[Any, Mapping[int, WindowData]]) -> Sec
         roles=tuple(role_of(point, frontier, chosen) for point in points),
         concurrencies=tuple(point.concurrency for point in points),
         neighbours=neighbours_grid(decision) if decision else None,
-        evidence=(*time_grids(points), *evidence_grids(samples.get(frontier.series, {}))),
+        evidence=(*cost_grids(decision), *time_grids(points), *evidence_grids(samples.get(frontier.series, {}))),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def point(
     if set(DEFAULT_METRICS) <= set(wanted):
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
     wanted += ["goodput", "attainment"] if limits else []
-    wanted += ["cost"] if price is not None else []
+    wanted += ["cost", "cached_share"] if price is not None else []
     wanted += ["energy", "tokens_per_joule"] if sample.power is not None else []
     estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
     return Point(
@@ -92,7 +92,10 @@ def estimate(
         latency = _of_requests(sample, m.quantity, m.p, confidence)
         return latency.inverted() if latency is not None and m.inverted else latency
     if m.counts is not None:
-        return bounds.share(sample, m.counts(sample), confidence)
+        hits = m.counts(sample)
+        return None if hits is None else _share_of(sample, hits, confidence, m.higher_is_better)
+    if name == "cached_share":
+        return _cached_share(sample, confidence)
     if name in ("goodput", "attainment"):
         return _attaining(sample, name, limits, confidence)
     if name in ("cost", "energy", "tokens_per_joule"):
@@ -109,7 +112,7 @@ def estimate(
 
 
 def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
-    """Seconds within which a single request attains, per quantity (ttft, tpot, e2e).
+    """Seconds within which a single request attains, per quantity (ttft, tpot, e2e, ...).
 
     Of several percentiles of one quantity the highest counts. Means, rates and ITL are no promise about one request.
     """
@@ -191,6 +194,9 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     values: Floats = getattr(sample, quantity)
     if quantity == "ttft":
         return values, values + sample.silence if sample.silence.any() else values
+    if quantity == "second":  # with several tokens in an event it may have come with the first
+        several = (sample.completion_tokens > sample.events) & ~np.isnan(values)
+        return (np.where(several, sample.ttft, values), values) if several.any() else (values, values)
     if quantity != "tpot":
         return values, values
     untimed, miscounted = sample.untimed, differing(sample)
@@ -299,17 +305,43 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
     )  # fmt: skip
 
 
+def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_better: bool) -> Estimate:
+    """A share of requests. Where a high one is good, a claim is about those that miss."""
+    if not higher_is_better:
+        return bounds.share(sample, hits, confidence)
+    miss = bounds.share(sample, ~hits, confidence)
+    return Estimate(1 - miss.value, 1 - miss.high, 1 - miss.low, miss.n, 1 - miss.upper, 1 - miss.lower, miss.need)
+
+
+def cached_tokens(sample: WindowData) -> tuple[Floats, Floats]:
+    """The prompt tokens from the cache and all prompt tokens, per time block, of the answers that tell both."""
+    known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
+    cached, prompt = (np.where(known, tokens, 0.0) for tokens in (sample.cached_tokens, sample.prompt_tokens))
+    return sample.per_block(cached), sample.per_block(prompt)
+
+
+def _cached_share(sample: WindowData, confidence: float) -> Estimate | None:
+    """The share of prompt tokens that came from the cache; None where the server does not tell."""
+    cached, prompt = cached_tokens(sample)
+    if not prompt.any():
+        return None
+    share = bounds.from_blocks(cached, prompt, len(sample.starts), sample.n, sample.n, confidence)
+    return replace(share, high=min(1.0, share.high), upper=min(1.0, share.upper))
+
+
 def _attaining(sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float) -> Estimate | None:
     """Goodput: attaining requests, by when they were sent, per second. Attainment: their share. None where the server
     counts no tokens and TPOT is limited.
     """
     limited = per_request(limits)
-    if not limited or ("tpot" in limited and sample.ok.any() and sample.untimed[sample.ok].all()):
+    unknown = ("tpot" in limited and sample.untimed[sample.ok].all()) or (
+        "visible" in limited and np.isnan(sample.visible[sample.ok]).any()
+    )
+    if not limited or (sample.ok.any() and unknown):
         return None
     within = attains(sample, limits)
     if name == "attainment":
-        miss = bounds.share(sample, ~within, confidence)
-        return Estimate(1 - miss.value, 1 - miss.high, 1 - miss.low, miss.n, 1 - miss.upper, 1 - miss.lower, miss.need)
+        return _share_of(sample, within, confidence, higher_is_better=True)
     return _rate(sample, sample.per_block(within), confidence)
 
 

@@ -15,7 +15,8 @@ from frontier.client.facts import window_facts
 from frontier.model import FINISHED, Measurement, Outcome, Rate, Record, Window
 from frontier.stats import time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
-from frontier.stats.window import BLOCKS, Bools, Floats, Ints, WindowData, most_frequent
+from frontier.stats.reader import felt
+from frontier.stats.window import BLOCKS, READER, Bools, Floats, Ints, WindowData, most_frequent
 from frontier.units import LONGEST, MOST_COUNT
 
 BATCH = 1024
@@ -39,7 +40,7 @@ _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CL
 _COLUMNS = (
     "sent", "end", "first", "last", "code", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens",
     "cached_tokens", "events", "reads", "text_chars", "ttft", "tpot", "e2e", "silence", "hollow", "irregular",
-    "connect", "began", "session", "turn", "reusable",
+    "connect", "began", "session", "turn", "reusable", *READER,
 )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
+        **_reader(kept, ok),
         **_turns(kept) if trial.shape.session is not None else {},
     )
 
@@ -115,6 +117,15 @@ def _turns(columns: dict[str, Floats]) -> dict[str, Any]:
     """Which turn of which session each request is, and what it could reuse."""
     numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in ("session", "turn")}
     return numbers | {"reusable": columns["reusable"]}
+
+
+def _reader(columns: dict[str, Floats], ok: Bools) -> dict[str, Any]:
+    """What readers felt. Where some answer has text, one without visible text never showed any."""
+    visible, second, pace = (columns[name] for name in READER)
+    if columns["text_chars"][ok].any():
+        visible = np.where(np.isnan(visible), math.inf, visible)
+    visible, second = (np.where(ok, values, math.inf) for values in (visible, second))
+    return {"visible": visible, "second": second, "pace": np.where(np.isinf(visible), 0.0, pace)}
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -142,7 +153,10 @@ def _columns(batch: Sequence[Record], open_loop: bool) -> Floats:
     table[4, (table[4] == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(completion > 1, (last - first) / (completion - 1), np.nan)
-    latencies = [first - since, tpot, last - since, *table[14:]]
+    reader = felt(batch, since)
+    if (np.abs(reader[:2]) > LONGEST).any():
+        raise ValueError("a number of a record is beyond what can be")
+    latencies = [first - since, tpot, last - since, *table[14:], *reader]
     return np.concatenate([since[None] if open_loop else sent[None], table[1:13], latencies])
 
 

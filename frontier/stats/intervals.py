@@ -7,16 +7,18 @@ worth. Consecutive requests share stalls, queues and batches, and bounds that ig
 instead of one in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 
 The probability laws come straight from scipy.special: `scipy.stats` has the same under friendlier names and takes a
-second to import, which every `frontier solve` would pay.
+second to import, which every `frontier solve` would pay. scipy.special takes a fifth of a second, and is imported when
+the first law is asked for, which in a sweep is after its first trial.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 Floats = NDArray[np.float64]
 
@@ -34,14 +36,23 @@ _SLACK = 1e-9
 # --- probability laws
 
 
+@cache
+def _special() -> Any:
+    from scipy import special
+
+    return special
+
+
 def binomial_cdf(k: int, n: int, p: float) -> float:
     """P(Bin(n, p) <= k)."""
-    return float(special.bdtr(k, n, p))
+    if k == 0:
+        return (1 - p) ** n  # all that a plan asks for
+    return float(_special().bdtr(k, n, p))
 
 
 def binomial_quantile(q: float, n: int, p: float) -> int:
     """The smallest k with P(Bin(n, p) <= k) >= q."""
-    k = math.ceil(special.bdtrik(q, n, p))
+    k: int = math.ceil(_special().bdtrik(q, n, p))
     # bdtrik solves for real k, so rounding up may pass the answer by one, in either direction of its own error.
     if k > 0 and binomial_cdf(k - 1, n, p) >= q:
         return k - 1
@@ -50,32 +61,37 @@ def binomial_quantile(q: float, n: int, p: float) -> int:
 
 def beta_quantile(q: float, a: float, b: float) -> float:
     """The q-quantile of Beta(a, b)."""
-    return float(special.betaincinv(a, b, q))
+    return float(_special().betaincinv(a, b, q))
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
     """P(Beta(a, b) <= x)."""
-    return float(special.betainc(a, b, x))
+    return float(_special().betainc(a, b, x))
 
 
 def normal_quantile(q: float) -> float:
     """The q-quantile of the standard normal."""
-    return float(special.ndtri(q))
+    return float(_special().ndtri(q))
+
+
+def normal_cdf(x: float) -> float:
+    """P(Z <= x) of the standard normal."""
+    return float(_special().ndtr(x))
 
 
 def t_quantile(q: float, freedom: float) -> float:
     """The q-quantile of Student's t."""
-    return float(special.stdtrit(freedom, q))
+    return float(_special().stdtrit(freedom, q))
 
 
 def chi_square_quantile(q: float, freedom: float) -> float:
     """The q-quantile of chi-square."""
-    return float(special.chdtri(freedom, 1 - q))
+    return float(_special().chdtri(freedom, 1 - q))
 
 
 def noncentral_t_quantile(q: float, freedom: float, shift: float) -> float:
     """The q-quantile of the noncentral t."""
-    return float(special.nctdtrit(freedom, shift, q))
+    return float(_special().nctdtrit(freedom, shift, q))
 
 
 def mann_whitney(x: Floats, y: Floats) -> float:
@@ -97,7 +113,7 @@ def mann_whitney(x: Floats, y: Floats) -> float:
     if variance <= 0:
         return 1.0
     z = (abs(u - n * m / 2) - 0.5) / math.sqrt(variance)
-    return min(1.0, float(2 * special.ndtr(-z)))
+    return min(1.0, 2 * normal_cdf(-z))
 
 
 def _rank_sums(n: int, m: int) -> Floats:

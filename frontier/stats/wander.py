@@ -33,6 +33,7 @@ RARE = 0.10
 SURELY = 0.95
 """The confidence above which a wander is not charged: the price of two or three stretches is a thousandfold there, and
 a search that judges at 98 % and more would never end. Its error is in the study (docs/calibration.md)."""
+_BASIC = ("ttft", "tpot", "e2e")
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -82,20 +83,20 @@ class _Blocks:
 
 @functools.lru_cache(maxsize=64)
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
-    """How TTFT, TPOT and E2E wander; those are left out of which too little is known. In lockstep blocks are turns.
+    """How each latency wanders; those are left out of which too little is known. In lockstep blocks are turns.
 
-    How long a wander lasts comes from the latency that shows it most surely. One that is too noisy to show its wander
-    is taken to have at least as much.
+    How long a wander lasts comes from the one of TTFT, TPOT and E2E that shows it most surely. One that is too noisy to
+    show its wander is taken to have at least as much.
     """
     blocks = _blocks(sample, by_turns)
     own = {
         name: wander
-        for name in ("ttft", "tpot", "e2e")
+        for name in (*_BASIC, "visible", "second")
         if (wander := _wander(sample, blocks, getattr(sample, name))) is not None
     }
-    if not own:
+    if not any(name in own for name in _BASIC):
         return {}
-    surest = max(own.values(), key=lambda wander: wander.sure)
+    surest = max((own[name] for name in _BASIC if name in own), key=lambda wander: wander.sure)
     return {
         name: replace(
             wander, stretches=surest.stretches,

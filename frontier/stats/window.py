@@ -26,6 +26,8 @@ Bools = NDArray[np.bool_]
 
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
+READER = ("visible", "second", "pace")
+"""What `stats.reader` says of each request."""
 ODD_REASONS = 8
 """Finish reasons that are counted each by itself."""
 
@@ -40,6 +42,10 @@ class WindowData:
     marks where the answer's own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long:
     a share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the server gave none,
     `text_chars` is how much text came.
+
+    `visible` and `second` are seconds to the first visible and to the second token, `pace` is the fastest reading in
+    tokens per second that the text stays ahead of (`stats.reader`). A failure, and an answer without visible text, have
+    +inf seconds and pace 0. NaN where not known, as in imports without the times of chunks.
 
     Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but counted in
     `client_failures`.
@@ -98,6 +104,14 @@ class WindowData:
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))
+    visible: Floats = field(default_factory=lambda: np.empty(0))
+    second: Floats = field(default_factory=lambda: np.empty(0))
+    pace: Floats = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        for name in READER:
+            if len(getattr(self, name)) != self.n:
+                object.__setattr__(self, name, np.full(self.n, np.nan))
 
     @property
     def n(self) -> int:
@@ -119,6 +133,10 @@ class WindowData:
     def of_class(self, name: str) -> Bools:
         """Which requests are of a class: "first" are the first turns of sessions, "later" all others."""
         return self.turn == 0 if name == FIRST else self.turn > 0
+
+    def stays_ahead(self, speed: float) -> Bools | None:
+        """Which answers never run dry for a reader of so many tokens per second; None where that is known of none."""
+        return None if self.ok.any() and np.isnan(self.pace[self.ok]).all() else self.pace >= speed
 
     @property
     def uncounted(self) -> Bools:
@@ -174,7 +192,7 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
 _PER_REQUEST = (
     "sent", "window", "ttft", "tpot", "e2e", "ok", "asked_isl", "asked_osl", "silence", "hollow", "irregular",
     "prompt_tokens", "completion_tokens", "cached_tokens", "events", "reads", "text_chars", "session", "turn",
-    "reusable",
+    "reusable", *READER,
 )  # fmt: skip
 """The arrays of WindowData with an entry per request."""
 

@@ -55,6 +55,8 @@ def test_nothing_to_draw_says_why(cwd: Path) -> None:
     said = frontier("plot", "--figure", "goodput", "--sla", "output_throughput>=10", "-o", "x.svg", cwd=cwd)
     assert said.code == 2
     assert "goodput needs limits on latency" in said.err
+    said = frontier("plot", "--figure", "contexts", "-o", "x.svg", cwd=cwd)
+    assert (2, True) == (said.code, "shapes of several input lengths" in said.err)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def ended() -> Iterator[dict[str, Ended]]:
 
     async def all_of_them(server: Hostile) -> dict[str, Ended]:
         found: dict[str, Ended] = {}
-        for at in range(0, len(names), 20):
-            batch = names[at : at + 20]
+        for at in range(0, len(names), 21):
+            batch = names[at : at + 21]
             found |= zip(batch, await asyncio.gather(*(one(server, name) for name in batch)), strict=True)
         return found
 

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from frontier.decide import compare, pareto
 from frontier.errors import ExitCode, exit_code
 from frontier.model import Estimate, Flag, Point, Shape
-from frontier.report.comparison import comparison_table
+from frontier.report.comparison import comparison_table, no_characters
 from frontier.stats import estimate
 from tests.stats.made import SHAPE, Server, trial
 
@@ -266,3 +267,44 @@ def test_what_takes_no_part_is_named_with_its_side_and_its_reason():
     assert "Not compared of new: c=4" in text
     (none,) = all_compared(a, [point(1, 110, 0.9, flags=lost)])
     assert ("invalid", ("c=1 (invalid: lockstep)",)) == (none.verdict, none.absent[1])
+
+
+def longer_tokens(samples, characters):
+    return {
+        c: dataclasses.replace(s, text_chars=(s.completion_tokens * characters).astype(int)) for c, s in samples.items()
+    }
+
+
+def test_tokens_of_other_lengths_are_told_with_the_ratio_in_characters():
+    points, samples = measured(1.0, 1, 300)
+    same = compared(points, points, a_samples=samples, b_samples=samples, draws=20, reference=2.0)
+    assert (5.0, 5.0) == same.characters_per_token
+    assert not any("Tokens differ" in note for note in same.notes)
+    shorter = longer_tokens(samples, 4)
+    other = compared(points, points, a_samples=samples, b_samples=shorter, draws=20, reference=2.0)
+    assert (5.0, 4.0) == other.characters_per_token
+    words = "Tokens differ: A's have 5 characters on average, B's 4 (another tokenizer, or other text)."
+    assert f"{words} In characters per second the ratio of 1 is 0.8." in other.notes
+    assert "Tokens differ" in comparison_table([other], width=100)
+    requests = compared(points, points, a_samples=samples, b_samples=shorter, draws=20, reference=2.0,
+                        objectives=("request_throughput", "p99_e2e"))  # fmt: skip
+    assert words in requests.notes, "no ratio of tokens, none in characters"
+
+
+def test_without_requests_the_lengths_of_tokens_are_not_known():
+    points, samples = measured(1.0, 1, 300)
+    empty = longer_tokens(samples, 0)
+    assert (5.0, None) == compared(points, points, a_samples=samples, reference=2.0).characters_per_token
+    assert (None, 5.0) == compared(points, points, a_samples=empty, b_samples=samples, draws=20).characters_per_token
+
+
+def test_of_other_models_it_is_told_that_nothing_shows_how_long_tokens_are():
+    def run(path, model):
+        return SimpleNamespace(path=path, config=SimpleNamespace(deployments=[SimpleNamespace(name="d", model=model)]))
+
+    points, samples = measured(1.0, 1, 300)
+    told = no_characters(compared(points, points, a_samples=samples), run("x", "llama"), run("y", "qwen"))
+    assert ["Other models may cut text into other tokens: y holds no text lengths to tell."] == told
+    known = compared(points, points, a_samples=samples, b_samples=samples, draws=20)
+    assert [] == no_characters(known, run("x", "llama"), run("y", "qwen"))
+    assert [] == no_characters(compared(points, points), run("x", "llama"), run("y", "llama"))

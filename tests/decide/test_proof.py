@@ -9,8 +9,11 @@ from scipy.stats import binom
 from frontier.decide import proof
 from frontier.decide.proof import ALPHA, LOOKS, SPEND, Candidate
 from frontier.decide.verdict import judge
+from frontier.metrics import claim_floor
 from frontier.model import ClientHealth, Limit, Phase, Point, Verdict
-from tests.stats.made import SHAPE, Server, trial
+from frontier.stats import intervals
+from tests.stats.made import SHAPE, Server, bounds, trial
+from tests.stats.made import sample as made_sample
 
 TTFT = (Limit("p99_ttft", 0.5),)
 NOTHING = Point("d", SHAPE, 8, {}, 0)
@@ -87,8 +90,10 @@ def test_the_allowance_is_what_the_binomial_law_allows(p, effective, alpha):
     assert binom.cdf(violations, effective, 1 - p) <= alpha < binom.cdf(violations + 1, effective, 1 - p)
 
 
-def test_too_few_requests_allow_nothing():
+def test_too_few_requests_allow_nothing_and_as_many_as_prove_with_none_late_half_a_request():
     assert proof.allowance(0.99, 100, 0.01) == 0.0
+    assert binom.cdf(0, 400, 0.01) <= 0.05 < binom.cdf(1, 400, 0.01)
+    assert proof.allowance(0.99, 400, 0.05) == 0.5 / 400
 
 
 def visited(server):
@@ -159,3 +164,129 @@ def test_before_its_first_judgement_a_candidate_needs_no_less_than_its_bounds_la
     assert own.need > 3 * own.n, "otherwise this tests nothing"
     assert point.metrics["p99_ttft"].need == own.need
     assert math.isinf(point.metrics["p99_ttft"].upper)
+
+
+def test_a_candidate_of_windows_that_mean_nothing_is_given_up_with_the_flag():
+    (t, sample), *_ = history_of(Server(lambda c: 0.1), 8, Phase.PROVE)
+    (given_up,) = proof.candidates([(t, dataclasses.replace(sample, ended=("server_lost",)))], TTFT)
+    assert Verdict.VIOLATES is given_up.verdict
+    assert given_up.reason == "its measurement is not valid: server_lost"
+    assert proof.violation(given_up.point, TTFT) is None
+
+
+def test_a_metric_that_was_not_measured_says_nothing_of_the_limits_and_one_of_a_class_may_be_missing():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN)
+    point = proof.pilot_point(sample, TTFT)
+    over = math.log(point.metrics["p99_ttft"].value / 0.5)
+    assert proof.violation(point, TTFT) == pytest.approx(over)
+    assert proof.violation(point, (*TTFT, Limit("first.p99_ttft", 0.01))) == pytest.approx(over)
+    assert proof.violation(point, (*TTFT, Limit("p99_tpot", 0.01))) is None
+    assert proof.violation(point, ()) is None
+
+
+def test_a_candidate_that_is_given_up_keeps_the_bounds_of_all_its_data():
+    ((t, sample),) = history = history_of(Server(lambda c: 0.6), 8, Phase.PROVE)
+    assert Verdict.VIOLATES is proof.candidates(history, TTFT)[0].verdict
+    assert proof.claim_points(history, TTFT)[0].metrics == {
+        **proof.claim_points([(dataclasses.replace(t, phase=Phase.GRID), sample)], TTFT)[0].metrics,
+        "p99_ttft": proof.claim_point(sample, TTFT, SPEND * ALPHA).metrics["p99_ttft"],
+    }
+
+
+def test_where_all_windows_are_spoilt_the_point_is_made_of_them():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 2)
+    history = [(t, dataclasses.replace(s, health=(ClientHealth(suspended=30.0),))) for t, s in history]
+    (candidate,) = proof.candidates(history, TTFT)
+    assert (800, 0, None) == (candidate.point.n, candidate.windows, candidate.proof)
+
+
+def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_before():
+    history = history_of(Server(lambda c: 0.1, sigma=0.02), 8, *[Phase.PROVE] * 3)
+    value = proof.claim_points(history, TTFT)[0].metrics["p99_ttft"].value
+    close = (Limit("p99_ttft", value * 1.0001),)
+    before, then = (proof.candidates(history[:k], close)[0] for k in (2, 3))
+    assert Verdict.UNPROVEN is before.verdict
+    assert Verdict.VIOLATES is then.verdict
+    assert then.reason == f"p99_ttft is too close to its limit for {400 * max(LOOKS):,} requests to decide"
+
+
+def test_a_claim_of_all_requests_has_the_floor_of_its_percentile_and_a_mean_has_none():
+    assert claim_floor(0.99, 128) == proof.fewest_requests(SHAPE, TTFT[0], 128)
+    assert proof.fewest_requests(SHAPE, Limit("mean_ttft", 0.5), 128) == 0
+
+
+def test_independent_requests_stand_for_themselves():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
+    assert 1.0 <= proof.dependence(sample, TTFT[0]) < 1.5
+    assert proof.dependence(sample, Limit("mean_ttft", 0.5)) == 1.0
+
+
+def test_before_its_first_judgement_nothing_is_claimed_even_of_enough_requests():
+    history = history_of(Server(lambda c: 0.1), 8, Phase.PROVE, requests=3000)
+    own = proof.claim_point(history[0][1], TTFT, SPEND * ALPHA).metrics["p99_ttft"]
+    assert own.upper < 0.5, "otherwise this tests nothing"
+    (point,) = proof.claim_points(history, TTFT)
+    assert math.inf == point.metrics["p99_ttft"].upper
+    assert point.metrics["p99_ttft"].need == 3000 * proof.WINDOWS
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.01, 0.001])
+def test_a_claim_has_the_bounds_of_its_own_error(alpha):
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.GRID, requests=3000)
+    estimate = proof.claim_point(sample, TTFT, alpha, names=("p99_tpot",)).metrics
+    assert estimate["p99_ttft"].upper == bounds(sample.ttft, 0.99, 1 - alpha)[1]
+    assert estimate["p99_tpot"].upper == bounds(sample.tpot, 0.99)[1], "not limited: as it is shown"
+
+
+def test_the_reach_of_a_bound_is_its_distance_from_the_value_and_unknown_for_what_was_not_measured():
+    (one,) = proof.candidates(history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3), TTFT)
+    estimate = one.point.metrics["p99_ttft"]
+    assert one.reach(TTFT[0]) == pytest.approx(math.log(estimate.upper / estimate.value))
+    assert one.reach(Limit("p99_tpot", 1.0)) is None
+
+
+def test_each_judgement_of_a_candidate_spends_its_part_of_the_error_and_is_claimed_at_it():
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 6)
+    limits = (Limit("p99_ttft", 0.17),)  # the third window leaves it open, the sixth proves it
+    ends = {k: proof.candidates(history[:k], limits)[0] for k in (2, 3, 5, 6)}
+    assert [Verdict.UNPROVEN] * 3 + [Verdict.MEETS] == [end.verdict for end in ends.values()]
+    alphas = [SPEND * ALPHA] * 3 + [SPEND * ALPHA * (1 - SPEND)]
+    assert [end.alpha for end in ends.values()] == pytest.approx(alphas)
+    own = proof.claim_point(proof.join(tuple(s for _, s in history)), limits, alphas[-1]).metrics["p99_ttft"]
+    assert own == proof.claim_points(history, limits)[0].metrics["p99_ttft"]
+    at_three = proof.claim_points(history[:3], limits)[0].metrics["p99_ttft"].upper
+    assert at_three == proof.claim_points(history[:5], limits)[0].metrics["p99_ttft"].upper > 0.17
+
+
+def test_a_second_candidate_has_what_the_first_left_of_the_error():
+    slow = Server(lambda c: 0.1, sigma=0.02)
+    history = history_of(slow, 16, *[Phase.PROVE] * 3) + history_of(Server(lambda c: 0.05), 8, *[Phase.PROVE] * 3)
+    value = proof.claim_points(history[:3], TTFT)[0].metrics["p99_ttft"].value
+    first, second = proof.candidates(history, (Limit("p99_ttft", value * 1.0001),))
+    assert (Verdict.VIOLATES, Verdict.MEETS) == (first.verdict, second.verdict)
+    assert second.alpha == pytest.approx(SPEND * ALPHA * (1 - SPEND))
+    assert 1 == proof.ascents_over([first, second])
+    assert 0 == proof.ascents_over([candidate(Verdict.VIOLATES, proof.WINDOWS - 1)]), "not judged"
+
+
+@pytest.mark.parametrize(("over", "goes_on"), [(0.03, True), (0.08, False)])
+def test_before_its_first_judgement_a_candidate_may_be_a_little_over_its_limit(over, goes_on):
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    value = [proof.claim_points(history[:k], TTFT)[0].metrics["p99_ttft"].value for k in (2, 3)]
+    limits = (Limit("p99_ttft", min(value) / math.exp(over)),)
+    assert (proof.candidates(history[:2], limits)[0].verdict is Verdict.UNPROVEN) is goes_on
+    assert proof.candidates(history, limits)[0].verdict is Verdict.VIOLATES, "at a judgement it may not"
+
+
+def test_a_window_is_a_third_of_what_two_late_requests_leave_provable():
+    ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
+    independent = intervals.needed(0.99, 1 - SPEND * ALPHA, violations=2)
+    whole = max(math.ceil(proof.dependence(sample, TTFT[0]) * independent), claim_floor(0.99, 8))
+    assert proof.window_size(sample, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
+    assert proof.window_size(sample, (Limit("mean_ttft", 0.5),), 8) == proof.PER_STREAM * 8
+    assert proof.window_size(sample, (), 1) == 30
+
+
+def test_a_scan_counts_no_more_requests_for_one_than_its_noise_allows():
+    waves = made_sample(8, [0.1] * 380 + [0.5] * 20, [0.01] * 400)  # all that are late come together
+    assert proof.dependence(waves, Limit("p95_ttft", 0.3)) == proof.DEPENDENCE_CAP

@@ -1,11 +1,14 @@
 """The search: where it looks, what it proves, and that the same history always asks for the same."""
 
+from dataclasses import replace
+
 import pytest
 
 from frontier.decide import operating_point, search
+from frontier.decide.completion import pilot_points
 from frontier.decide.proof import ALPHA, ASCENTS, LOOKS, WINDOWS
 from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Limit, Phase, Shape, Verdict
+from frontier.model import Estimate, Flag, Limit, Phase, Point, Shape, Verdict
 from tests.stats.made import SHAPE, Server, grid, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -210,6 +213,76 @@ def test_what_the_user_asks_to_prove_comes_first():
     history = grid(server)
     asks, _ = go_on(server, history, SearchPolicy(LADDER, 300, 3, prove=(16,)))
     assert 16 == settings(asks, Phase.PROVE)[0]
+
+
+def test_a_setting_that_was_asked_is_looked_at_first_and_then_proven_and_nothing_else():
+    server, history = Server(**SMOOTH), []
+    policy = SearchPolicy(LADDER, prove=(64, 16))
+    look = next_ask(policy, TTFT, history)
+    assert (16, Phase.SCAN, 64) == (look.concurrency, look.phase, look.requests)
+    asks, done = go_on(server, history, policy)
+    assert [(16, Phase.SCAN), (16, Phase.PROVE), (64, Phase.PROVE)] == list(
+        dict.fromkeys((a.concurrency, a.phase) for a in asks)
+    )
+    assert done == Done("c=16 is proven; c=64 is not: p99_ttft is over its limit", proven=16)
+
+
+def test_a_look_that_came_out_invalid_is_taken_once_more_and_the_next_setting_then():
+    history = []
+    for again in (1, 2):
+        t = trial(1, Phase.SCAN, again, 40)
+        history.append((t, replace(Server(**SMOOTH).run(t), ended=("server_lost",))))
+        ask = next_ask(POLICY, TTFT, history)
+        assert (1 if again == 1 else 2, Phase.SCAN) == (ask.concurrency, ask.phase)
+
+
+def test_the_scan_ends_where_the_edge_is_known_closely_enough_or_no_setting_lies_between():
+    server, history = Server(**SMOOTH), []
+    for c in (1, 8, 28, 34):
+        t = trial(c, Phase.SCAN, 1, 400)
+        history.append((t, server.run(t)))
+    ask = next_ask(POLICY, TTFT, history)
+    assert Phase.PROVE is ask.phase, "34 / 28 is closer than CLOSE"
+    ask = next_ask(POLICY, TTFT, [item for item in history if item[0].concurrency != 28])
+    assert (Phase.SCAN, 16) == (ask.phase, ask.concurrency), "of the grid, the nearest to the middle of 8 and 34"
+    assert ask.reason == "c=8 is inside the SLA and c=34 is not; looking between them"
+
+
+@pytest.mark.parametrize(("low", "high", "middle"), [(1, 3, 2), (2, 8, 4), (100, 102, 101), (1, 100, 10)])
+def test_the_middle_of_two_settings_is_their_geometric_mean_strictly_between(low, high, middle):
+    assert middle == search.between(low, high)
+
+
+def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of_two():
+    points = pilot_points(TTFT, grid(Server(**SMOOTH), (4, 16)))
+    e2e = {c: point.metrics["mean_e2e"].value for c, point in points.items()}
+    assert e2e[4] == search.mean_e2e(8, points)
+    assert e2e[16] == search.mean_e2e(9, points)
+    assert search.mean_e2e(64, points, 0.5) == pytest.approx(2 * e2e[16])
+    assert search.mean_e2e(8, {}) is None
+    assert 2 * e2e[4] == search.longer(0.1, 4, points)
+    assert 100.0 == search.longer(100.0, 4, points)
+
+
+def gap(*rates, limits=(), flags=()):
+    """The widest gap of settings 8, 16, 32, ... with these throughputs; every TTFT is 0.01 s per setting."""
+    points = {
+        8 * 2**i: Point(
+            "d", SHAPE, 8 * 2**i,
+            {"output_throughput": Estimate(rate, rate, rate, 100), "p99_ttft": Estimate(0.08 * 2**i, 0, 1, 100)}, 100,
+            flags=flags if i == 1 else (),
+        )
+        for i, rate in enumerate(rates)
+    }  # fmt: skip
+    return search.widest_gap(points, limits)
+
+
+def test_the_widest_gap_is_that_of_the_largest_step_in_throughput_and_one_that_crosses_the_limit_counts_more():
+    assert (8, 16) == gap(100, 200, 300, 390)
+    assert (16, 32) == gap(100, 200, 300, 390, limits=(Limit("p99_ttft", 0.2),))
+    assert gap(100, 105, 110) is None, "close enough"
+    excluded = (Flag("errors", "", "", ""),)
+    assert (32, 64) == gap(100, 250, 200, 300, flags=excluded), "c=16, the middle of 8 and 32, was measured already"
 
 
 TIERS = [("fast", (Limit("p99_ttft", 0.3),)), ("slow", (Limit("p99_ttft", 0.9),))]  # crossed at c=18.8 and c=56.5

@@ -203,7 +203,8 @@ def simulator() -> Iterator[SimulatorProcess]:
 def send(simulator: SimulatorProcess, workers: Sequence[ProcessWorker]) -> tuple[Measurement, list[Record]]:
     """A trial of four streams on these processes, which are then ended."""
     trial = Trial("d", Shape.of(32, 16), 4, 1, Phase.GRID, 40, 7, 0.2, 0.3, 20.0, "f")
-    target, records = Target(simulator.url, "sim", "completions", dialect="vllm"), list[Record]()
+    target = Target(simulator.url, simulator.spec.model_name, "completions", dialect="vllm")
+    records = list[Record]()
 
     async def run() -> Measurement:
         try:
@@ -251,6 +252,7 @@ def test_a_client_process_whose_clock_is_ten_minutes_ahead_changes_nothing(
     here = ProcessWorker(1)
     monkeypatch.setattr(sys, "executable", str(ahead))
     measurement, records = send(simulator, [here, ProcessWorker(2)])
+    assert measurement.ended == "requests"
     own, other = measurement.workers
     assert own.clock_offset == pytest.approx(0.0, abs=0.02)
     assert other.clock_offset == pytest.approx(600.0, abs=0.02)

@@ -102,7 +102,7 @@ def test_an_engine_without_any_overhead_stays_below_light(name: str, isl: int, o
 
 
 def test_the_curve_of_light_rises_and_ends_at_the_ceiling() -> None:
-    for quantity in ("ttft", "tpot", "itl", "e2e"):
+    for quantity in ("ttft", "tpot", "itl", "e2e", "visible", "second"):
         line = curve(H100, CHAT, quantity, 100)
         assert sorted(line) == list(line)
         assert line[-1][1] == H100.limits(CHAT, 100).throughput

@@ -74,7 +74,7 @@ CASES = {
     },
     "time": lambda: time_figure(dataclasses.replace(view(FORTY), points=with_times(view(FORTY).points))),
 }
-SLOW = ("five shapes", "crowded overlay of two shapes")
+SLOW = ("all to 128", "five shapes", "crowded overlay of two shapes")
 EVERY = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES]
 
 
@@ -86,7 +86,9 @@ def texts(figure: Figure) -> list[tuple[str, Bbox]]:
 
 
 @pytest.mark.parametrize(
-    ("case", "width"), [(case, None) for case in CASES if case not in SLOW] + [(n, 480) for n in ("forty", "overlay")]
+    ("case", "width"),
+    [pytest.param(case, None, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES]
+    + [(n, 480) for n in ("forty", "overlay")],
 )
 def test_no_text_leaves_the_figure_or_lies_on_another(case: str, width: int | None) -> None:
     with defaults():

@@ -1,12 +1,19 @@
 import dataclasses
 import math
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from frontier.decide import operating_point, sla_result
+from frontier.decide import operating_point, sla_result, uncertainty
 from frontier.model import Estimate, Limit, Point
+from frontier.report.evidence_tables import cost_grids
+from frontier.report.json_out import points_json
 from frontier.stats import cost_energy, estimate
 from tests.stats.made import SHAPE, Server, trial
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_a_dollar_an_hour_at_a_million_tokens_an_hour_is_a_dollar_per_million():
@@ -50,3 +57,78 @@ def test_deployments_are_compared_each_at_its_own_operating_point():
     (found,) = sla_result.answer("", limits, (), [fast, cheap, close]).cheapest
     assert ("cheap", False) == (found.decision.deployment, found.sure)
     assert () == sla_result.answer("", limits, (), [slow, slow]).cheapest
+
+
+def test_the_arithmetic_of_the_document_is_that_of_the_program():
+    rows = re.findall(r"^\| (.+?) \| \$?([\d.,]+)(?:/Mtok| M)? \|$", (DOCS / "cost.md").read_text(), re.MULTILINE)
+    by_hand = {step.partition(":")[0]: float(figure.replace(",", "")) for step, figure in rows}
+    made, read, share = (Estimate(v, v, v, 1000) for v in (2500.0, 10_000.0, 0.2))
+    metrics = {"output_throughput": made, "input_throughput": read, "cached_share": share}
+    metrics["cost"] = cost_energy.cost(made, 12.0)
+    prices, half = cost_energy.token_prices(metrics), cost_energy.token_prices(metrics, 0.5)
+    hourly = (9.0, prices.output), (28.8, prices.input), (7.2, prices.cached)
+    computed = {
+        "output tokens an hour": 2500 * 3600 / 1e6,
+        "`cost`": metrics["cost"].value,
+        "output token": prices.output.value,
+        "input token": prices.input.value,
+        "cached token": prices.cached.value,
+        "check": sum(millions * price.value for millions, price in hourly),
+        "a month": prices.per_month,
+        "output token at 50 % busy": half.output.value,
+        "output tokens a month at 50 % busy": half.output_tokens_per_month / 1e6,
+    }
+    assert computed.keys() <= by_hand.keys()
+    for step, figure in computed.items():
+        assert by_hand[step] == pytest.approx(figure, rel=0.003), step
+    assert 0.2 * cost_energy.CACHED_PRICE + 0.8 * cost_energy.INPUT_PRICE == pytest.approx(
+        by_hand["a prompt token in output tokens"]
+    )
+
+
+def test_token_prices_need_a_price_and_both_counts_and_their_bounds_are_those_of_the_cost():
+    sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=500))
+    assert cost_energy.token_prices(estimate.point(sample).metrics) is None
+    metrics = dict(estimate.point(sample, price=2.5).metrics)
+    prices = cost_energy.token_prices(metrics)
+    factor = prices.output.value / metrics["cost"].value
+    assert metrics["cost"].scaled(factor).high == pytest.approx(prices.output.high)
+    assert 0 < factor < 1
+    del metrics["cached_share"]
+    assert cost_energy.token_prices(metrics).cached is None
+    del metrics["input_throughput"]
+    assert cost_energy.token_prices(metrics) is None
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_the_cached_share_is_that_of_the_tokens(part):
+    rng = np.random.default_rng(3)
+    sample = Server(ttft=lambda c: 0.01 * c).run(trial(8, requests=500))
+    cached = np.rint(sample.prompt_tokens * part * rng.uniform(0.5, 1.5, sample.n))
+    cached[::50] = np.nan
+    sample = dataclasses.replace(sample, cached_tokens=cached)
+    found = estimate.estimate(sample, "cached_share")
+    known = ~np.isnan(cached)
+    assert float(cached[known].sum() / sample.prompt_tokens[known].sum()) == pytest.approx(found.value)
+    assert found.low <= found.value <= found.high <= 1.0
+    drawn = uncertainty.replicates({8: sample}, ("output_throughput", "cached_share"))
+    assert float(drawn.price.mean()) == pytest.approx(found.value, rel=0.02)
+    unknown = dataclasses.replace(sample, cached_tokens=np.full(sample.n, np.nan))
+    assert estimate.estimate(unknown, "cached_share") is None
+
+
+def test_the_page_has_the_prices_of_the_operating_point_by_how_busy_it_is():
+    limits = [Limit("p99_ttft", 0.5)]
+    rate, read = (Estimate(v, v, v, 1000, v, v) for v in (2500.0, 10_000.0))
+    metrics = {"p99_ttft": Estimate(0.1, 0.1, 0.1, 2000, 0.1, 0.1), "output_throughput": rate, "input_throughput": read}
+    priced = Point("d", SHAPE, 8, {**metrics, "cost": cost_energy.cost(rate, 12.0)}, 2000)
+    (grid,) = cost_grids(operating_point.solve([priced], limits))
+    worth = 1 + 10_000 / 2500 / 4  # nothing is known of the cache, so every prompt token is input
+    assert f"${12 / 9 / worth:.3g}/Mtok" == grid.rows[0][1] == "$0.667/Mtok"
+    assert ("50.0%", "$1.33/Mtok", "$0.333/Mtok", "–", "$8,760", "3,285 M") == grid.rows[1]
+    assert "c=8" in grid.caption
+    assert [] == cost_grids(operating_point.solve([Point("d", SHAPE, 8, metrics, 2000)], limits))
+    assert [] == cost_grids(operating_point.solve([priced], [Limit("p99_ttft", 0.01)]))
+    assert [] == cost_grids(None)
+    tree = points_json([priced], [])["points"][0]["token_prices"]
+    assert (8760.0, None) == (tree["per_month"], tree["cached"])

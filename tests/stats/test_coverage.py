@@ -95,6 +95,7 @@ def test_windows_apart_in_time_see_what_no_single_run_can() -> None:
     assert joined.false <= 0.25
 
 
+@pytest.mark.slow
 def test_claims_about_gaps_hold_though_gaps_are_many_and_dependent() -> None:
     # 200 requests of 50 gaps, one after the other; the gaps wander over many requests (exp of an AR1 with 0.99).
     rng, spread = np.random.default_rng(24), 0.5
@@ -276,6 +277,7 @@ def convoys(spec: EngineSpec, name: str, requests: int, repetitions: int) -> Wid
     return widened([each.upper / true for each in found if each is not None])
 
 
+@pytest.mark.slow
 def test_bounds_of_convoys_hold_from_their_turns() -> None:
     noisy = EngineSpec(noise=0.05)
     found = convoys(noisy, "p99_e2e", 1500, 12)

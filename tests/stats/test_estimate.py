@@ -447,7 +447,7 @@ def test_the_need_grows_with_failures_until_none_would_do() -> None:
 
 def test_a_point_has_every_default_metric_and_those_of_its_limits() -> None:
     found = point(a_sample(), limits=(Limit("p99.9_ttft", 1.0),), price=2.0)
-    assert {*DEFAULT_METRICS, "p99.9_ttft", "goodput", "attainment", "cost"} == set(found.metrics)
+    assert {*DEFAULT_METRICS, "p99.9_ttft", "goodput", "attainment", "cost", "cached_share"} == set(found.metrics)
     assert (1200, 1, {"p99_ttft": 0.5}) == (found.n, found.repeats, found.whole_run)
     assert found.valid
 

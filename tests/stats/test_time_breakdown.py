@@ -175,7 +175,7 @@ def test_a_part_below_zero_is_none_of_the_time_and_the_rest_says_so() -> None:
 def test_over_http_at_most_3_percent_is_unexplained_and_the_front_end_is_found(tmp_path: Path) -> None:
     records: list[Record] = []
     shape = Shape.of(64, 32)
-    asked = Trial("d", shape, 6, 1, Phase.GRID, 60, 1, 0.5, 0.0, 8.0, "f")
+    asked = Trial("d", shape, 6, 1, Phase.GRID, 30, 1, 0.5, 0.0, 8.0, "f")
     with SimulatorProcess(EngineSpec.from_mapping({"step_base": "6ms", "max_num_seqs": 4, "ingest": "5ms"})) as server:
         target = Target(server.url, "sim-8b", "completions", dialect="vllm")
         prompts = random_prompts(shape, 1)

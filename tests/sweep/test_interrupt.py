@@ -149,6 +149,7 @@ def ended(tmp_path: Path) -> str:
     return str(json.loads(journal.read_text().splitlines()[-1])["event"])
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a closed terminal")
 @pytest.mark.slow
 def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> None:
@@ -161,6 +162,7 @@ def test_a_closed_terminal_that_says_so_twice_is_one_wish(tmp_path: Path) -> Non
     assert (130, "interrupted") == (process.returncode, ended(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a closed terminal, under nohup")
 def test_under_nohup_a_closed_terminal_changes_nothing(tmp_path: Path) -> None:
     process = started(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -178,6 +180,7 @@ def take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("a closed terminal")
 def test_a_terminal_that_goes_away_ends_the_sweep_as_it_should(tmp_path: Path) -> None:
     """As when an ssh connection breaks: the kernel sends SIGHUP, and whatever is said then fails."""

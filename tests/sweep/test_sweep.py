@@ -41,7 +41,7 @@ from tests.sweeps import (
 GRID = (1, 2, 4, 8, 16, 32, 64)
 
 
-@pytest.mark.parametrize("family", ENGINES)
+@pytest.mark.parametrize("family", ["smooth", "infeasible", pytest.param("KV cliff", marks=pytest.mark.slow)])
 def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> None:
     text = config_text(ENGINES[family], requests=800)
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)

@@ -115,6 +115,7 @@ def test_a_setting_under_which_client_processes_fail_three_times_is_put_off_and_
     assert {} == load(tmp_path / "run").skipped
 
 
+@pytest.mark.slow
 @pytest.mark.fault("client processes that fail under a trial again and again", times=1)
 def test_a_setting_under_which_client_processes_always_fail_is_left_out_and_the_lower_ones_decide(
     tmp_path: Path,
