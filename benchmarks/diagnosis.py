@@ -1,6 +1,6 @@
 """How often the diagnosis is right: the embedded engine configured to bind on each resource in turn.
 
-    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 200 cases, two minutes of CPU; goes on where it was
+    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 200 cases, 2 minutes of CPU; goes on where it was
     python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        # docs/diagnosis.md
 
 A case is drawn by its number: an engine, lengths, what stands before the engine (network, proxy, gateway, front end)

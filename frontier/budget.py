@@ -14,7 +14,7 @@ from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
 from frontier.model import Phase, Series, Trial
-from frontier.plan import in_turn, longest_of
+from frontier.plan import estimate, in_turn, longest_of
 from frontier.units import format_elapsed
 
 MARGIN = 1.15
@@ -123,6 +123,8 @@ class TrialTimes:
         Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was measured they grow
         as concurrency falls; above, no gain is counted on. Beside its window a trial sends AROUND requests per stream.
         """
+        if trial.rate is not None:  # its requests arrive by the clock
+            return estimate((trial,))[0].expected
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:
             if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
@@ -143,7 +145,8 @@ class TrialTimes:
         expected = self.seconds(trial)
         seconds = longest_of(trial) if expected is None else expected
         same = [amount for amount in self.same(trial) if amount.requests > 0]
-        requests = float(trial.requests + AROUND * trial.concurrency)
+        around = AROUND * trial.concurrency if trial.rate is None else trial.rate * trial.warmup
+        requests = float(trial.requests + around)
         tokens = requests * trial.shape.osl.mean
         if same:
             requests = max(amount.requests for amount in same)

@@ -28,6 +28,7 @@ import numpy as np
 from frontier.budget import TrialTimes
 from frontier.config import Config
 from frontier.decide import completion, search
+from frontier.decide.load_search import usual_proof
 from frontier.decide.prediction import LEAST, Assumption, assumption, rough_e2e
 from frontier.decide.proof import (
     ALPHA,
@@ -44,7 +45,7 @@ from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.errors import UsageError
 from frontier.hardware.predict import Calibrated, Known, calibrate
 from frontier.hardware.roofline import ModelRoofline
-from frontier.model import Limit, Phase, Series, Shape, Trial
+from frontier.model import Limit, Phase, Rate, Series, Shape, Trial
 from frontier.plan import Plan, estimate, longest_of, make_trial, runs_grid, search_policy
 from frontier.stats import intervals
 from frontier.stats.window import WindowData
@@ -213,14 +214,17 @@ def outlook(
 
 def _trial(config: Config, series: Series, ask: Ask) -> Trial:
     deployment = config.deployment(series.deployment)
-    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, ask.requests, ask.seconds)
+    size = ask.requests, ask.seconds, ask.warmup
+    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)
 
 
 def _scan(config: Config, series: Series, policy: SearchPolicy, history: History) -> Part:
     """The looks of a scan: about every second setting of the grid, and two where the SLA is crossed."""
     seen, size = len({t.concurrency for t, _ in history}), len(policy.grid)
     c = policy.grid[size // 2]
-    ask = Ask(c, Phase.SCAN, max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * c), "", search.SCAN_SECONDS)
+    streams = 0 if isinstance(c, Rate) else c
+    requests = max(search.SCAN_REQUESTS, search.SCAN_PER_STREAM * streams)
+    ask = Ask(c, Phase.SCAN, requests, "", search.SCAN_SECONDS)
     return Part(_trial(config, series, ask), max(1.0, size / 2 + 2 - seen), max(1.0, size + 2 - seen))
 
 
@@ -267,8 +271,10 @@ def candidate_windows(config: Config, series: Series, history: History, ask: Ask
 
 def proof_requests(config: Config, concurrency: int) -> int:
     """About how many requests prove a setting, two of them being late."""
-    least = WINDOWS * max(30, PER_STREAM * concurrency)
     limited = [limit for _, limits in config.tiers for limit in limits if limit.of.p is not None]
+    if isinstance(concurrency, Rate):
+        return max(usual_proof(limited), WINDOWS * 30)
+    least = WINDOWS * max(30, PER_STREAM * concurrency)
     floors = [fewest_requests(shape, limit, concurrency) for limit in limited for shape in config.shapes]
     percentiles = [p for limit in limited if (p := limit.of.p) is not None]
     independent = [intervals.needed(p, 1 - SPEND * ALPHA, violations=2) for p in percentiles]
@@ -393,7 +399,7 @@ class TimeEstimator:
     def _by_hardware(self, trial: Trial) -> float | None:
         """By the described hardware; None where none is, or a request does not fit it."""
         assumed = self._assumed.get(trial.deployment)
-        e2e = None if assumed is None else rough_e2e(assumed, trial.shape, trial.concurrency)
+        e2e = None if assumed is None or trial.rate is not None else rough_e2e(assumed, trial.shape, trial.concurrency)
         return None if e2e is None else _cost(trial, e2e)
 
     def _ratio(self, trial: Trial, times: TrialTimes) -> float:
@@ -412,7 +418,7 @@ class TimeEstimator:
 
     def _fitted(self, series: Series, history: History) -> Calibrated | None:
         known = [point for c, samples in sorted(by_concurrency(history).items()) if (point := _mean(c, samples))]
-        if len(known) < LEAST:
+        if len(known) < LEAST or series.shape.arrivals is not None:
             return None
         roofline, shape = self._rooflines.get(series.deployment), series.shape
         card = roofline if isinstance(roofline, ModelRoofline) else None

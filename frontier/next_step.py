@@ -12,7 +12,7 @@ from frontier.budget import Amount, TrialTimes, raised
 from frontier.config import Config
 from frontier.decide.sentences import notes
 from frontier.metrics import Unit
-from frontier.model import Decision, Limit, NextStep, Phase, Series, Shape
+from frontier.model import Decision, Limit, NextStep, Phase, Rate, Series, Shape
 from frontier.plan import make_trial
 
 ENOUGH = 2.0
@@ -24,7 +24,7 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
     its run once more, None of an import; `times` what its trials took, `spent` what all of its sessions did.
     """
     step = decision.next_step
-    if step is None or (step.requests is None and again is not None):
+    if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
         return decision
     if again is None:
         step = replace(step, requests=None, command=_own_sweep(decision, step))

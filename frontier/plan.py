@@ -21,7 +21,7 @@ from frontier.config.schema import TURNS
 from frontier.config.shapes import described
 from frontier.decide.search import SearchPolicy
 from frontier.errors import UsageError
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Shape, Trial
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Rate, Shape, Trial, load_facts
 from frontier.stats.from_records import BATCH
 
 if TYPE_CHECKING:
@@ -87,14 +87,15 @@ class Plan:
         return {
             "deployments": list(self.deployments),
             "shapes": list(self.shapes),
-            "concurrency": list(self.concurrency),
+            "concurrency": [c for c in self.concurrency if not isinstance(c, Rate)] or None,
+            "rate": [c.per_second for c in self.concurrency if isinstance(c, Rate)] or None,
             "repeats": self.repeats,
             "trials": [
                 {
                     "key": t.key,
                     "deployment": t.deployment,
                     "shape": t.shape.label,
-                    "concurrency": t.concurrency,
+                    **load_facts(t.concurrency),
                     "repeat": t.repeat,
                     "requests": t.requests,
                     "max_time": t.max_time,
@@ -142,7 +143,7 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
 
 def _memory(trials: Sequence[Trial]) -> float:
     """Bytes: the program, the prompts in flight, the samples of all trials, and the batch of records last read."""
-    in_flight = max(t.concurrency * (CONNECTION_BYTES + PROMPT_BYTES * t.shape.isl.high) for t in trials)
+    in_flight = max(t.streams * (CONNECTION_BYTES + PROMPT_BYTES * t.shape.isl.high) for t in trials)
     batch = max(min(BATCH, t.requests) * t.shape.osl.high * GAP_BYTES for t in trials)
     return PROGRAM_BYTES + in_flight + batch + SAMPLE_BYTES * sum(t.requests for t in trials)
 
@@ -159,7 +160,7 @@ def runs_grid(config: Config) -> bool:
 
 def search_policy(config: Config, prove: Sequence[int] = ()) -> SearchPolicy:
     """What the search for the operating point may do; `prove` are the settings that the user asked to be proven."""
-    return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove))
+    return SearchPolicy(config.concurrency, config.requests, config.refine, tuple(prove), warmup=config.warmup)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:
@@ -181,9 +182,12 @@ def make_trial(
     repeat: int,
     requests: int,
     seconds: float | None = None,
+    warmup: float = 0.0,
 ) -> Trial:
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the arguments alone. `seconds`
     bounds its window, which lasts `min_time` at least. A scan has no least warm-up but one that the config states.
+    At a rate the queue needs `warmup` seconds, and where `max_time` is left out a trial lasts as long as its requests
+    take to arrive.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
@@ -193,6 +197,13 @@ def make_trial(
     if seconds is not None:
         seconds = max(seconds, config.min_time)
         print_of.append(seconds)
+    scan = phase is Phase.SCAN and "warmup" not in config.model_fields_set
+    warmup = max(warmup, 0.0 if scan else config.warmup)
+    max_time = max(config.trial_time, 2 * config.min_time)
+    if isinstance(concurrency, Rate):
+        print_of.append(warmup)
+        if config.max_time is None:
+            max_time = max(max_time, 2 * (warmup + requests / concurrency.per_second))
     return Trial(
         deployment=deployment.name,
         shape=shape,
@@ -201,11 +212,12 @@ def make_trial(
         phase=phase,
         requests=requests,
         seed=seed,
-        warmup=0.0 if phase is Phase.SCAN and "warmup" not in config.model_fields_set else config.warmup,
+        warmup=warmup,
         min_time=config.min_time,
-        max_time=max(config.trial_time, 2 * config.min_time),
+        max_time=max_time,
         fingerprint=digest(print_of)[:16],
         seconds=seconds,
+        rate=concurrency.per_second if isinstance(concurrency, Rate) else None,
     )
 
 
@@ -234,9 +246,10 @@ def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> l
 
 def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
     """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its window."""
+    turns = 0 if isinstance(concurrency, Rate) else TURNS * concurrency
     if config.requests is None:
-        return max(GRID_REQUESTS, TURNS * concurrency), GRID_SECONDS
-    return max(config.requests, TURNS * concurrency), None if config.max_time is not None else STATED_SECONDS
+        return max(GRID_REQUESTS, turns), GRID_SECONDS
+    return max(config.requests, turns), None if config.max_time is not None else STATED_SECONDS
 
 
 def halving(ladder: tuple[int, ...]) -> list[int]:
@@ -267,7 +280,11 @@ def estimate(trials: tuple[Trial, ...], e2e: Callable[[Trial], float | None] = l
 def _cost(trial: Trial, e2e: float | None) -> TrialCost:
     sent = trial.requests + 3 * trial.concurrency
     expected = None
-    if e2e is not None:
+    if trial.rate is not None:
+        window = min(trial.requests / trial.rate, math.inf if trial.seconds is None else trial.seconds)
+        expected = min(trial.warmup + window, trial.max_time) + (e2e or 0.0)
+        sent = math.ceil(trial.rate * expected)
+    elif e2e is not None:
         cycle = e2e + trial.shape.pause
         warm = min(max(trial.warmup, 3 * cycle), trial.max_time / 2)
         window = max(trial.min_time, trial.requests * cycle / trial.concurrency)

@@ -13,6 +13,7 @@ from frontier._version import __version__
 from frontier.audit.archive import Unpacked, unpacked
 from frontier.audit.contradictions import Journal, contradictions, is_fixed
 from frontier.errors import FrontierError, UsageError
+from frontier.model import in_words
 from frontier.report.answer import answers_json
 from frontier.report.json_out import points_json
 from frontier.run import Run, load
@@ -127,7 +128,7 @@ def _answers(run: Run) -> list[str]:
         sla = ", ".join(map(str, answer.limits))
         for d in answer.decisions:
             meets = (
-                f"concurrency {d.concurrency} meets"
+                f"{in_words(d.concurrency)} meets"
                 if d.concurrency
                 else f"no concurrency is proven ({d.verdict}) to meet"
             )

@@ -92,8 +92,9 @@ def contradictions(run: Run) -> Iterator[str]:
             tokens += record.completion_tokens or 0
             resent += record.resent
         columns = np.frombuffer(table).reshape(-1, 4).T if table else np.zeros((4, 0))
-        problems.update(_of_the_streams(measurement, columns))
-        problems.update(_of_the_window(measurement, columns, timetable="merged_from" in run.manifest))
+        if measurement.trial.rate is None:  # the rules of streams and of their warm-up are those of a closed loop
+            problems.update(_of_the_streams(measurement, columns))
+            problems.update(_of_the_window(measurement, columns, timetable="merged_from" in run.manifest))
         problems.update(_of_the_sums(measurement, journal.sums.get(key, {}), columns.shape[1], tokens, resent))
         for problem, times in problems.items():
             yield f"trial {key}: {problem}" + (f" ({times:,} requests)" if times > 1 else "")
@@ -109,9 +110,9 @@ def _of_the_trial(config: Config, measurement: Measurement, journal: Journal) ->
     if deployment is None or trial.shape not in config.shapes:
         yield "the config has no such deployment or shape"
         return
-    planned = make_trial(
-        config, deployment, trial.shape, trial.concurrency, trial.phase, trial.repeat, trial.requests, trial.seconds
-    )
+    warmup = 0.0 if trial.rate is None else trial.warmup
+    setting = trial.concurrency, trial.phase, trial.repeat
+    planned = make_trial(config, deployment, trial.shape, *setting, trial.requests, trial.seconds, warmup)
     if trial.seed != planned.seed:
         yield "its seed is not that of its setting"
     if replace(trial, seed=planned.seed) != planned:
@@ -174,8 +175,10 @@ def _lengths(config: Config, trial: Trial, salted: tuple[int, int] | None) -> Ca
     sources = [PromptPlan(shape, prompt_seed(salt, trial.seed, attempt)).source() for attempt in attempts]
 
     def as_asked(record: Record, isl_drawn: int, osl_drawn: int) -> bool:
-        first = record.index < trial.concurrency and record.asked_osl == first_length(
-            osl_drawn, trial.seed, record.index
+        first = (
+            trial.rate is None
+            and record.index < trial.concurrency
+            and record.asked_osl == first_length(osl_drawn, trial.seed, record.index)
         )
         return record.asked_isl in (0, isl_drawn) and (record.asked_osl in (0, osl_drawn) or first)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontier.cli.common import answer, answer_json, answer_prose, layout
 from frontier.errors import ExitCode
+from frontier.model import load_of, setting
 
 if TYPE_CHECKING:
     from frontier.budget import BudgetFit
@@ -115,7 +116,8 @@ def print_plan(config: "Config", plan: "Plan", run: Path | None, as_json: bool, 
 
     found = look_ahead(config, plan, run, prove)
     advice = [*grid_advice(config), *_too_short(config, found)]
-    client = client_plan(config) if config.ray is None else None  # what another machine carries is not known here
+    # What another machine carries is not known here; a rate is sent by one process.
+    client = client_plan(config) if config.ray is None and not config.open_loop else None
     if as_json:
         tree: dict[str, Any] = {
             "schema": "frontier.plan/1",
@@ -217,7 +219,7 @@ def _too_short(config: "Config", found: Outlook) -> list[str]:
     from frontier.forecast import TimeEstimator, proof
     from frontier.units import format_elapsed, format_rough
 
-    if config.max_time is None or not config.searches:
+    if config.max_time is None or not config.searches or config.open_loop:
         return []
     free = config.model_copy(update={"max_time": None})
     estimator, lines = TimeEstimator(free), []
@@ -312,7 +314,7 @@ def larger_budget(config: "Config", run: Path, again: str) -> str:
     total += found.ledger.spent()
     left_out = f"{len(dropped)} trial{'' if len(dropped) == 1 else 's'}"
     cut = [line for line in session if line["event"] == "asked" and line["trial"] in dropped]
-    named = (f"c={line['concurrency']} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
+    named = (f"{setting(load_of(line))} ({line['shape']})" for line in cut if line["phase"] == Phase.PROVE.value)
     proofs = ", ".join(dict.fromkeys(named))
     left_out += f", which cut the proof of {proofs} short" if proofs else ""
     more = raised(config.budget, total)

@@ -12,6 +12,7 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_json, answer_prose, find_run, run_options, subcommand
 from frontier.decide.wording import count, trial_words
 from frontier.errors import ExitCode
+from frontier.model import load_facts, load_of, setting
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.text import clean
@@ -98,7 +99,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
         "proven": [
-            {"deployment": line["deployment"], "shape": line["shape"], "concurrency": line["concurrency"]}
+            {"deployment": line["deployment"], "shape": line["shape"], **load_facts(load_of(line))}
             for line in {(e["deployment"], e["shape"]): e for e in journal if e["event"] == "proven"}.values()
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
@@ -152,9 +153,7 @@ def line(state: Mapping[str, Any]) -> str:
     parts = [f"{state['state']}  {state['done']}/{state['planned']} trials"]
     parts += [f"{state[k]} {words}" for k, words in (("refined", "of the search"), ("skipped", "skipped")) if state[k]]
     parts.append(f"{state['left']} left")
-    parts += (
-        [f"proven: {', '.join('c=' + str(one['concurrency']) for one in state['proven'])}"] if state["proven"] else []
-    )
+    parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
     text = ", ".join(parts)

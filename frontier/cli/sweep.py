@@ -18,6 +18,7 @@ import click
 
 from frontier.cli import common
 from frontier.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
+from frontier.model import in_words, load_facts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -354,12 +355,17 @@ def _finish_facts(path: Path, end: str, code: int, decisions: "Sequence[Decision
     import socket
 
     shapes = [
-        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, "concurrency": d.concurrency}
+        {
+            "deployment": d.deployment,
+            "shape": d.shape.label,
+            "verdict": d.verdict.value,
+            **load_facts(d.concurrency),
+        }
         for d in decisions
     ]
     verdicts = [
         f"{'' if d.deployment == 'default' else d.deployment + ' '}{d.shape.label}: {d.verdict.value}"
-        + (f" at concurrency {d.concurrency}" if d.concurrency is not None else "")
+        + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
         for d in decisions
     ]
     text = f"frontier: {path.name} {end.replace('_', ' ')}" + (f": {reason}" if reason else "")

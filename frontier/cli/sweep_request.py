@@ -73,6 +73,8 @@ def read_request(
     if more is not None:
         given.append(more)
     config = asked.config(None if run is None else read_manifest(run))
+    if config.open_loop and prove:
+        raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     named = {
         "--set": settings,
         "--until": [until],

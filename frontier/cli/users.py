@@ -57,6 +57,9 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
         common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
+    if any(decision.shape.arrivals is not None for decision in decisions):
+        what = "people are counted from requests in flight, and this run proved a rate of arrivals"
+        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
     if emit is not None and len(proven) > 1:
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
     if emit is not None and proven and proven[0].shape.has_sessions:

@@ -1,4 +1,4 @@
-"""The loop of one trial: closed (N streams, each holds one session after another) or open (Poisson arrivals).
+"""The loop of one trial: closed (N streams, each holds one session after another) or open (arrivals at a rate).
 
 A session is one request, or several turns, each sent some seconds of thinking after the answer to the one before; a
 failed turn ends its session. A stream begins its next session as soon as one is over.
@@ -9,15 +9,13 @@ Warm-up hands its slots over without draining. Latency counts the requests sent 
 the last of them has ended; what is still in flight then is cancelled. (A closed system in the sense of Schroeder,
 Wierman and Harchol-Balter, NSDI 2006.)
 
-Open loop: requests arrive whether or not earlier ones have been answered. It checks an operating point that a closed
-loop gave. Latency counts from the scheduled arrival, kept as `Record.scheduled`, so a late send cannot hide a queue
-(coordinated omission; as wrk2 does). The trial's concurrency is the admission cap: what arrives while so many are in
-flight waits here, and its wait counts.
+Open loop: requests arrive whether or not earlier ones have been answered. Latency counts from the scheduled arrival,
+kept as `Record.scheduled`, so a late send cannot hide a queue (coordinated omission; as wrk2 does). What arrives while
+`trial.streams` are in flight waits here, and its wait counts.
 """
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,7 +43,7 @@ from frontier.client.window_rules import (
     warm_open_loop,
 )
 from frontier.errors import MeasurementError
-from frontier.model import ClientHealth, Measurement, Outcome, Record, Trial, Window, WorkerFacts
+from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Record, Trial, Window, WorkerFacts
 from frontier.pacing import Pacing
 
 _PROGRESS_EVERY = 0.5
@@ -94,7 +92,7 @@ class ClosedLoop:
     ) -> None:  # fmt: skip
         self.trial, self.client, self.pipeline = trial, client, pipeline
         self.monitor, self.decide, self.evidence = monitor, decide, evidence
-        self.numbers = share.streams(trial.concurrency)
+        self.numbers = share.streams(trial.streams)
         self.target = client.target
         self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock
@@ -308,32 +306,32 @@ class ClosedLoop:
 
 
 class OpenLoop(ClosedLoop):
-    """`trial.concurrency` callers share one sequence of arrivals; each takes the next, waits until it is due, sends."""
+    """`trial.streams` callers share one sequence of arrivals. One waits for the next and sends it, others follow."""
 
     def __init__(
         self, trial: Trial, client: Client, pipeline: RequestPipeline, monitor: HealthMonitor, decide: Decide,
         evidence: Evidence, rate: float,
     ) -> None:  # fmt: skip
         super().__init__(trial, client, pipeline, monitor, decide, evidence)
-        self.rate = rate
-        self.rng = random.Random(f"{trial.seed}/arrivals")
-        self.next_due = self.rng.expovariate(rate)
+        self.arrivals = (trial.shape.arrivals or POISSON).times(rate, trial.seed)
+        self.next_due = next(self.arrivals)
+        self.first_in_line = asyncio.Lock()
 
     async def stream(self, number: int) -> None:
         """One of the callers."""
         while not self.closing:
-            due = self.next_due
-            self.next_due += self.rng.expovariate(self.rate)
-            request = self.pipeline.next_request()
-            self.pending[request.index] = due
-            in_time = due > self.now()
-            while due > self.now():  # noqa: ASYNC110 - waits for a time, not for an event
-                # Not once: an event loop's clock may be a millisecond early.
-                await asyncio.sleep(max(0.001, due - self.now()))
+            free = self.now()
+            async with self.first_in_line:
+                due, self.next_due = self.next_due, next(self.arrivals)
+                request = self.pipeline.next_request()
+                self.pending[request.index] = due
+                while due > self.now():  # noqa: ASYNC110 - waits for a time, not for an event
+                    # Not once: an event loop's clock may be a millisecond early.
+                    await asyncio.sleep(max(0.001, due - self.now()))
             if self.closing:
                 return
             exchange = await self.send(request, number, due, self.zero + due)
-            if in_time:
+            if free < due:
                 # Only a send that had a free caller waiting for it can be late through the client's own fault.
                 self.monitor.sent(exchange.sent - self.zero - due)
             self.after(exchange, 0.0)
@@ -350,9 +348,9 @@ class OpenLoop(ClosedLoop):
         state = self.state
         while state.ended in ("requests", "time") and state.end is not None and self.next_due < state.end:
             never_sent = Exchange(self.zero + self.next_due, end=self.clock())
-            never_sent.failure = Outcome.TIMEOUT, f"never sent: {self.trial.concurrency} were in flight all the time"
+            never_sent.failure = Outcome.TIMEOUT, f"never sent: {self.trial.streams} were in flight all the time"
             self.pipeline.put(never_sent, self.pipeline.next_request(), -1, never_sent.sent)
-            self.next_due += self.rng.expovariate(self.rate)
+            self.next_due = next(self.arrivals)
         self.pipeline.finish()
 
 
@@ -362,7 +360,6 @@ async def run_trial(
     prompts: PromptSource,
     *,
     on_record: Callable[[Record], None],
-    rate: float | None = None,
     expected_e2e: float | None = None,
     on_progress: Callable[[TrialProgress], None] | None = None,
     stop: asyncio.Event | None = None,
@@ -371,8 +368,7 @@ async def run_trial(
 ) -> Measurement:
     """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it is parsed.
 
-    Closed loop; with a `rate` (requests per second) open loop, with at most `trial.concurrency` in flight, where a
-    request belongs to the window if it was scheduled in it.
+    Closed loop; of a trial with a `rate` open loop, where a request belongs to the window if it was scheduled in it.
 
     The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as long as the window's
     last request needs. `expected_e2e` (seconds) spreads the first sends of a closed loop where the output length cannot
@@ -380,18 +376,18 @@ async def run_trial(
     server are records, never exceptions. MeasurementError when the target is not settled.
     """
     require_settled(target)
-    pipeline = new_pipeline(trial, target, prompts, on_record, closed_loop=rate is None)
-    is_warm = warm if rate is None else warm_open_loop
+    pipeline = new_pipeline(trial, target, prompts, on_record, closed_loop=trial.rate is None)
+    is_warm = warm if trial.rate is None else warm_open_loop
     decide = partial(next_state, trial, is_warm=is_warm)
     async with Evidence(target) as evidence:
         with HealthMonitor(clock) as monitor:
             async with Client(target, clock) as client:
-                if rate is None:
+                if trial.rate is None:
                     loop = ClosedLoop(trial, client, pipeline, monitor, decide, evidence)
                     loop.spread = expected_e2e
                 else:
-                    loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, rate)
-                pipeline.stock_up(trial.concurrency)
+                    loop = OpenLoop(trial, client, pipeline, monitor, decide, evidence, trial.rate)
+                pipeline.stock_up(trial.streams)
                 await loop.run(stop, on_progress)
                 health = monitor.health(client.resent, client.opened)
             epoch, evidence.zero = time.time() - loop.now(), time.perf_counter() - loop.now()
@@ -410,7 +406,7 @@ def new_pipeline(
 ) -> RequestPipeline:  # fmt: skip
     """The pipeline of a trial's streams, or of a share of them."""
     short = trial.concurrency if closed_loop and target.forces_length else 0
-    stock = 2 + len(share.streams(trial.concurrency)) // 8
+    stock = 2 + len(share.streams(trial.streams)) // 8
     return RequestPipeline(target, prompts, on_record, stock, short, trial.seed, share, trial.shape.most_turns)
 
 

@@ -27,10 +27,6 @@ _DEPLOYMENT_KEYS = tuple(key for key in keys_at(DeploymentConfig, ()) if key != 
 _MERGED = ("simulator", "timeouts", "headers", "extra_body")
 """Mappings a deployment adds to, key by key; of all others its own replaces the top level's."""
 
-_OPEN_LOOP = (
-    "a sweep is a closed loop, its load the requests in flight",
-    "write concurrency: [1, 2, 4, 8]; then  frontier verify  sends the rate that was found as Poisson arrivals",
-)
 _SYNONYMS = {
     "api_key": ("keys are not written into a config", "name its variable: api_key_env: OPENAI_API_KEY"),
     "base_url": (None, "write endpoint"), "url": (None, "write endpoint"), "server": (None, "write endpoint"),
@@ -45,7 +41,9 @@ _SYNONYMS = {
     "max_tokens": (None, "write shapes: [1024/256], input/output tokens"), "warmups": (None, "write warmup: 20s"),
     "max_seconds": (None, "write max_time"), "dataset": (None, "write prompts: path.jsonl, or prompts: random"),
     "tokenizer": ("prompts are fitted to the server's own token count", "remove it"),
-    **dict.fromkeys(("request_rate", "rate", "rates", "qps", "rps", "arrival_rate", "burstiness"), _OPEN_LOOP),
+    **dict.fromkeys(("request_rate", "rates", "qps", "rps", "arrival_rate"),
+                    (None, "write rate: [1, 2, 4], requests per second")),
+    "burstiness": (None, "write arrivals: {gamma: {cv: 2}}"),
     **dict.fromkeys(("users", "max_concurrency", "concurrencies", "num_users", "streams", "batch_size", "clients"),
                     (None, "write concurrency: [1, 2, 4, 8], the requests in flight")),
     **dict.fromkeys(("input_len", "output_len", "input_tokens", "output_tokens", "random_input_len",
@@ -357,7 +355,7 @@ def _too_few(config: Config) -> Iterator[Problem]:
     The search sizes its proofs itself; then only a grid too small to tell where to look is worth a word.
     """
     p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
-    if p is None or config.requests is None:
+    if p is None or config.requests is None or config.open_loop:
         return
     repeats = config.repeats or 1
     if config.searches:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
+from frontier.config.rates import AUTO, read_arrivals, read_rates
 from frontier.config.shapes import described, read_shape
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
@@ -37,7 +38,7 @@ from frontier.fields import (
     whole_in,
 )
 from frontier.metrics import ENERGY, metric
-from frontier.model import Limit, Shape
+from frontier.model import POISSON, Arrivals, Limit, Rate, Shape
 from frontier.text import looks_like_a_key, looks_random
 
 WARMUP_AUTO = 2.0
@@ -243,6 +244,8 @@ class Config(Strict):
     ] = Field(alias="shapes")
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
+    rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates)] | None = None
+    arrivals: Annotated[Arrivals, PlainValidator(read_arrivals)] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"
@@ -264,11 +267,20 @@ class Config(Strict):
     _warnings: tuple[Complaint, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
+    def _in_open_loop(self) -> Self:
+        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing else has to ask."""
+        if self.rate is not None and "concurrency" not in self.model_fields_set:
+            shapes = tuple(replace(shape, arrivals=self.arrivals) for shape in self.given_shapes)
+            # Past the freeze of the model, which is not yet in anybody's hands.
+            self.__dict__.update(concurrency=self.rate or AUTO, given_shapes=shapes)
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
         Problems([*_wrong_times(self), *_wrong_metrics(self), *_wrong_names(self), *_wrong_size(self),
-                  *_wrong_prompts(self)]).check()  # fmt: skip
+                  *_wrong_prompts(self), *_wrong_load(self)]).check()  # fmt: skip
         return self
 
     @property
@@ -283,6 +295,11 @@ class Config(Strict):
         tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
         return tuple((name, (*own, *(li for li in of_classes if li.metric not in {o.metric for o in own})))
                      for name, own in tiers)  # fmt: skip
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether the load is a rate of arrivals."""
+        return self.rate is not None
 
     def limit_path(self, tier: str, limit: Limit) -> tuple[str, ...]:
         """Where a limit of a tier stands in the text."""
@@ -371,6 +388,28 @@ def digest(value: Any) -> str:
 
 
 # ---- what fits together only when several keys are seen at once
+
+
+def _wrong_load(config: Config) -> Iterator[Problem]:
+    """What does not go with a rate, or only with one."""
+    if config.rate is None:
+        if "arrivals" in config.model_fields_set:
+            what = "arrivals are those of a rate, and there is none"
+            yield Problem(what, "write  rate: [1, 2, 4]  in place of concurrency", "arrivals", at_key=True)
+        return
+    if "concurrency" in config.model_fields_set:
+        what = "rate and concurrency are two loads: requests per second, and requests in flight"
+        yield Problem(what, "write one of them", "rate", at_key=True)
+    if not config.rate and not config.searches:
+        what = "rate: auto looks for the highest rate that keeps an SLA, and nothing is looked for"
+        yield Problem(what, "name limits, as  sla: {p99_ttft: 500ms},  or list rates:  rate: [1, 2, 4]", "rate")
+    for i, shape in enumerate(config.shapes):
+        if shape.kind != "shape":
+            what = f"{shape.label} is a {shape.kind}, and single requests of one shape arrive at a rate"
+            where = ("traffic",) if config.traffic else ("shapes", i)
+            yield Problem(what, "write concurrency: [1, 2, 4] in place of rate", *where)
+    if config.given_workers is not None and (config.ray is not None or config.workers != 1):
+        yield Problem("a rate is sent by one client process", "leave workers out", "workers")
 
 
 def _wrong_times(config: Config) -> Iterator[Problem]:

@@ -158,4 +158,5 @@ def described(shape: Shape) -> str:
         spread = "" if s.spread is None else f" +-{s.spread:g}s"
         text = f"turns {s.turns}, first {s.first}, then {s.added}/{shape.osl}, think {s.think:g}s{spread},"
     text = f"{shape.name}: {text}" if shape.name else text
+    text = f"{text} {shape.arrivals} arrivals" if shape.arrivals is not None else text
     return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from frontier.model import Estimate, Point
+from frontier.model import Estimate, Point, Rate
 from frontier.stats.window import Floats
 
 RATE = "output_throughput"
@@ -70,7 +70,7 @@ class Capacity:
 def capacity(points: Sequence[Point]) -> Capacity:
     """Everything `Capacity` says, from the valid points of one (deployment, shape) that have an output throughput."""
     usable = sorted((p for p in points if p.valid and _value(p, RATE) > 0), key=lambda p: p.concurrency)
-    if not usable:
+    if not usable or isinstance(usable[0].concurrency, Rate):  # what is served follows from what is sent
         return Capacity()
     n = np.array([p.concurrency for p in usable], dtype=np.float64)
     x = np.array([_value(p, RATE) for p in usable])
@@ -203,13 +203,14 @@ def _value(point: Point, name: str) -> float:
 
 
 def littles_law(point: Point) -> Estimate | None:
-    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None when not measured.
+    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None when not measured, and
+    where the load is a rate.
 
     The interval multiplies both intervals, so it is wide; the sharp check is the integrated occupancy, which
     `load_flags` makes on every window.
     """
     rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
-    if rate is None or e2e is None or not math.isfinite(e2e.value):
+    if rate is None or e2e is None or not math.isfinite(e2e.value) or isinstance(point.concurrency, Rate):
         return None
     c = point.concurrency
     return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
@@ -238,9 +239,10 @@ def arrival_rate(points: Sequence[Point], cap: int) -> ArrivalRate | None:
     With arrivals at random the number in flight varies about three times as much as its mean, so at most m streams are
     used with m + 2.33 sqrt(3 m) <= cap, and at most 80 % of the throughput at the cap. X(m) is read off a line through
     the neighbours: this is for planning. None without a rate at the cap or below m, for sessions, whose requests
-    do not arrive at random, and for mixes, whose classes take different times.
+    do not arrive at random, and for mixes, whose classes take different times. Of points at rates there is nothing to
+    estimate.
     """
-    if any(point.shape.kind != "shape" for point in points):
+    if any(point.shape.kind != "shape" or point.shape.arrivals is not None for point in points):
         return None
     streams = max((m for m in range(1, cap + 1) if m + 2.33 * math.sqrt(3 * m) <= cap), default=0)
     rates = {p.concurrency: x for p in points if p.valid and (x := _value(p, "request_throughput")) > 0}

@@ -16,7 +16,7 @@ import numpy as np
 from frontier.decide import pareto, uncertainty
 from frontier.decide.uncertainty import DRAWS, INDIFFERENCE
 from frontier.metrics import RATES, Metric, Unit, metric, per_gpu
-from frontier.model import Estimate, Limit, Point, Series, Shape, by_series
+from frontier.model import Estimate, Limit, Point, Series, Shape, by_series, listed, setting
 from frontier.stats.window import Floats, WindowData
 
 Answer = Literal["better", "no worse", "not resolved", "worse", "invalid"]
@@ -302,7 +302,7 @@ def _notes(
         {p.concurrency for k, s in zip(kept, sides, strict=True) for p in k} - {p.concurrency for s in sides for p in s}
     )
     if dropped:
-        notes.append(f"Left out, as only one side reaches so far: c={', '.join(map(str, dropped))}.")
+        notes.append(f"Left out, as only one side reaches so far: {listed(dropped)}.")
     return tuple(notes)
 
 
@@ -330,7 +330,7 @@ def _absent(points: Sequence[Point], objectives: tuple[Metric, Metric]) -> tuple
     reasons: dict[str, list[str]] = {}
     for p in sorted(points, key=lambda p: p.concurrency):
         if (why := pareto.exclusion(p, objectives)) is not None:
-            reasons.setdefault(why, []).append(f"c={p.concurrency}")
+            reasons.setdefault(why, []).append(setting(p.concurrency))
     return tuple(f"{', '.join(at)} ({why})" for why, at in reasons.items())
 
 

@@ -26,10 +26,20 @@ from frontier.decide.proof import (
     violation,
     window_size,
 )
-from frontier.decide.search import Ask, Done, SearchPolicy, between, longer, mean_e2e, settings_beyond, widest_gap
+from frontier.decide.search import (
+    Ask,
+    Done,
+    SearchPolicy,
+    between,
+    in_flight,
+    longer,
+    mean_e2e,
+    settings_beyond,
+    widest_gap,
+)
 from frontier.decide.verdict import judge
 from frontier.metrics import fewest_to_bound
-from frontier.model import Limit, Phase, Point, Shape, Verdict
+from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict, setting
 from frontier.stats.window import Floats, WindowData
 
 FRONTIER_SETTINGS = 4
@@ -100,7 +110,7 @@ def _again(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) ->
         return None
     c = max(again)
     first = next(trial for trial, _ in history if trial.concurrency == c and trial.phase is not Phase.VISIT)
-    reason = f"c={c} was over a limit in its only trial, and a higher setting is proven"
+    reason = f"{setting(c)} was over a limit in its only trial, and a higher setting is proven"
     phase = Phase.GRID if c in policy.grid else Phase.FRONTIER
     seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
     return Ask(c, phase, first.requests, reason, seconds)
@@ -157,7 +167,8 @@ def gain(concurrency: int, limits: tuple[Limit, ...], history: History) -> float
 
 def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
     """About how long a window lasts, as requests take at the nearest setting."""
-    return min(ask.seconds or math.inf, ask.requests * (mean_e2e(ask.concurrency, points) or 1.0) / ask.concurrency)
+    e2e = mean_e2e(ask.concurrency, points) or 1.0
+    return min(ask.seconds or math.inf, ask.requests * e2e / in_flight(ask.concurrency, points))
 
 
 def _is_after(history: History, phase: Phase) -> bool:
@@ -193,13 +204,13 @@ def next_visit(limits: tuple[Limit, ...], history: History, spare: float = 0.0) 
     fills = claim.turns < MOST_TURNS and spare < math.inf and _seconds(visit, points) <= 2 * spare
     if claim.turns >= _most_turns(limits, history, c) and not fills:
         return None
-    visit = replace(visit, reason=f"the claim of c={c} covers {claim.turns} turns; visiting it again")
+    visit = replace(visit, reason=f"the claim of {setting(c)} covers {claim.turns} turns; visiting it again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, points))
 
 
 def _visit(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
-    return Ask(c, Phase.VISIT, VISIT_TURNS * c, reason, longer(VISIT_SECONDS, c, points))
+    return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
 
 def worth_proving(settings: Sequence[int], limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
@@ -348,11 +359,13 @@ def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
 
 def _setting_ask(policy: SearchPolicy, limits: tuple[Limit, ...], c: int, history: History) -> Ask:
     """As many requests as a proof of it would take: so many usually bound its percentiles."""
-    requests = policy.requests or 20 * c
+    points = pilot_points(limits, history)
+    streams = math.ceil(in_flight(c, points))
+    requests = policy.requests or _usual(c, points)
     if policy.requests is None and limits and (seen := joined(history, tuple(Phase))):
-        requests = WINDOWS * window_size(nearest(seen, c), limits, c)
-    seconds = None if policy.requests else longer(GRID_SECONDS, c, pilot_points(limits, history))
-    return Ask(c, Phase.GRID, requests, f"c={c} is a setting of the config", seconds)
+        requests = WINDOWS * window_size(nearest(seen, c), limits, streams)
+    seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
+    return Ask(c, Phase.GRID, requests, f"{setting(c)} is a setting of the config", seconds)
 
 
 def edge(limits: tuple[Limit, ...], points: Mapping[int, Point]) -> int | None:
@@ -373,6 +386,11 @@ def _gap(policy: SearchPolicy, limits: tuple[Limit, ...], history: History) -> A
     return None if gap is None else _gap_ask(policy, gap, points)
 
 
+def _usual(c: int, points: Mapping[int, Point]) -> int:
+    """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the time that it has."""
+    return math.ceil(GRID_SECONDS * c.per_second) if isinstance(c, Rate) else 20 * math.ceil(in_flight(c, points))
+
+
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
     if policy.refine is not None:
         return max(0, policy.refine - len(settings_beyond(policy, history)))
@@ -381,6 +399,6 @@ def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
 
 def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Point]) -> Ask:
     c = between(*gap)
-    reason = f"the frontier is widest between c={gap[0]} and c={gap[1]}"
+    reason = f"the frontier is widest between {setting(gap[0])} and {setting(gap[1])}"
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
-    return Ask(c, Phase.FRONTIER, policy.requests or 20 * c, reason, seconds)
+    return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from frontier.decide.capacity import Capacity, capacity
 from frontier.decide.sentences import capacity_notes
 from frontier.metrics import metric
-from frontier.model import Estimate, Frontier, Point
+from frontier.model import Estimate, Frontier, Point, setting
 from frontier.units import format_number
 
 SURE = 0.5
@@ -31,7 +31,7 @@ class FrontierSummary:
         notes = []
         faint = [(c, p) for c in self.frontier.members if (p := self.frontier.probability.get(c, 1.0)) < SURE]
         if faint:
-            members = ", ".join(f"c={c} ({p:.0%})" for c, p in faint)
+            members = ", ".join(f"{setting(c)} ({p:.0%})" for c, p in faint)
             notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
         if self.area is not None and self.reference is not None:
             second = metric(self.frontier.objectives[1])

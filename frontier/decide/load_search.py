@@ -67,6 +67,8 @@ FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
 SETTLED = 2.0
 """Warm-up, in times in which a queue forgets that it began empty."""
+USUAL = 0.75
+"""The share of the top at which a rate is usually proven."""
 EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
 """What a search usually takes, for its expected time: looks, and windows of proofs."""
 
@@ -200,6 +202,12 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: Histo
     looks = max(1, EXPECTED_LOOKS - len(history))
     size = max(_least_window(policy, limits, ask.load), ask.requests)
     return looks * ask.seconds + windows * (size / ask.load + ask.warmup)
+
+
+def usual_proof(limits: Iterable[Limit]) -> int:
+    """About how many requests a proof takes up to its first judgement, at USUAL of what the server serves at most."""
+    independent = max((intervals.needed(p) for limit in limits if (p := limit.of.p) is not None), default=1)
+    return math.ceil(independent * USUAL / (1 - math.sqrt(USUAL)) ** 2)
 
 
 def _least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:

@@ -17,7 +17,7 @@ from frontier.decide.sentences import notes
 from frontier.decide.verdict import RISING, headroom, judge
 from frontier.errors import ExitCode
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Judgement, Limit, Point, RejectedStep, Series, Verdict, by_series
+from frontier.model import Decision, Estimate, Judgement, Limit, Point, Rate, RejectedStep, Series, Verdict, by_series
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
 """What "throughput" means to the solver: the first of these that every feasible setting has."""
@@ -229,7 +229,8 @@ def _choose(
 ) -> Point | None:
     if not feasible:
         return None
-    if rate is None:  # throughput unknown: more users served is all there is to prefer
+    if rate is None or isinstance(feasible[-1].concurrency, Rate):
+        # Throughput unknown: more users served is all there is to prefer. At a rate all that arrives is served.
         return feasible[-1]
     if not marginal_gain:
         return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))

@@ -67,8 +67,9 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
     """The non-dominated settings of one (deployment, shape), and why each of the others is not among them.
 
     `objectives` are two metrics or more; which way is better comes from the metric. A point that is invalid, or whose
-    value is missing or not finite, is excluded with the reason: it neither joins nor dominates. ValueError when points
-    of several deployments or shapes are mixed, when a concurrency comes twice, or when there is no point at all.
+    value is missing or not finite, or a rate at which the backlog grew, is excluded with the reason: it neither joins
+    nor dominates. ValueError when points of several deployments or shapes are mixed, when a concurrency comes twice, or
+    when there is no point at all.
     """
     metrics = [metric(name) for name in objectives]
     by_c = by_concurrency(points)
@@ -106,6 +107,8 @@ def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
     """Why a point has no place on a frontier of these metrics; None when it has one."""
     if not point.valid:
         return "invalid: " + ", ".join(flag.name for flag in point.flags if flag.fatal)
+    if point.overloaded:
+        return "more arrived than was served, so latency grew for as long as it lasted"
     for m in objectives:
         estimate = point.metrics.get(m.name)
         if estimate is None or math.isnan(estimate.value):

@@ -149,11 +149,18 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 # --- from a config
 
 
+def require_closed_loop(config: Config) -> None:
+    """UsageError for a config whose load is a rate: the engine model answers for requests in flight."""
+    if config.open_loop:
+        raise UsageError("a rate is not predicted, only a concurrency", "predict with  --set rate=null")
+
+
 def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
     """What the engine model expects of each deployment and shape without any measurement, and with each what-if.
 
     UsageError when a deployment's model or hardware is not known.
     """
+    require_closed_loop(config)
     forecasts = []
     for deployment in config.deployments:
         assumed, roofline = assumption(deployment, efficiency)
@@ -246,6 +253,8 @@ def predict_points(
     """
     points = tuple(points)
     _refuse_classes(point.shape for point in points)
+    if any(point.shape.arrivals is not None for point in points):
+        raise UsageError("this run was measured at rates, and only a concurrency is predicted", "predict a config")
     fits = _fits(points)
     if not fits:
         raise UsageError(
@@ -368,7 +377,7 @@ def grid_advice(config: Config) -> list[str]:
         except UsageError:
             continue
         name = "" if unnamed(deployment.name) else f"{deployment.name} "
-        for shape in (shape for shape in config.shapes if shape.kind == "shape"):
+        for shape in (shape for shape in config.shapes if shape.kind == "shape" and shape.arrivals is None):
             sentence = _advice(assumed, shape, config)
             advice += [f"{name}{shape.label}: {sentence}"] if sentence else []
     return advice

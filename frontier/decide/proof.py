@@ -92,9 +92,13 @@ def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
 
 
 def violation(point: Point, limits: Iterable[Limit]) -> float | None:
-    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured."""
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not measured. Infinite
+    where the backlog grew.
+    """
     if not point.valid:
         return None
+    if point.overloaded:
+        return math.inf
     worst, known = -math.inf, False
     for limit in limits:
         e = point.metrics.get(limit.metric)

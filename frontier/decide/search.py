@@ -18,7 +18,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from frontier.decide import rate_search
 from frontier.decide.capacity import knee
+from frontier.decide.load_search import LoadAsk
 from frontier.decide.placement import State, candidate
 from frontier.decide.proof import (
     ASCENTS,
@@ -33,7 +35,7 @@ from frontier.decide.proof import (
     violation,
     window_size,
 )
-from frontier.model import Limit, Phase, Point, Shape, Verdict
+from frontier.model import Limit, Phase, Point, Rate, Shape, Verdict
 from frontier.stats import estimate
 
 __all__ = ["Ask", "Done", "History", "SearchPolicy", "claim_points", "claim_windows", "next_ask", "skip_reason"]
@@ -64,13 +66,15 @@ class SearchPolicy:
     proofs and the frontier (None: as many as are worth their time).
 
     `requests` is the size of a window that the config states, None: the search sizes its trials. `prove` are settings
-    that the user asked to be proven.
+    that the user asked to be proven. At `lost` the server was lost; of rates `warmup` is the least warm-up in seconds.
     """
 
     grid: tuple[int, ...]
     requests: int | None = None
     refine: int | None = None
     prove: tuple[int, ...] = ()
+    lost: float = math.inf
+    warmup: float = 0.0
 
     @property
     def top(self) -> int:
@@ -91,6 +95,7 @@ class Ask:
     reason: str
     seconds: float | None = None
     value: float = 0.0
+    warmup: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,8 @@ def next_ask(
     limited = [tuple(limits) for _, limits in tiers if limits]
     if not limited:
         return Done("no limit to search for")
+    if shape.arrivals is not None:
+        return _at_rates(policy, limited, history)
     if policy.prove:
         return _as_asked(policy, limited[0], history)
     states = [State.of(limits, history) for limits in limited]
@@ -132,6 +139,24 @@ def next_ask(
         if isinstance(step, Ask):
             return step
         ends.append(step)
+    return ends[0]
+
+
+def _at_rates(policy: SearchPolicy, tiers: Sequence[tuple[Limit, ...]], history: History) -> Ask | Done:
+    """The next trial at a rate, one SLA after another: what is proven for one counts for the others too."""
+    ends = []
+    for limits in tiers:
+        step = rate_search.next_ask(policy.grid, limits, history, policy.warmup)
+        if not isinstance(step, LoadAsk):
+            ends.append(Done(step.reason, proven=None if step.proven is None else Rate.of(step.proven)))
+            continue
+        rate = Rate.of(step.load)
+        if rate >= policy.lost:
+            ends.append(Done(f"the server was lost at {policy.lost}"))
+            continue
+        window = 1 + sum((trial.concurrency, trial.phase) == (rate, Phase.PROVE) for trial, _ in history)
+        reason = f"proving {rate} on fresh data, window {window}" if step.phase is Phase.PROVE else f"looking at {rate}"
+        return Ask(rate, step.phase, step.requests, reason, warmup=step.warmup)
     return ends[0]
 
 
@@ -182,6 +207,11 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 
 def _between_reason(low: int, high: int) -> str:
     return f"c={low} is inside the SLA and c={high} is not; looking between them"
+
+
+def in_flight(load: int, points: Mapping[int, Point]) -> float:
+    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest time of a request."""
+    return load.per_second * (mean_e2e(load, points) or 1.0) if isinstance(load, Rate) else load
 
 
 def mean_e2e(concurrency: int, points: Mapping[int, Point], growth: float = 0.0) -> float | None:
@@ -310,8 +340,8 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
 
 
 def between(low: int, high: int) -> int:
-    """The geometric mean, strictly between."""
-    return min(high - 1, max(low + 1, round(math.sqrt(low * high))))
+    """The geometric mean, strictly between; a load of the same kind."""
+    return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))
 
 
 # --- what need not be run
@@ -322,8 +352,12 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
 
     A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 % of its requests or
     was more than ten times over a latency limit, or when throughput fell by more than 5 % below the best at two in a
-    row: bounds count, not values, and one fall may be noise.
+    row: bounds count, not values, and one fall may be noise. A rate is skipped when more than was served arrived at it,
+    or at a lower one, already.
     """
+    if isinstance(concurrency, Rate):
+        over = min((t.concurrency for t, s in history if rate_search.is_overloaded(s)), default=math.inf)
+        return f"at {over} more arrives than is served" if concurrency >= over else None
     below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
     if not below:
         return None

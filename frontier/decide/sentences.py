@@ -26,7 +26,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import fewest_to_bound, metric
-from frontier.model import Cause, Cut, Decision, Flag, Frontier, NextStep, Point, Reason, Verdict
+from frontier.model import Cause, Cut, Decision, Flag, Frontier, NextStep, Point, Rate, Reason, Verdict, in_words
 from frontier.stats import cost_energy
 from frontier.units import format_elapsed, format_number, roughly, trimmed
 
@@ -47,12 +47,12 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
         return "No valid measurement to decide by"
     promise, no = limits_text(decision.limits), f"{_corrected(decision)}{'no' if _is_corrected(decision) else 'No'}"
     if decision.verdict is Verdict.VIOLATES:
-        return f"{no} setting meets {promise}" + (f": nearest is concurrency {at}" if at else "")
+        return f"{no} setting meets {promise}" + (f": nearest is {at}" if at else "")
     why = "its interval crosses the limit"
     if decision.verdict is Verdict.UNPROVEN:
         few = unproven_words(figure.estimate if figure else None, candidate_need(decision))
         why = f"it has {few}" if figure else "its limit was not measured"
-    return f"{no} setting is proven to meet {promise}" + (f": concurrency {at}; {why}" if at else "")
+    return f"{no} setting is proven to meet {promise}" + (f": {at}; {why}" if at else "")
 
 
 def brief_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
@@ -98,8 +98,8 @@ def _with_better(decision: Decision, numbers: str) -> str:
         half = f"{corrected}{'more' if corrected else 'More'} than half of the throughput is undecided"
         word = "Accepted" if asked else "Proven"
         numbers = numbers.replace(": ", ", ", 1) if numbers.startswith(": ") else numbers
-        return f"{half}: {may_give(step)}. {word} so far: concurrency {decision.concurrency}{numbers}"
-    run = f"{corrected}{'run' if corrected else 'Run'} at concurrency {decision.concurrency}{asked}{numbers}"
+        return f"{half}: {may_give(step)}. {word} so far: {in_words(decision.concurrency or 0)}{numbers}"
+    run = f"{corrected}{'run' if corrected else 'Run'} at {in_words(decision.concurrency or 0)}{asked}{numbers}"
     return f"{run}. {may_give(step)}" if step is not None else run
 
 
@@ -159,9 +159,10 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
     on = [p for p in points if p.concurrency in members]
     best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
     most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
-    listed = ", ".join(map(str, members))
+    rates = isinstance(members[0], Rate)
+    listed = ("" if rates else "c = ") + ", ".join(map(str, members))
     return (
-        f"No SLA, so nothing is to be proven. The frontier is c = {listed}; the most is {most} at "
+        f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at "
         f"{setting(best.concurrency)}."
     )
 
@@ -203,9 +204,9 @@ def _nearest_value(decision: Decision) -> str:
         return ""
     figure = tightest_figure(decision)
     if figure is None:
-        return str(decision.candidate)
+        return in_words(decision.candidate)
     label = "" if len(decision.limits) == 1 else f"{metric(figure.metric).label} "
-    return f"{decision.candidate} at {label}{value_text(figure.metric, figure.estimate.value)}"
+    return f"{in_words(decision.candidate)} at {label}{value_text(figure.metric, figure.estimate.value)}"
 
 
 # --- the sentences of an explanation
@@ -230,7 +231,7 @@ _SENTENCES = {
         "{label} is not defined for answers of one token, which have no second: limit TTFT or E2E, or measure longer "
         "outputs."
     ),
-    Cause.COMFORTABLE: "{label} is inside the comfort mark {comfort}: there is headroom for more concurrency.",
+    Cause.COMFORTABLE: "{label} is inside the comfort mark {comfort}: there is headroom for more load.",
     Cause.WITHIN_RANGE: "{label} is between comfort {comfort} and promise {limit}.",
     Cause.ALL_MEET: "Every measured setting meets: the limit is above {c}; add higher concurrencies.",
     Cause.NO_VIOLATION: "No measured setting violates: the limit is above {c}.",
@@ -242,7 +243,7 @@ _SENTENCES = {
     Cause.CHEAPEST: "The cheapest setting inside the SLA is {c}: {value}.",
     Cause.ENERGY: "It takes {value}: {power}.",
     Cause.NON_MONOTONE: (
-        "{lower} violates although {last} meets: latency does not only grow with concurrency here, so nothing above "
+        "{lower} violates although {last} meets: latency does not only grow with load here, so nothing above "
         "{first} is chosen."
     ),
     Cause.UNCONFIRMED: (
@@ -331,6 +332,8 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     """What an operating point means in production: where to set it, and how many requests of independent users."""
     if decision.concurrency is None:
         return []
+    if isinstance(decision.concurrency, Rate):
+        return _rate_in_production(decision, decision.concurrency)
     if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
     where = knob_sentence(decision.engine, decision.concurrency)
@@ -342,6 +345,15 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
             "frontier verify --find proves the highest rate."
         )
     return lines
+
+
+def _rate_in_production(decision: Decision, rate: Rate) -> list[str]:
+    """As `production_lines`, of a rate: it was measured without a limit on requests in flight but the engine's own."""
+    most = trimmed(format_number(rate.per_second))
+    return [
+        f"Holds for {decision.shape.arrivals} arrivals of up to {most} requests/s at one replica; a wait counts.",
+        "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
+    ]
 
 
 def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:

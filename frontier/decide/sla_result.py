@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from frontier import metrics
 from frontier.decide import capacity
 from frontier.decide.traffic import break_sentence, share_breaks
-from frontier.model import Decision, Limit, Point, Series, Verdict, by_series
+from frontier.model import Decision, Limit, Point, Series, Verdict, by_series, setting
 from frontier.units import format_number
 
 
@@ -45,13 +45,13 @@ class Best:
     @property
     def note(self) -> str:
         """The result as a sentence, and what may turn it round as another."""
-        undecided = [f"{name} may give more at c={c}, which is not proven" for name, c in self.may_give]
+        undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in self.may_give]
         return " ".join([self._winner, *([f"{_listed(undecided)}."] if undecided else [])])
 
     @property
     def _winner(self) -> str:
         d, unit = self.decision, "tok/s/GPU" if self.per_gpu else "tok/s"
-        point = f"{format_number(self.rate)} {unit} at c={d.concurrency}"
+        point = f"{format_number(self.rate)} {unit} at {setting(d.concurrency or 0)}"
         if self.open:
             rest = f"of {_listed(self.open)} no setting is proven, so which gives the most is open"
             if not self.others:
@@ -109,7 +109,8 @@ class Answer:
             d = cheapest.decision
             price = f"${d.metrics['cost'].value:.3g}/Mtok"
             sure = "" if cheapest.sure else ", though within the intervals another may be"
-            notes.append(f"Cheapest for {d.shape.label}: {d.deployment} at c={d.concurrency}, {price}{sure}.")
+            where = f"{d.deployment} at {setting(d.concurrency or 0)}"
+            notes.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
         return notes
 
 
@@ -133,7 +134,7 @@ def answer(
     rivals = [group for group in rivals if len(group) > 1]
     return Answer(
         tier, tuple(limits), tuple(decisions),
-        common([d for d in decisions if shapes[d.deployment] > 1]),
+        common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None]),
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None), arrivals,
         tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
     )  # fmt: skip

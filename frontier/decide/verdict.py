@@ -30,11 +30,11 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     """One point against an SLA, worst verdict first: invalid, violates, unproven, marginal, meets.
 
     `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A percentile with fewer
-    requests than `metrics.claim_floor` never meets. A metric that was not measured is unproven. `point_estimates`
-    compares the values alone and never says marginal. `headroom` is the share of the binding metric's limit that its
-    value leaves (negative: over it). `need` is the one number of requests that would decide, everywhere: those that
-    count in all, of the most demanding limit, None where one of them is too close or has no interval. UsageError
-    without limits.
+    requests than `metrics.claim_floor` never meets. A metric that was not measured is unproven. A rate at which the
+    backlog grew violates every limit. `point_estimates` compares the values alone and never says marginal.
+    `headroom` is the share of the binding metric's limit that its value leaves (negative: over it). `need` is the one
+    number of requests that would decide, everywhere: those that count in all, of the most demanding limit, None where
+    one of them is too close or has no interval. UsageError without limits.
     """
     if not limits:
         raise UsageError("an SLA needs at least one limit", "write one as p99_ttft<=500ms")
@@ -45,6 +45,9 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         own = sides[limit].verdict(alpha, alpha, point_estimates)
         verdicts[limit.metric] = worst([own, verdicts.get(limit.metric, Verdict.MEETS)])
         joint.append(sides[limit].verdict(alpha, alpha / len(limits), point_estimates))
+    if point.overloaded:
+        verdicts = dict.fromkeys(verdicts, Verdict.VIOLATES)
+        joint.append(Verdict.VIOLATES)
     verdict = worst(joint)
     deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
     known = {limit: h for limit in deciding if (h := headroom(point.metrics.get(limit.metric), limit)) is not None}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from frontier.decide.verdict import deciding_bound
 from frontier.metrics import RATES, Unit, display_one, metric, per_gpu
 from frontier.model import DEFAULT_DEPLOYMENT, Estimate, Flag, Frontier, Limit, Point, TimeBreakdown
+from frontier.model import setting as setting
 from frontier.text import clean as clean
 from frontier.text import clean_name as clean_name
 from frontier.text import middle_cut as middle_cut
@@ -176,11 +177,6 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 
-def setting(concurrency: int) -> str:
-    """How a table or note names a setting."""
-    return f"c={concurrency}"
-
-
 MISSING = "missing_metric"
 """The flag of an imported point whose file does not give a metric on the frontier's axes."""
 
@@ -231,6 +227,7 @@ _FLAG_WORDS = {
     "under_concurrency": "fewer requests in flight than asked",
     "over_concurrency": "more requests in flight than asked",
     "littles_law": "rate and latency do not fit the concurrency",
+    "overloaded": "more arrived than was served",
     "lockstep": "requests came in waves",
     "non_stationary": "the speed was not steady",
     "too_few_samples": "too few requests",

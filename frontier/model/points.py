@@ -140,6 +140,10 @@ class TimeBreakdown:
     refused: str = ""
 
 
+OVERLOADED = "overloaded"
+"""The flag of a rate at which the backlog grew through the window."""
+
+
 @dataclass(frozen=True, slots=True)
 class Point(OfSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from `metrics`.
@@ -162,6 +166,11 @@ class Point(OfSeries):
     power: Power | None = None
     in_flight: float | None = None
     time: TimeBreakdown | None = None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more arrived than was served: then it keeps no SLA, whatever the latencies of its window."""
+        return any(flag.name == OVERLOADED for flag in self.flags)
 
     @property
     def valid(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from frontier.metrics import TURN_CLASSES
+from frontier.model.loads import Arrivals, Rate
 from frontier.text import clean_name
 
 MAX_TOKENS = 4_194_304
@@ -155,6 +156,8 @@ class Shape:
 
     With a `mix` each session that is started is of one of these classes, drawn by their shares; a class whose shape has
     no turns has sessions of one request. `isl` and `osl` are then those of all requests together.
+
+    With `arrivals` its requests come in open loop, and its loads are rates; without them they are requests in flight.
     """
 
     isl: Lengths
@@ -163,6 +166,7 @@ class Shape:
     prefix: float = 0.0
     session: Session | None = None
     mix: tuple[TrafficClass, ...] = ()
+    arrivals: Arrivals | None = None
 
     @classmethod
     def of_mix(cls, mix: Iterable[TrafficClass]) -> "Shape":
@@ -211,6 +215,10 @@ class Shape:
         if len(sides) != 2 or not all(_LENGTHS.fullmatch(side) for side in sides):
             raise ShapeError(f"{clean_name(text)!r} is not a shape", _SHAPE_HINT)
         return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
+
+    def load(self, number: int) -> int:
+        """A load of this shape that was stored as a plain number."""
+        return number if self.arrivals is None else Rate(number)
 
     @property
     def shared(self) -> int:

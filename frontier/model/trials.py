@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from frontier.model.loads import Rate, streams
 from frontier.model.shapes import OfSeries, Shape, file_label
 
 
@@ -35,7 +36,8 @@ class Trial(OfSeries):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is a hash of all that
     decides the trial's numbers; a stored trial with another fingerprint does not count. `rate` is None in closed loop;
-    in open loop requests arrive at so many per second, and `concurrency` is the most in flight.
+    in open loop requests arrive at so many per second. The setting of such a trial is its `Rate`, in the place of
+    `concurrency`; in a check of an operating point (`verify`) that is the most in flight.
     """
 
     deployment: str
@@ -56,7 +58,14 @@ class Trial(OfSeries):
     def key(self) -> str:
         """The trial's name: unique in a sweep and safe as a file name."""
         where = f"{file_label(self.deployment)}-{self.shape.file_label}"
-        return f"{where}-c{self.concurrency:04d}-{self.phase.value}-r{self.repeat}"
+        load = self.concurrency
+        name = f"q{load.per_second:.10g}" if isinstance(load, Rate) else f"c{load:04d}"
+        return f"{where}-{name}-{self.phase.value}-r{self.repeat}"
+
+    @property
+    def streams(self) -> int:
+        """How many requests may be in flight at the client: exactly so many in closed loop. Arrivals beyond wait."""
+        return streams(self.concurrency)
 
 
 class Outcome(StrEnum):

@@ -20,7 +20,7 @@ COUNTLESS = 10**7
 
 def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
     """The figure of all series that were decided; None without two lengths, or two shares, to compare."""
-    decided = [view for view in views if view.decision is not None and view.frontier.shape.session is None]
+    decided = [view for view in views if view.decision is not None and view.frontier.shape.kind == "shape"]
     shapes = [view.frontier.shape for view in decided]
     by_length = len({shape.isl.mean for shape in shapes}) > 1
     if not by_length and len({shape.prefix for shape in shapes}) < 2:

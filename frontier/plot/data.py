@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.metrics import LATENCIES, RATES, Unit, display, metric
-from frontier.model import Decision, Estimate, Frontier, Limit, Point
+from frontier.model import Decision, Estimate, Frontier, Limit, Point, Rate, amount, kind_of
 
 FORMATS = ("png", "svg", "pdf")
 """What a picture can be written as."""
@@ -121,6 +121,11 @@ class Mark:
     struck: bool = False
     star: Role | None = None
     ring: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its setting, where it is not written beside the symbol."""
+        return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,10 +364,14 @@ def axis_from_zero(label: str, values: Sequence[float]) -> Axis:
 
 
 def concurrency_axis(settings: Sequence[int]) -> Axis:
-    """A logarithmic axis whose ticks are settings that were measured: both ends first, then the rounder numbers."""
+    """A logarithmic axis of loads whose ticks are settings that were measured: both ends first, then the rounder
+    numbers.
+    """
     low, high = min(settings), max(settings)
     ticks = sorted(set(settings), key=lambda c: (c not in (low, high), c & (c - 1) != 0, c % 16 != 0, c % 4 != 0, c))
-    return Axis("concurrency", *_widened(low, high, (), log=True), log=True, ticks=tuple(map(float, ticks)))
+    ends = _widened(amount(low), amount(high), (), log=True)
+    label = "rate (requests/s)" if kind_of(low) == "rate" else "concurrency"
+    return Axis(label, *ends, log=True, ticks=tuple(map(amount, ticks)))
 
 
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:

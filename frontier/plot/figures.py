@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from frontier.decide.capacity import capacity
 from frontier.decide.wording import limit_text, setting, unit_text, value_text
 from frontier.metrics import LATENCIES, metric, per_gpu, short
-from frontier.model import Estimate, Limit, Point
+from frontier.model import Estimate, Limit, Point, Rate, amount, kind_of
 from frontier.plot.data import (
     Axis,
     Line,
@@ -85,7 +85,7 @@ def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = Fa
 
 def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, marker: str = "o") -> Line:
     """A series with its intervals, cut to the axis; an interval open on both sides is not known."""
-    points = tuple((float(c), e.value * scale) for c, e in values)
+    points = tuple((amount(c), e.value * scale) for c, e in values)
     return Line(name, points, role, "measured", marker, tuple(bar_of(e.scaled(scale), axis) for _, e in values))
 
 
@@ -107,7 +107,8 @@ def latency_figure(view: View) -> Picture | None:
         notes.append("An arrow: the interval has no bound there, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
     notes += excluded_notes(view)
-    return series_figure("latency", view, "latency against concurrency", panels, notes, columns=columns, tall=250)
+    load = kind_of(view.mine[0].concurrency)
+    return series_figure("latency", view, f"latency against {load}", panels, notes, columns=columns, tall=250)
 
 
 def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
@@ -160,12 +161,13 @@ def throughput_figure(view: View) -> Picture | None:
     if fitted.knee is not None and fitted.knee not in [rule.at for rule in rules]:
         rules.append(Rule("x", float(fitted.knee), (f"knee {setting(fitted.knee)}",), Role.QUIET, dashed=True))
     first, alone = next((c, e.value / c) for c, e in values if e.value)
-    kept = tuple((float(c), e.value / c / alone * 100) for c, e in values)
+    kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
-        f"speed each stream keeps (100% = at c={first})", x, axis_from_zero("%", [y for _, y in kept]),
+        f"speed each stream keeps (100% = at {setting(first)})", x, axis_from_zero("%", [y for _, y in kept]),
         (Line("measured", kept),), rules=chosen_rule(view),
     )  # fmt: skip
     panels = [Panel("output throughput", x, y, tuple(lines), rules=tuple(rules)), efficiency]
+    panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
     notes += [*_edge_notes(points, [name]), *excluded_notes(view)]
     return series_figure("throughput", view, "throughput and efficiency", panels, notes)
 
@@ -191,7 +193,8 @@ def goodput_figure(view: View) -> Picture | None:
     limits = ", ".join(limit_text(li) for li in view.sla if metric(li.metric).quantity)
     notes = [f"{most} A request counts as good when it alone keeps {limits}.",
              *_edge_notes(points, ["goodput", "request_throughput"]), *excluded_notes(view)]  # fmt: skip
-    return series_figure("goodput", view, "goodput against concurrency", [panel], notes, columns=1)
+    load = kind_of(points[0].concurrency)
+    return series_figure("goodput", view, f"goodput against {load}", [panel], notes, columns=1)
 
 
 def inflation_figure(view: View) -> Picture | None:
@@ -213,7 +216,7 @@ def inflation_figure(view: View) -> Picture | None:
                 baseless.append(f"{metric(name).label} is {'infinite' if base else '0'}")
             elif base is not None and len(values) > 1:
                 drawn.append(name)
-                multiples = tuple((float(c), e.value / base) for c, e in values)
+                multiples = tuple((amount(c), e.value / base) for c, e in values)
                 lines.append(Line(statistic, multiples, role, marker=marker))
         if lines:
             y = padded_axis("times (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True)
@@ -223,7 +226,7 @@ def inflation_figure(view: View) -> Picture | None:
         return None
     notes = _edge_notes(points, drawn, log=True)
     notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
-    title = f"latency as a multiple of what it is at c={first}"
+    title = f"latency as a multiple of what it is at {setting(first)}"
     return series_figure("inflation", view, title, panels, (*notes, *excluded_notes(view)))
 
 
@@ -324,7 +327,7 @@ def jitter_figure(view: View, samples: Samples) -> Picture | None:
     longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
     panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
     every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
-    ratios = [(float(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
+    ratios = [(amount(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
     if len(ratios) > 1:
         up = padded_axis("times", [1.0, *(r for _, r in ratios)], log=False)
         line = Line("p99 / p50", tuple(ratios), Role.TEXT)

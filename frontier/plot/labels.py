@@ -21,7 +21,7 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, metric, per_gpu
-from frontier.model import Decision, Limit, Verdict, unnamed
+from frontier.model import Decision, Limit, Verdict, kind_of, unnamed
 from frontier.plot.data import Axis, Callout, Panel, Role, View
 from frontier.stats import cost_energy
 from frontier.text import clean, clean_name, middle_cut
@@ -135,7 +135,9 @@ def sign_words(views: Sequence[View], panels: Sequence[Panel]) -> list[str]:
     bars = [bar for mark in marks for bar in (mark.x_bar, mark.y_bar) if bar]
     bands = [step for panel in panels for line in panel.lines for step in line.band]
     known = any(p.metrics[name].has_interval for v in views for p in v.drawable for name in v.axes)
-    words = ["numbers = concurrency", "bars = 95% CI" if known else "intervals not known"]
+    loads = {kind_of(point.concurrency) for view in views for point in view.mine}
+    numbers = "requests/s" if loads == {"rate"} else "concurrency"
+    words = [f"numbers = {numbers}", "bars = 95% CI" if known else "intervals not known"]
     words += ["shade = 90% of resamples"] if any(low < high for _, low, high in bands) else []
     words += ["arrow = interval goes on"] if any(bar.open_low or bar.open_high for bar in bars) else []
     words += ["pale = may be dominated"] if any(mark.pale for mark in marks) else []
@@ -273,17 +275,22 @@ def callouts(view: View, panel: Panel, *, brief: bool) -> list[Callout]:
     for concurrency, lines, reason in _next_lines(panel, decision):
         mark = next((m for m in panel.marks if m.concurrency == concurrency and not m.beyond), None)
         if mark is not None:
-            role, short = mark.role, f"c = {concurrency}: {reason}"
+            role, short = mark.role, f"{_at(concurrency)}: {reason}"
             role = Role.QUIET if role is Role.DOMINATED else role
             place, away = (mark.x, mark.y), 50.0 if brief else 90.0
             words.append(Callout((short,) if brief else lines, role, short, place, away))
     return words
 
 
+def _at(load: int) -> str:
+    """A setting in a callout: 'c = 64', '2.5 req/s'."""
+    return setting(load).replace("=", " = ")
+
+
 def _chosen_lines(panel: Panel, decision: Decision, chosen: int, gpus: int | None) -> tuple[str, ...]:
     kinds = {Verdict.VIOLATES: "closest", Verdict.INVALID: "not valid"}
     head = "operating point" if decision.concurrency is not None else kinds.get(decision.verdict, "not proven")
-    lines = [f"{head}  c = {chosen}"]
+    lines = [f"{head}  {_at(chosen)}"]
     if (speed := decision.metrics.get(panel.y.metric)) is not None:
         lines.append(named_value(panel.y.metric, speed.value, gpus))
     limit = binding_limit(decision)
@@ -303,7 +310,7 @@ def _next_lines(panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, 
     """
     steps: list[tuple[int, tuple[str, ...], str]] = []
     if (step := decision.rejected) is not None:
-        gain = f"c = {step.concurrency}: {step.gain * 100:+.0f}% throughput"
+        gain = f"{_at(step.concurrency)}: {step.gain * 100:+.0f}% throughput"
         cost = f"for {step.cost:.2g}× {metric(step.metric).label}: not taken"
         why = "within the noise: not taken" if step.tie else cost
         steps.append((step.concurrency, (gain, why), "not taken"))
@@ -314,11 +321,11 @@ def _next_lines(panel: Panel, decision: Decision) -> list[tuple[int, tuple[str, 
         return steps
     (c,), limit, value = near.settings, near.limit, near.estimate
     if near.verdict is Verdict.MARGINAL:
-        steps.append((c, (f"c = {c}: unresolved, its interval", "crosses the limit"), "unresolved"))
+        steps.append((c, (f"{_at(c)}: unresolved, its interval", "crosses the limit"), "unresolved"))
     elif near.verdict is Verdict.UNPROVEN:
-        steps.append((c, (f"c = {c}: not proven,", unproven_words(value, near.need)), "not proven"))
+        steps.append((c, (f"{_at(c)}: not proven,", unproven_words(value, near.need)), "not proven"))
     elif limit is not None and limit.metric not in (panel.x.metric, panel.y.metric) and value:
         label, most = metric(limit.metric).label, limit_value_text(limit.metric, limit.promise)
         short = f"{label} too {'high' if metric(limit.metric).better == 'lower' else 'low'}"
-        steps.append((c, (f"c = {c}: {label}", f"{value_text(limit.metric, value.value)}, limit {most}"), short))
+        steps.append((c, (f"{_at(c)}: {label}", f"{value_text(limit.metric, value.value)}, limit {most}"), short))
     return steps

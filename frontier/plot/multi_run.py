@@ -30,7 +30,7 @@ from frontier.decide.wording import (
 )
 from frontier.errors import UsageError
 from frontier.metrics import RATES, metric, per_gpu
-from frontier.model import Limit, Shape, Verdict
+from frontier.model import Limit, Shape, Verdict, in_words
 from frontier.plot.data import Axis, Line, Mark, Panel, Picture, Role, View, breaks
 from frontier.plot.labels import answer_cells, foot_line, joined, panel_words, sign_words, unstarred, view_sentence
 from frontier.plot.picture import axes_of, mark_of, region_of, rules_of, shared_axes, staircase, telling
@@ -322,7 +322,7 @@ def _panel_sentence(group: Group) -> str:
     name, up = best.decision.deployment, group.views[0].axes[1]
     speed = best.decision.metrics[up]
     value = named_value(up, speed.value, group.views[group.names.index(name)].gpus)
-    words = f"{value} at concurrency {best.decision.concurrency}"
+    words = f"{value} at {in_words(best.decision.concurrency or 0)}"
     if not best.others:
         return f"Only {name} is proven inside {promise} ({value}){clauses}"
     if best.sure:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from frontier.decide.wording import Provenance
-from frontier.model import Point, Verdict
+from frontier.model import Point, Verdict, bare
 from frontier.plot.data import (
     Axis,
     Line,
@@ -179,7 +179,7 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         return None
     c, role = point.concurrency, view.role(point)
     return Mark(
-        c, at_x, at_y, role, None if beyond else bar_of(across, x), bar_of(up, y), "" if beyond else str(c),
+        c, at_x, at_y, role, None if beyond else bar_of(across, x), bar_of(up, y), "" if beyond else bare(c),
         pale=role is Role.FRONTIER and view.frontier.probability.get(c, 1.0) < SURE, beyond=beyond,
         struck=breaks(point, view.hidden_limits),
     )  # fmt: skip

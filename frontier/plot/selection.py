@@ -12,7 +12,22 @@ from frontier.decide.wording import CLOSED_LOOP, Provenance, count, told_apart
 from frontier.errors import UsageError
 from frontier.hardware.roofline import curve
 from frontier.metrics import metric, names
-from frontier.model import Decision, Frontier, Limit, Measurement, Outcome, Point, Record, Series, Shape, file_label
+from frontier.model import (
+    Decision,
+    Frontier,
+    Limit,
+    Measurement,
+    Outcome,
+    Point,
+    Rate,
+    Record,
+    Series,
+    Shape,
+    file_label,
+    in_words,
+    listed,
+    setting,
+)
 from frontier.plot.data import Axis, Panel, Picture, Role, Roofline, Rule, Span, View
 from frontier.plot.labels import view_name
 from frontier.run import NEEDS, Run
@@ -71,13 +86,19 @@ def provenance_of(run: Run) -> Provenance:
         )  # fmt: skip
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    sessions = any(shape.has_sessions for shape in run.config.shapes)
     return Provenance(
         run=run.path.name, model=", ".join(sorted(measured)) or None,
-        loop="closed loop of sessions" if sessions else CLOSED_LOOP,
+        loop=_loop(run.config.shapes),
         server=str(servers[-1]["identity"]) if servers else None, tool=tool,
         remark=(run.standing.brief if run.standing else "") or None,
     )  # fmt: skip
+
+
+def _loop(shapes: Sequence[Shape]) -> str:
+    """How the load was made."""
+    if (arrivals := shapes[0].arrivals) is not None:
+        return f"open loop, {arrivals} arrivals"
+    return "closed loop of sessions" if any(shape.has_sessions for shape in shapes) else CLOSED_LOOP
 
 
 def rooflines(
@@ -104,7 +125,7 @@ def rooflines(
         reached = [(p.metrics["output_throughput"].value, p.concurrency, p.light.share.value) for p in points
                    if p.light and p.valid and p.series == f.series]  # fmt: skip
         _, c, share = max(reached, default=(0, 0, 0))
-        best = f"{format_share(share)} of the roofline reached at c={c}; " if reached else ""
+        best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
         lines[f.series] = Roofline(bound.throughput, f"{best}{light.assumption}; {bound.binds} binds", line)
     return lines
 
@@ -275,10 +296,10 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest concurrency."""
     history = run.histories.get(view.frontier.series, [])
     measured = sorted({trial.concurrency for trial, _ in history})
+    if at is not None and isinstance(measured[-1], Rate):
+        at = Rate.of(at)
     if at is not None and at not in measured:
-        raise UsageError(
-            f"{view_name(view)} was not measured at concurrency {at}", f"it was at {', '.join(map(str, measured))}"
-        )
+        raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
     if not measured:
         return None
     chosen = view.decision.concurrency if view.decision else None
@@ -317,6 +338,6 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
         notes.append(f"The first {len(shown):,} of {len(ordered):,} requests.")
     edges = ((window.start, "window begins"), (window.end, "window ends"))
     rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    title = f"{clean(trial.shape.label, 40)} c={trial.concurrency} r{trial.repeat}: every request of a trial"
+    title = f"{clean(trial.shape.label, 40)} {setting(trial.concurrency)} r{trial.repeat}: every request of a trial"
     panel = Panel("", x, y, rules=rules, spans=tuple(spans))
     return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

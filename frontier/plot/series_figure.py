@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from frontier.decide.wording import setting
-from frontier.model import Point
+from frontier.model import Point, amount
 from frontier.plot.data import Panel, Picture, Role, Rule, View
 from frontier.plot.labels import view_name
 
@@ -35,4 +35,4 @@ def excluded_notes(view: View) -> list[str]:
 def chosen_rule(view: View) -> tuple[Rule, ...]:
     """The operating point, upright."""
     c = view.decision.concurrency if view.decision else None
-    return (Rule("x", float(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
+    return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()

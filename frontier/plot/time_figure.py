@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from frontier.decide.wording import PART_WORDS, setting
-from frontier.model import Point, TimeBreakdown
+from frontier.model import Point, TimeBreakdown, amount
 from frontier.plot.data import Line, Panel, Picture, Role, View, axis_from_zero, concurrency_axis
 from frontier.plot.series_figure import chosen_rule, excluded_notes, series_figure, valid_points
 from frontier.units import format_share, seconds_axis
@@ -54,7 +54,7 @@ def _panel(view: View, title: str, bars: Bars) -> Panel | None:
         band = []
         for c, parts in bars.items():
             low, below[c] = below[c], below[c] + parts.get(name, 0.0) * scale
-            band.append((float(c), low, below[c]))
+            band.append((amount(c), low, below[c]))
         lines.append(Line(PART_WORDS.get(name, name), (), INKS[name], "layer", band=tuple(band)))
     y = axis_from_zero(unit, [top * scale for top in tops.values()])
     return Panel(title, concurrency_axis(list(bars)), y, tuple(lines), rules=chosen_rule(view))

@@ -1,6 +1,7 @@
 """JSON of decisions and points. Every tree has a `schema`; changes only add keys.
 
-Numbers are in the metric's own unit: seconds, tokens per second, shares. Infinite and NaN become null.
+Numbers are in the metric's own unit: seconds, tokens per second, shares. A load in open loop is a rate, in requests
+per second: `rate` in place of `concurrency`, which is null then. Infinite and NaN become null.
 """
 
 import math
@@ -13,7 +14,7 @@ from frontier.decide.capacity import littles_law
 from frontier.decide.diagnose import Diagnosis
 from frontier.decide.frontier_summary import FrontierSummary
 from frontier.decide.traffic import class_shares, class_verdicts
-from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Shape
+from frontier.model import Decision, Estimate, Explanation, Frontier, Limit, Point, Rate, Shape, load_facts
 from frontier.stats import cost_energy
 
 SOLVE_SCHEMA = "frontier.solve/1"
@@ -42,8 +43,12 @@ def tree_of(value: Any) -> Any:
     if isinstance(value, Limit):
         return {"metric": value.metric, "better": value.better, "promise": number(value.promise),
                 "comfort": number(value.comfort)}  # fmt: skip
+    if isinstance(value, Rate):
+        return value.per_second
     if is_dataclass(value):
-        return {field.name: tree_of(getattr(value, field.name)) for field in fields(value)}
+        tree = {field.name: tree_of(getattr(value, field.name)) for field in fields(value)}
+        load = getattr(value, "concurrency", None)
+        return tree | load_facts(load) if isinstance(load, Rate) or isinstance(value, Decision | Point) else tree
     if isinstance(value, Mapping):
         return {str(key): tree_of(value[key]) for key in sorted(value)}
     if isinstance(value, tuple | list):

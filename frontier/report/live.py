@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from frontier.decide.wording import clean, count, setting
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Trial, bare
 from frontier.plan import Better, Progress, Stage
 from frontier.report.progress import (
     FlagLines,
@@ -294,7 +294,7 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
     ):
         column = round(math.log(spot.latency / least) / span * (columns - 1))
         row = height - 1 - round(max(0.0, spot.rate) / top * (height - 1))
-        label = f"{'○' if spot.excluded else ''}{concurrency}"
+        label = f"{'○' if spot.excluded else ''}{bare(concurrency)}"
         start = min(max(0, column - len(label) + 1), columns - len(label))
         if any(ch != " " for ch in grid[row][max(0, start - 1) : start + len(label) + 1]):
             label, start = "·", column
@@ -314,5 +314,5 @@ def text_plot(spots: Mapping[int, Spot], *, across: str, up: str, width: int = 6
     text.append(f"{'':{MARGIN + 1}}{left}{right:>{max(0, columns - len(left))}}", style="dim")
     if beyond := sorted(spots.keys() - drawn.keys()):
         text.append(f"\n{'':{MARGIN + 1}}not on this chart, with no such {across}: ", style="dim")
-        text.append(", ".join(f"c={c}" for c in beyond), style="dim")
+        text.append(", ".join(map(setting, beyond)), style="dim")
     return text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from frontier.decide.wording import clean, count, flag_kind, flag_words, setting, value_text
 from frontier.metrics import metric
-from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict
+from frontier.model import Decision, Estimate, Flag, Judgement, Limit, Phase, Trial, Verdict, in_words, listed
 from frontier.plan import Better, Progress, Stage
 from frontier.units import format_elapsed, format_rough
 
@@ -97,10 +97,10 @@ def announced_lines(decision: Decision, seconds: float, better: Better | None) -
     """The operating point as soon as it is proven, and what a higher setting may bring and take."""
     rate = decision.metrics.get("output_throughput")
     tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
-    lines = [f"Run at concurrency {decision.concurrency}: {tokens}proven after {format_elapsed(seconds)}."]
+    lines = [f"Run at {in_words(decision.concurrency or 0)}: {tokens}proven after {format_elapsed(seconds)}."]
     keep = "Ctrl-C keeps this answer."
     if better is not None:
-        gain = f"c={better.concurrency} may give {better.gain:.0%} more"
+        gain = f"{setting(better.concurrency)} may give {better.gain:.0%} more"
         keep = f"{gain}; about {format_rough(better.seconds)} would decide. {keep}"
     return [*lines, keep]
 
@@ -178,7 +178,7 @@ class Tally:
         groups: dict[str, list[int]] = {}
         for c, over in sorted(self.looks.items()):
             groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
-        return " · ".join(f"c={' '.join(map(str, each))} {how}" for how, each in groups.items())
+        return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
 
 
 class PlainProgress(Progress):

@@ -99,10 +99,18 @@ SESSIONS_NOT_SAID = (
 )
 """In the place of what is not said of single requests, where all shapes are sessions."""
 
+RATES_NOT_SAID = (
+    "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
+    "Real arrivals come in heavier bursts, and their rate changes by the hour."
+)
+"""In the place of what is said of a closed loop."""
+
 
 def _not_said(run: Run) -> tuple[str, ...]:
     if run.is_imported:
         return IMPORTED_NOT_SAID
+    if run.config.open_loop:
+        return (RATES_NOT_SAID, *NOT_SAID[1:])
     sessions = all(shape.has_sessions for shape in run.config.shapes)
     return (*SESSIONS_NOT_SAID, *NOT_SAID[2:]) if sessions else NOT_SAID
 

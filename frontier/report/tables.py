@@ -35,7 +35,20 @@ from frontier.decide.wording import (
     value_text,
 )
 from frontier.metrics import ENERGY, RATES, metric
-from frontier.model import Decision, Estimate, Frontier, Limit, Point, Series, Trial, by_series
+from frontier.model import (
+    Decision,
+    Estimate,
+    Frontier,
+    Limit,
+    Point,
+    Rate,
+    Series,
+    Trial,
+    bare,
+    by_series,
+    kind_of,
+    listed,
+)
 from frontier.plan import longest_of
 from frontier.stats import cost_energy
 from frontier.units import format_bytes, format_elapsed, format_number, format_seconds, format_share
@@ -146,7 +159,7 @@ SIGNS = {
 
 def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     """The role of a point: a key of SIGNS."""
-    if not point.valid:
+    if not point.valid or point.overloaded:
         return "excluded"
     if point.concurrency == chosen:
         return "chosen"
@@ -173,8 +186,7 @@ def point_columns(
     signs = [SIGNS[role_of(point, frontier, chosen)] for point in points]
     columns = [
         Column("", tuple(Cell(sign, style=style) for sign, style, _ in signs)),
-        Column("c", tuple(Cell(f"{p.concurrency}", key=p.concurrency, style=style)
-                          for p, (_, style, _) in zip(points, signs, strict=True)), long="concurrency"),
+        _load_column(points, [style for _, style, _ in signs]),
         *_in_flight_column(points),
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests"),
     ]  # fmt: skip
@@ -192,8 +204,18 @@ def point_columns(
     return [*columns, *_roofline_columns(points)]
 
 
+def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
+    """The load of each point: its concurrency, or its rate."""
+    if points and isinstance(points[0].concurrency, Rate):
+        head, long = "rate", "rate, arrivals per second"
+    else:
+        head, long = "c", "concurrency"
+    keyed = zip((p.concurrency for p in points), styles, strict=True)
+    return Column(head, tuple(Cell(bare(load), key=load, style=style) for load, style in keyed), long=long)
+
+
 def _in_flight_column(points: Sequence[Point]) -> list[Column]:
-    """How many requests were in flight, where the concurrency counts sessions."""
+    """How many requests were in flight, where the load is a number of sessions or a rate."""
     if not any(point.in_flight for point in points):
         return []
     cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
@@ -352,7 +374,7 @@ def client_lines(histories: "Mapping[Series, History]") -> list[str]:
                     before = settings.get(trial.concurrency, 0.0)
                     settings[trial.concurrency] = max(before, health.clock_bound or 0.0)
         for processes, settings in sorted(bounds.items()):
-            load = f"c={', '.join(map(str, sorted(settings)))} of {series.label(keep_shape=True)}"
+            load = f"{listed(sorted(settings))} of {series.label(keep_shape=True)}"
             known = format_seconds(max(settings.values()))
             lines.append(f"{load} was sent by {processes} client processes, their clocks known within {known}")
     return lines
@@ -366,14 +388,14 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     groups = by_series(plan.trials)
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     several = len({series.deployment for series in groups}) > 1
-    for head in (*(["deployment"] if several else []), "shape", "concurrency"):
+    for head in (*(["deployment"] if several else []), "shape", *{kind_of(t.concurrency) for t in plan.trials}):
         table.add_column(head)
     for head in ("repeats", "trials", "requests", "at most"):
         table.add_column(head, justify="right", no_wrap=True)
     for series, trials in groups.items():
         table.add_row(
             *([Text(clean(series.deployment, 30))] if several else []), Text(clean(series.shape.label, 30)),
-            Text(" ".join(map(str, sorted({t.concurrency for t in trials})))), str(max(t.repeat for t in trials)),
+            Text(_loads(trials)), str(max(t.repeat for t in trials)),
             f"{len(trials):,}", f"{sum(t.requests for t in trials):,}", format_elapsed(sum(map(longest_of, trials))),
         )  # fmt: skip
     lines: list[RenderableType] = [table, Text(""), Text(_plan_sentence(plan, groups), style="bold")]
@@ -383,14 +405,21 @@ def plan_table(config: "Config", plan: "Plan", *, width: int = 80, colour: bool 
     return to_text(*lines, width=width, colour=colour)
 
 
+def _loads(trials: Sequence[Trial]) -> str:
+    """'1 2 4', or '0.5 1 2 req/s'."""
+    return listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c=")
+
+
 def _plan_sentence(plan: "Plan", groups: Mapping[Series, Sequence[Trial]]) -> str:
     """'1 shape × 16 concurrencies × 3 repeats = 48 trials, at most 1 h 36 min, about 31 MB on disk; nothing sent'."""
     trials = plan.trials
     deployments, shapes = {s.deployment for s in groups}, {s.shape for s in groups}
     settings, repeats = {t.concurrency for t in trials}, max((t.repeat for t in trials), default=0)
     factors = [count(len(deployments), "deployment")] if len(deployments) > 1 else []
-    concurrencies = "concurrency" if len(settings) == 1 else "concurrencies"
-    factors += [count(len(shapes), "shape"), f"{len(settings)} {concurrencies}", count(repeats, "repeat")]
+    at_rates = any(isinstance(load, Rate) for load in settings)
+    one, more = ("rate", "rates") if at_rates else ("concurrency", "concurrencies")
+    loads = one if len(settings) == 1 else more
+    factors += [count(len(shapes), "shape"), f"{len(settings)} {loads}", count(repeats, "repeat")]
     product = len(deployments) * len(shapes) * len(settings) * repeats
     equals = f"{' × '.join(factors)} = " if product == len(trials) else ""
     disk = f", about {format_bytes(plan.expected_bytes)} on disk" if plan.expected_bytes else ""

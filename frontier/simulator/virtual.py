@@ -1,4 +1,4 @@
-"""The simulated engine in virtual time: a closed loop of N streams, run in a fraction of the time it would take.
+"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a fraction of the time.
 
 The result is the same records that the HTTP client writes (streams that start and stay out of step, warm-up that hands
 over without draining, latency of the requests sent in the window, the load held until the last of them has ended), or
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from frontier.metrics import Unit, metric
-from frontier.model import ClientHealth, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.model import POISSON, ClientHealth, Measurement, Outcome, Phase, Rate, Record, Shape, Trial, Window
 from frontier.pacing import Pacing, first_length
 from frontier.sessions import SessionPlan, class_of, left_out, plan_session
 from frontier.simulator.engine import Scheduler, Step
@@ -57,6 +57,7 @@ class Took:
     """Everything that happened: requests in the order of sending, the end of every step, the window, and gauges.
 
     `delay` is the mean of what streams waited on purpose before they sent again, in the window.
+    In open loop a request is sent when it arrives.
     """
 
     requests: list[Sent]
@@ -66,6 +67,7 @@ class Took:
     ended: Literal["requests", "time"]
     server: dict[str, float]
     delay: float
+    open_loop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ def _record(request: Sent, run: Took) -> Record:
         text_chars=tokens * _CHARS_PER_TOKEN,
         finish_reason="length" if request.done else None,
         status=200,
+        scheduled=request.sent if run.open_loop else None,
         gaps=tuple(np.rint(np.diff(times) * 1e6).astype(np.int64).tolist()),
         session=request.session,
         turn=request.turn,
@@ -224,7 +227,8 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     own = dataclasses.replace(spec, seed=(spec.seed * 1_000_003 + trial.seed) % 2**63)
     seconds = math.inf if trial.seconds is None else trial.seconds
     run = _simulate(
-        own, trial.shape, trial.concurrency, trial.requests, warmup_requests=0 if trial.phase is Phase.SCAN else None,
+        own, trial.shape, trial.concurrency, trial.requests,
+        warmup_requests=0 if trial.phase is Phase.SCAN else None,
         warmup=trial.warmup, min_time=trial.min_time, max_time=trial.max_time, seconds=seconds, seed=trial.seed,
     )  # fmt: skip
     health = ClientHealth(restart_delay_mean=run.delay)
@@ -263,11 +267,14 @@ class _Session:
 class _Loop:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
-    def __init__(self, spec: EngineSpec, shape: Shape, streams: int, stagger: bool, seed: int) -> None:
+    def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
+        rate = load.per_second if isinstance(load, Rate) else None
+        streams = load if rate is None else 0
         self.scheduler = make_scheduler(spec)
         self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)
-        self.pacing = Pacing(streams) if stagger else None
+        self.pacing = Pacing(streams) if stagger and rate is None else None
+        self.due = None if rate is None else (shape.arrivals or POISSON).times(rate, seed)
         self.tpot_sum = self.e2e_sum = 0.0
         self.whole = self.several = 0
         self.sends: list[tuple[float, float]] = []
@@ -283,6 +290,14 @@ class _Loop:
         self.begun = 0
         for stream in range(streams):
             heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
+        self._arrive(0.0)
+
+    def _arrive(self, now: float) -> None:
+        """Open loop: all arrivals until now, and the next one."""
+        while self.due is not None and (not self.arrivals or self.sends[-1][0] <= now):
+            due, number = next(self.due), len(self.sends)
+            self.sends.append((due, 0.0))
+            heapq.heappush(self.arrivals, (due, number, number))
 
     def admit(self, now: float) -> None:
         """Hand the scheduler what has reached it by `now`."""
@@ -357,6 +372,7 @@ class _Loop:
         step = self.scheduler.step(now)
         if step is None:
             return None
+        self._arrive(step.end)
         self.ends.append(step.end)
         if step.counts is None:
             self._span(step)
@@ -366,6 +382,10 @@ class _Loop:
             request = self.requests[name]
             request.done = True
             self.completed += 1
+            if self.due is not None:
+                self.whole += 1
+                self.e2e_sum += step.end - request.sent
+                continue
             delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
             thinking = self._continue(request)
             if thinking is None:
@@ -462,17 +482,18 @@ def _simulate(
     stagger: bool = True,
     seed: int = 0,
 ) -> Took:
-    """Run until every request sent in the window has ended. The window's edges lie within a step, where none ends; a
-    stream that waits may send after the window although it was free in it.
+    """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`, of which none gives
+    up. The window's edges lie within a step, where none ends; a stream that waits may send after the window although it
+    was free in it.
     """
     if concurrency < 1 or requests < 1:
         raise ValueError("concurrency and requests must be at least 1")
     loop = _Loop(spec, shape, concurrency, stagger, seed)
-    enough = 2 * concurrency if warmup_requests is None else warmup_requests
+    enough = max(1, 2 * loop.streams) if warmup_requests is None else warmup_requests
     now = 0.0
     ended: Literal["requests", "time"] = "requests"
     start = end = math.inf
-    unseen = set(range(concurrency))
+    unseen = set(range(loop.streams))
     sent = done = 0
     gauges, server = _Gauges(loop.scheduler, now), {}
     while end == math.inf or done < sent:
@@ -496,6 +517,8 @@ def _simulate(
         if start == math.inf:
             unseen.difference_update(loop.requests[name].stream for name in step.finished)
             warm = not unseen and loop.completed >= enough and now >= warmup
+            if loop.due is not None:
+                warm = warm and now >= 2 * loop.e2e_sum / loop.whole
             if warm or now >= max_time / 2:
                 start = now - step.duration / 2
                 gauges = _Gauges(loop.scheduler, now)
@@ -506,7 +529,7 @@ def _simulate(
     window = Window(start, end)
     delays = [delay for when, delay in loop.sends if start <= when <= end]
     delay = sum(delays) / len(delays) if delays else 0.0
-    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay)
+    return Took(loop.requests, np.array(loop.ends), window, now, ended, server, delay, loop.due is not None)
 
 
 def _statistic(values: Floats, p: float | None) -> float:

@@ -134,7 +134,6 @@ def _ranked(
     sample: WindowData, x: Floats, windows: Ints, p: float, confidence: float, most: float = math.inf
 ) -> Estimate:
     """A percentile by order statistics at the effective sample size, which is `most` at most."""
-    concurrency = sample.concurrency
     ordered = np.sort(x)
     value = float(ordered[intervals.rank(p, len(x)) - 1])
     beyond = np.isinf(x) if math.isinf(value) else x > value
@@ -144,7 +143,7 @@ def _ranked(
     return from_ranks(
         p, len(x), lambda level: intervals.worth_between(effective, p, tails, counts, level),
         lambda rank: float(ordered[rank - 1]), confidence,
-        requests=len(x), least=claim_floor(p, concurrency), failed=float(np.isinf(x).mean()),
+        requests=len(x), least=claim_floor(p, sample.streams), failed=float(np.isinf(x).mean()),
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def point(
         notes=_notes(sample),
         whole_run=sample.whole_run,
         power=sample.power,
-        in_flight=_in_flight(sample) if sample.shape.has_sessions else None,
+        in_flight=None if sample.holds_in_flight else _in_flight(sample),
     )
 
 
@@ -248,7 +248,7 @@ def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | N
     tail_of_window, count_of_window = (blocks.reshape(-1, BLOCKS).sum(axis=1) for blocks in (tail, counts))
     exact = bounds.from_ranks(
         p, n, lambda level: intervals.worth_between(effective, p, tail_of_window, count_of_window, level), value_of,
-        confidence, requests=sample.n, least=claim_floor(p, sample.concurrency), failed=failed,
+        confidence, requests=sample.n, least=claim_floor(p, sample.streams), failed=failed,
     )  # fmt: skip
     # A bin stands for what is ALPHA to either side of it, and a bound has to hold for all of that.
     less, more = 1 - ALPHA, 1 + ALPHA

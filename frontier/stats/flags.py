@@ -385,7 +385,7 @@ def _hollow_first(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Fla
 
 def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=0.5)
-    least = claim_floor(hardest, sample.concurrency)
+    least = claim_floor(hardest, sample.streams)
     if sample.n < least:
         label = f"p{hardest * 100:g}"
         yield Flag(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from frontier.client.facts import window_facts
-from frontier.model import FINISHED, Measurement, Outcome, Record, Shape, Window
+from frontier.model import FINISHED, Measurement, Outcome, Rate, Record, Shape, Window
 from frontier.stats import time_breakdown
 from frontier.stats.histogram import TOP, LogHistogram, bin_indices
 from frontier.stats.reader import felt
@@ -50,8 +50,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     """The window data of a trial. Records may come in any order; the sample is in the order of sending.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so that a client or server
-    that falls behind cannot hide it (coordinated omission; wrk2's rule).
+    that falls behind cannot hide it (coordinated omission; wrk2's rule). A trial at a rate always is.
     """
+    open_loop = open_loop or isinstance(measurement.trial.concurrency, Rate)
     window = measurement.window
     blocks = _Blocks(window)
     columns = []

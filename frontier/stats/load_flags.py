@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from frontier.model import Flag
+from frontier.model import OVERLOADED, Flag, Rate
 from frontier.stats import stationarity, wander
 from frontier.stats.window import BLOCKS, Floats, WindowData
 from frontier.units import format_number, format_seconds, format_share
@@ -32,6 +32,8 @@ WANDER = 0.005
 """Standard deviation of a wandering speed, relative, that is worth a warning."""
 TRANSIENT = 0.25
 OCCUPANCY = 0.02
+UNSERVED = 3.0
+"""Standard deviations of a Poisson count by which the backlog must grow to be no chance."""
 GROSS = 0.10
 """Off by this share, in flight or by the client's pauses in an E2E, another load was measured than was asked."""
 LITTLE = 3.0
@@ -201,6 +203,29 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
         )  # fmt: skip
 
 
+def overloaded(sample: WindowData) -> Iterator[Flag]:
+    """At a rate: the backlog grows through the windows, as more arrives than is served.
+
+    From the first to the last quarter of a window the requests in the system must grow by more than the number of
+    arrivals between varies by chance. A queue that is stable, however long, does not.
+    """
+    if not isinstance(sample.concurrency, Rate):
+        return
+    quarter = BLOCKS // 4
+    grown = arrived = 0.0
+    for _, blocks in windows(sample):
+        levels = sample.in_flight[blocks]
+        grown += float(levels[-quarter:].mean() - levels[:quarter].mean())
+        arrived += 0.75 * sample.concurrency.per_second * float(sample.block_seconds[blocks].sum())
+    spread = sample.shape.arrivals.cv if sample.shape.arrivals is not None else 1.0
+    if grown > UNSERVED * max(1.0, spread) * math.sqrt(arrived):
+        yield Flag(
+            OVERLOADED, f"the backlog grew by {format_share(grown / arrived)} of what arrived", "0%",
+            "the backlog grows for as long as this rate lasts, so no SLA holds: send less, or serve it by more",
+            fatal=False,
+        )  # fmt: skip
+
+
 def rate_times_e2e(sample: WindowData) -> float:
     """Requests in flight by Little's law; NaN for a window without length."""
     seconds = float(sample.block_seconds.sum())
@@ -230,5 +255,5 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
 @functools.lru_cache(maxsize=8)
 def of_load(sample: WindowData) -> tuple[Flag, ...]:
     """Every flag on the load; remembered, since each estimate of a sample asks for them."""
-    checks = (client, occupancy, lockstep, stationary, littles_law)
+    checks = (client, occupancy, overloaded, lockstep, stationary, littles_law)
     return tuple(flag for check in checks for flag in check(sample))

@@ -145,7 +145,7 @@ def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
 def _turns(sample: WindowData) -> _Blocks:
     # Half a turn: convoys are sent one after another within a turn, each with a level of its own.
     sizes = np.bincount(sample.window, minlength=len(sample.starts))
-    half = max(1, sample.concurrency // 2)
+    half = max(1, sample.streams // 2)
     size = half * -(-sample.n // (half * 2 * MOST_BLOCKS))
     counts = np.maximum(1, sizes // size)
     place = np.arange(sample.n) - (sizes.cumsum() - sizes)[sample.window]

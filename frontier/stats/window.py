@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.model import ClientHealth, Estimate, Power, Shape
+from frontier.model import ClientHealth, Estimate, Power, Rate, Shape
 from frontier.stats import cost_energy
 from frontier.stats.histogram import LogHistogram
 
@@ -122,6 +122,13 @@ class WindowData:
         return len(self.sent)
 
     @property
+    def streams(self) -> int:
+        """How many requests were in flight, of which follows what a claim needs at least: of a rate their mean."""
+        if isinstance(self.concurrency, Rate):
+            return max(1, round(float(self.in_flight.mean())))
+        return self.concurrency
+
+    @property
     def holds_in_flight(self) -> bool:
         """Whether N requests are to be in flight all the time: not in open loop, nor where users think meanwhile."""
         return not self.open_loop and not self.shape.has_sessions
@@ -190,6 +197,8 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
         return sample
     mine = sample.of_class(group)
     parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
+    if isinstance(sample.concurrency, Rate):
+        return replace(sample, **parts)
     weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
     share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
     concurrency = max(1, round(sample.concurrency * share))

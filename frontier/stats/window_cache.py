@@ -94,6 +94,7 @@ def unpack(data: bytes, made_from: str) -> WindowData | None:
                 return None
             fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
             at += fields[name].nbytes
+        fields["concurrency"] = fields["shape"].load(fields["concurrency"])
         parts = ("sizes", "bins", "counts", "totals")
         fields["block_itl"] = LogHistogram.of_flat(**{part: fields.pop(f"itl_{part}") for part in parts})
         return WindowData(**fields)

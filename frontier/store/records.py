@@ -83,7 +83,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
             del tree["trial"][name]
     for name in [name for name in _LATER if not tree[name]]:
         del tree[name]
-    for name in [name for name in ("session", "mix") if not tree["trial"]["shape"][name]]:
+    for name in [name for name in ("session", "mix", "arrivals") if not tree["trial"]["shape"][name]]:
         del tree["trial"]["shape"][name]
     return tree | {name: stored_tree(tree[name]) for name in ("server", "server_identity")}
 
@@ -95,8 +95,11 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     measurement: Measurement = build(Measurement, fields | {"server": server})
+    trial = measurement.trial
+    trial = dataclasses.replace(trial, concurrency=trial.shape.load(trial.concurrency))
+    measurement = dataclasses.replace(measurement, trial=trial)
     require_usable(fields | {"server": server, "trial": {**fields["trial"], "seed": 0}})
-    trial, window = measurement.trial, measurement.window
+    window = measurement.window
     lasts = (window.end, trial.warmup, trial.min_time, trial.max_time, trial.seconds or 0.0)
     if not (0 <= window.start <= window.end and max(lasts) <= LONGEST and abs(measurement.epoch) <= LATEST):
         raise ValueError("its times are impossible")

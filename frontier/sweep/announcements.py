@@ -10,7 +10,7 @@ from frontier.config import Config
 from frontier.decide import proof
 from frontier.decide.search import Ask
 from frontier.decide.verdict import judge
-from frontier.model import Phase, Series, Trial, Verdict
+from frontier.model import Phase, Series, Trial, Verdict, load_facts, setting
 from frontier.plan import Plan, Progress, Stage
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
@@ -83,15 +83,15 @@ class Announcer:
         if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
             if before is not None:
                 del self._announced[series]
-                self.progress.note(f"corrected: c={before} is no longer proven, by what was measured since")
+                self.progress.note(f"corrected: {setting(before)} is no longer proven, by what was measured since")
             return
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
         seconds = self.ledger.spent().seconds
         self.run.journal(
-            "proven", deployment=series.deployment, shape=series.shape.label, concurrency=decision.concurrency,
-            after=round(seconds, 1),
+            "proven", deployment=series.deployment, shape=series.shape.label, after=round(seconds, 1),
+            **load_facts(decision.concurrency),
         )  # fmt: skip
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 

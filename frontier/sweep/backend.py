@@ -27,7 +27,7 @@ from frontier.client.target import Proxies, Target, read_key_file
 from frontier.client.unmeasurable import LONGEST_MODEL
 from frontier.config import Config, DeploymentConfig
 from frontier.errors import AnotherServerError, MeasurementError, UsageError
-from frontier.model import Measurement, Record, Trial
+from frontier.model import Measurement, Record, Trial, streams
 from frontier.plan import GRID_REQUESTS
 from frontier.simulator.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
@@ -139,7 +139,7 @@ class HttpBackend(Backend):
             key=None if file is None else read_key_file(Path(file)),
         )
         try:
-            ready = await preflight(target, concurrency=max(self._config.concurrency))
+            ready = await preflight(target, concurrency=max(map(streams, self._config.concurrency)))
             sessions = any(shape.has_sessions for shape in self._config.shapes)
             self._calibrations[deployment.name] = await calibrate(ready, self._lengths(), words=sessions)
             if self._config.prompts != "random":
@@ -171,14 +171,10 @@ class HttpBackend(Backend):
             run = partial(self._run_sharded, count=count, expected_e2e=expected_e2e)
         return await self._measure(run, trial, on_record, on_tick, stop)
 
-    async def run_open(
-        self, trial: Trial, rate: float, *, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
-    ) -> Measurement:
-        """Run one trial in open loop: Poisson arrivals of `rate` requests per second."""
-        return await self._measure(partial(self._run_here, rate=rate), trial, on_record, on_tick, stop)
-
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:
-        most = self._most_workers.get(trial.key, trial.concurrency)
+        most = self._most_workers.get(trial.key, trial.streams)
+        if trial.rate is not None:  # one process has one sequence of arrivals
+            return 1
         if self._config.workers is not None:
             return min(self._config.workers, most)
         if self._ray is not None:
@@ -269,4 +265,4 @@ class HttpBackend(Backend):
             salt = f"{self._salt:x}-{self._attempts}"
             return PromptPlan(trial.shape, trial.seed, file=Path(self._config.prompts), salt=salt)
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
-        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=trial.concurrency)
+        return PromptPlan(trial.shape, seed, self._calibrations[trial.deployment], streams=trial.streams)

@@ -16,7 +16,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.decide import completion
 from frontier.decide.search import Ask
 from frontier.errors import FrontierError, MemoryShortError, StoreError
-from frontier.model import Phase, Series, Trial
+from frontier.model import Phase, Series, Trial, load_facts, setting
 from frontier.plan import Plan, Progress, grid_size, in_turn, make_trial, runs_grid
 from frontier.run import History
 from frontier.stats.window_cache import load_window_data
@@ -307,7 +307,7 @@ class Conductor:
 
     async def _run_ask(self, series: Series, ask: Ask) -> Step:
         trial = self._proposals.trial(series, ask)
-        facts = {"deployment": trial.deployment, "shape": trial.shape.label, "concurrency": ask.concurrency}
+        facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         self.run.journal(
             "asked", trial=trial.key, reason=ask.reason, phase=ask.phase.value, requests=ask.requests,
             seconds=ask.seconds, **facts,
@@ -344,7 +344,7 @@ class Conductor:
 
     async def _repeat(self, trial: Trial) -> Step:
         reason = self._runner.excluded[trial.key]
-        self.progress.note(f"c={trial.concurrency} is measured again: {reason}")
+        self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(trial)
         self._runner.dropped.pop(trial.key, None)  # without room it counts as it is
         if step == "done":
@@ -367,7 +367,7 @@ class Conductor:
     def _skip(self, trial: Trial, reason: str) -> None:
         self._runner.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
-        self.progress.note(f"skipped {trial.shape.label} c={trial.concurrency}: {reason}")
+        self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}

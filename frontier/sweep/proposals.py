@@ -94,7 +94,8 @@ class Proposals:
         size = ask.requests, ask.seconds
         if ask.phase is Phase.GRID and self.plan.sized:
             size = grid_size(self.config, ask.concurrency)
-        return make_trial(self.config, deployment, series.shape, ask.concurrency, ask.phase, repeat, *size)
+        setting = ask.concurrency, ask.phase, repeat
+        return make_trial(self.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
 
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
@@ -138,7 +139,7 @@ class Proposals:
         policy = search_policy(self.config, self.to_prove.get(series, self.prove))
         lost, _ = self.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
-        return replace(policy, grid=below[0], prove=below[1])
+        return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
     def _remembered(
         self, known: dict[Series, tuple[object, T]], series: Series, work: Callable[[SearchPolicy, History], T]

@@ -40,8 +40,11 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
     if not wanted:
         what = "the config does not say what the answers are compared with"
         raise UsageError(what, "write  quality: {reference: NAME}  for the deployments, NAME being one of them")
-    if sessions := [shape.label for shape in run.config.shapes if shape.session is not None]:
-        raise UsageError(f"{sessions[0]} is a session; answers are compared of single requests", "check another shape")
+    if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
+        what = f"{others[0].label} is a {others[0].kind}; answers are compared of single requests"
+        raise UsageError(what, "check another shape")
+    if run.config.open_loop:
+        raise UsageError("this run was measured at rates; answers are compared at a concurrency", "sweep concurrencies")
     asked = {d.name for d in run.config.deployments if d.quality in wanted} | {each.reference for each in wanted}
     points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
     if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:

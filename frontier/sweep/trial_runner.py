@@ -10,7 +10,7 @@ from typing import Literal
 from frontier.client.sharded import WorkerLostError
 from frontier.config import Config
 from frontier.errors import AnotherServerError
-from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial
+from frontier.model import Flag, Measurement, Outcome, Record, Series, Trial, setting
 from frontier.plan import Progress
 from frontier.run import History
 from frontier.stats.estimate import estimate
@@ -109,22 +109,22 @@ class TrialRunner:
         """Wait for the server that was lost under a trial. None when the trial is to be tried again."""
         why = self._failed.summary()
         self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
-        self.progress.note(f"the server was lost during {trial.shape.label} c={trial.concurrency}: {why}")
+        self.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
         if not await self.servers.back(self.config.deployment(trial.deployment)):
             return "interrupted" if self.stop.is_set() else "lost"
         if attempts < ATTEMPTS:
             return None
-        self.failures.record(trial, f"the server was lost {ATTEMPTS} times under c={trial.concurrency}: {why}")
+        self.failures.record(trial, f"the server was lost {ATTEMPTS} times under {setting(trial.concurrency)}: {why}")
         return "lost"
 
     def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
         """Report that a client process failed; whether the trial is given up, as that happened too often."""
         self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
-        where = f"{trial.shape.label} c={trial.concurrency}"
+        where = f"{trial.shape.label} {setting(trial.concurrency)}"
         if times <= WORKERS_LOST:
             self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
-        what = f"client processes failed {times} times under c={trial.concurrency}, at last: {error.what}"
+        what = f"client processes failed {times} times under {setting(trial.concurrency)}, at last: {error.what}"
         self.progress.note(f"{what}; {error.hint or 'see what ends them (memory?), or send from one:  workers: 1'}")
         self.failures.record(trial, what)
         return True

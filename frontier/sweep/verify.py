@@ -96,6 +96,8 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
     if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
         what = f"{others[0].label} is a {others[0].kind}, and verify sends single requests of one shape at random"
         raise UsageError(what, "the closed loop of the sweep is what is known of it so far")
+    if any(shape.arrivals is not None for shape in run.config.shapes):
+        raise UsageError("this run was measured at rates, so its answer is of open loop already", "see  frontier solve")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
     return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
 
@@ -155,8 +157,12 @@ class Sender:
                 if watch is not None:
                     watch.record(record)
 
-            measurement = await self.backend.run_open(
-                trial, trial.rate, on_record=record, on_tick=tick, stop=self.stop if watch is None else watch.halt
+            measurement = await self.backend.run(
+                trial,
+                expected_e2e=None,
+                on_record=record,
+                on_tick=tick,
+                stop=self.stop if watch is None else watch.halt,
             )
             if measurement.ended == "server_lost":
                 raise MeasurementError("the server was lost under the load", "see why, and run it again")

@@ -22,12 +22,12 @@ def server() -> Iterator[Hostile]:
 
 def go(server: Hostile, engine: Engine, rate: float, cap: int, **more: float) -> tuple[Measurement, list[Record]]:
     times = {"warmup": 0.3, "min_time": 0.5, "max_time": 10.0} | more
-    trial = Trial("d", Shape.of(20, 5), cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", **times)
+    trial = Trial("d", Shape.of(20, 5), cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", rate=rate, **times)
     limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
     records: list[Record] = []
     prompts = random_prompts(trial.shape, 1)
-    measurement = run(run_trial(trial, target, prompts, rate=rate, on_record=records.append))
+    measurement = run(run_trial(trial, target, prompts, on_record=records.append))
     return measurement, sorted(records, key=lambda r: r.scheduled or 0)
 
 

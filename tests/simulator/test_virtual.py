@@ -1,9 +1,10 @@
 import dataclasses
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from frontier.model import Lengths, Outcome, Phase, Shape, Trial
+from frontier.model import POISSON, Arrivals, Lengths, Outcome, Phase, Rate, Shape, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop, closed_loop_arrays, truth, virtual_trial
 from frontier.stats.stationarity import dispersion
@@ -188,3 +189,22 @@ def test_a_shared_prefix_is_served_from_the_cache():
     assert {0, 256} == {r.cached_tokens for r in records if r.outcome is Outcome.OK}
     server = measured.server
     assert server["prefix_cache_hits_total"] == pytest.approx(server["prefix_cache_queries_total"] / 2)
+
+
+def test_arrivals_at_a_server_of_one_place_wait_as_queueing_theory_says() -> None:
+    """M/D/1: the mean wait is rho s / (2 (1 - rho)) (Pollaczek and Khinchine)."""
+    free = dict.fromkeys(("per_decode", "per_prefill_token", "per_context_token", "ingest"), 0.0)
+    spec = EngineSpec(step_base=0.009, max_num_seqs=1, **free)
+    shape = dataclasses.replace(Shape.of(10, 1), arrivals=POISSON)
+    for rho in (0.3, 0.6):
+        mean = truth(spec, shape, Rate.of(rho / 0.009), "mean_e2e", requests=8_000)
+        assert mean == pytest.approx(0.009 + rho * 0.009 / (2 * (1 - rho)), rel=0.06)
+
+
+@pytest.mark.parametrize("cv", [0.5, 1.0, 2.0])
+def test_gaps_between_arrivals_have_their_rate_and_their_spread(cv: float) -> None:
+    times = np.array(list(islice(Arrivals(cv).times(4.0, seed=3), 20_000)))
+    gaps = np.diff(times)
+    assert gaps.mean() == pytest.approx(0.25, rel=0.05)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
+    assert list(islice(Arrivals(cv).times(4.0, seed=3), 5)) == times[:5].tolist()

@@ -9,10 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier.model import ClientHealth, Flag, Lengths, Limit, Measurement, Outcome, Phase, Record, Shape, Trial, Window
+from frontier.decide.proof import violation
+from frontier.decide.verdict import judge
+from frontier.model import (
+    POISSON,
+    ClientHealth,
+    Flag,
+    Lengths,
+    Limit,
+    Measurement,
+    Outcome,
+    Phase,
+    Rate,
+    Record,
+    Shape,
+    Trial,
+    Verdict,
+    Window,
+)
 from frontier.simulator.spec import EngineSpec
-from frontier.simulator.virtual import closed_loop
+from frontier.simulator.virtual import closed_loop, virtual_trial
 from frontier.stats import stationarity
+from frontier.stats.estimate import point
 from frontier.stats.flags import beyond_light, flags
 from frontier.stats.from_records import window_data
 from frontier.stats.histogram import LogHistogram
@@ -625,3 +643,37 @@ def test_the_medians_of_blocks_equal_those_taken_one_by_one(n: int) -> None:
     for count in (14, 20):
         one_by_one = [np.median(block) for block in np.array_split(x, count)]
         assert list(stationarity._block_medians(x, count)) == one_by_one
+
+
+def at_rate(share: float, seed: int, requests: int = 400) -> WindowData:
+    """A window at this share of what a small engine serves at most."""
+    spec = EngineSpec(noise=0.1, max_num_seqs=4, seed=seed)
+    shape = Shape(Lengths.fixed(64), Lengths.uniform(4, 8), arrivals=POISSON)
+    rate = Rate.of(share * SMALL_ENGINE)
+    trial = Trial("a", shape, rate, 0, Phase.GRID, requests, seed, 1.0, 0.0, 1e9, "f", rate=rate.per_second)
+    records, measurement = virtual_trial(trial, spec)
+    return window_data(measurement, records)
+
+
+SMALL_ENGINE = 76.5
+"""Requests per second that this engine serves at most, about."""
+
+
+def test_a_rate_that_is_not_served_is_flagged_and_a_busy_queue_is_not() -> None:
+    assert not [seed for seed in range(15) if "overloaded" in found(at_rate(0.85, seed))]
+    over = [at_rate(1.5, seed, 800) for seed in range(6)]
+    assert all("overloaded" in found(sample) for sample in over)
+    flag = found(over[0])["overloaded"]
+    assert not flag.fatal
+    share = float(re.findall(r"[\d.]+", flag.measured)[0]) / 100
+    assert share == pytest.approx(1 - 1 / 1.5, abs=0.08), "so much of what arrives is not served"
+
+
+def test_a_rate_at_which_the_backlog_grew_violates_a_limit_that_its_window_keeps() -> None:
+    limits = (Limit("p90_tpot", 10.0),)
+    served, over = (point(at_rate(share, 1, 800), limits=limits) for share in (0.5, 1.5))
+    assert (judge(served, limits).verdict, judge(over, limits).verdict) == (Verdict.MEETS, Verdict.VIOLATES)
+    assert judge(over, limits).per_metric == {"p90_tpot": Verdict.VIOLATES}
+    assert violation(over, limits) == math.inf
+    assert (violation(served, limits) or 0) < 0
+    assert 1 < (served.in_flight or 0) < 4

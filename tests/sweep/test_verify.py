@@ -63,15 +63,16 @@ class Queue:
         self.prepared += 1
         return Facts(deployment.name, "http://queue", MODEL, self.identity)
 
-    async def run_open(
+    async def run(
         self,
         trial: Trial,
-        rate: float,
         *,
+        expected_e2e: float | None,
         on_record: OnRecord,
         on_tick: Callable[[TrialProgress], None],
         stop: asyncio.Event,
     ) -> Measurement:
+        rate = trial.rate or 0.0
         self.rates.append(rate)
         rng = random.Random(trial.seed)
         free = [0.0] * min(self.places, trial.concurrency)

@@ -1,0 +1,46 @@
+"""The keys `rate` and `arrivals`: the load of a sweep in open loop, in requests per second, and how they come."""
+
+from typing import Annotated, Any
+
+from frontier.fields import Problem, Problems, Strict, number, number_in, read, shown
+from frontier.model import POISSON, Arrivals, Rate
+
+LEAST_RATE, MOST_RATE = 0.01, 10_000.0
+MAX_RATES = 1_000
+AUTO = (Rate.of(1.0),)
+"""The rate that `rate: auto` begins with; the search doubles it until more arrives than is served."""
+
+
+def read_rates(value: Any) -> tuple[Rate, ...]:
+    """[0.5, 1, 2], 4, or auto, which lists none. Sorted; duplicates are refused."""
+    if value == "auto":
+        return ()
+    if isinstance(value, str):
+        raise Problem(f"{{key}}: {shown(value)} is not a rate", "write requests per second, as [1, 2, 4], or auto")
+    listed = value if isinstance(value, list) else [value]
+    if not 1 <= len(listed) <= MAX_RATES:
+        raise Problem(f"{{key}} is {'a very long' if listed else 'an empty'} list", "write [1, 2, 4], or auto")
+    problems = Problems()
+    known = [problems.read(lambda item: number(item, LEAST_RATE, MOST_RATE), item, i) for i, item in enumerate(listed)]
+    problems.check()
+    rates = [Rate.of(per_second) for per_second in known if per_second is not None]
+    if len(set(rates)) < len(rates):
+        raise Problem("{key}: a rate is given twice", "remove one; repeats: 3  measures each again")
+    return tuple(sorted(rates))
+
+
+class _Gamma(Strict):
+    """Gaps of a gamma distribution, by their coefficient of variation."""
+
+    cv: Annotated[float, number_in(0.1, 10.0)]
+
+
+def read_arrivals(value: Any) -> Arrivals:
+    """poisson, or {gamma: {cv: 2}}."""
+    hint = "write poisson, or {gamma: {cv: 2}} for bursts (cv 1 is Poisson)"
+    if value == "poisson":
+        return POISSON
+    if not isinstance(value, dict) or set(value) != {"gamma"} or not isinstance(value["gamma"], dict):
+        raise Problem(f"{{key}} are poisson or gamma; this is {shown(value)}", hint)
+    gamma: _Gamma = read(_Gamma, value["gamma"])
+    return Arrivals(gamma.cv)

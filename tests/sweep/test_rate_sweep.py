@@ -1,0 +1,171 @@
+"""A sweep at rates: points by rate, the proven rate, JSON, resume, real HTTP, and what does not know rates."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from frontier.config import load_config
+from frontier.decide.completion import skip_reason
+from frontier.decide.sentences import production_lines
+from frontier.errors import ConfigError, UsageError
+from frontier.model import Rate, Verdict
+from frontier.plan import make_plan
+from frontier.plot.selection import provenance_of
+from frontier.report.json_out import decisions_json, points_json
+from frontier.report.tables import plan_table, points_table
+from frontier.run import Run, load
+from frontier.simulator.virtual import truth
+from frontier.sweep.verify import checks
+from tests.commands import frontier
+from tests.sweep.test_sweep_http import sweep_over_http
+from tests.sweeps import sweep_in_virtual_time, swept
+
+TEXT = """\
+endpoint: simulator
+simulator: {step_base: 8ms, per_decode: 200us, noise: 0.1, max_num_seqs: 8}
+shapes: [{isl: 64, osl: {uniform: [6, 12]}, name: short}]
+rate: [5, 40, 320]
+sla: {p50_ttft: 40ms}
+requests: 150
+refine: 1
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    path = tmp_path_factory.mktemp("rates") / "run"
+    swept(path, TEXT)
+    return load(path)
+
+
+def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:
+    (decision,) = run.solve()
+    assert decision.verdict is Verdict.MEETS
+    rate = decision.concurrency
+    assert isinstance(rate, Rate)
+    spec = run.config.deployments[0].engine_spec()
+    assert truth(spec, run.config.shapes[0], rate, "p50_ttft", requests=6_000) <= 0.04
+    assert truth(spec, run.config.shapes[0], Rate.of(1.6 * rate.per_second), "p50_ttft", requests=6_000) > 0.04
+    holds, _ = production_lines(decision, None)
+    assert holds.startswith(f"Holds for Poisson arrivals of up to {rate.per_second:g} requests/s at one replica")
+    assert not any(answer.arrivals or answer.common for answer in run.answers())
+
+
+def test_listed_rates_are_points_and_one_that_is_not_served_is_none_of_the_frontier(run: Run) -> None:
+    points = {p.concurrency: p for p in run.points()}
+    assert {Rate.of(5), Rate.of(40)} <= set(points)
+    assert 4 < points[Rate.of(5)].metrics["request_throughput"].value < 6
+    (frontier,) = run.frontiers(run.points())
+    over = [c for c, p in points.items() if p.overloaded]
+    assert over
+    assert not set(over) & {*frontier.members, *frontier.dominated}
+    (decision,) = run.solve()
+    assert {j.verdict for j in decision.judgements if j.concurrency in over} <= {Verdict.VIOLATES}
+    history = run.histories[decision.series]
+    reason = f"at {min(over)} more arrives than is served"
+    assert reason == skip_reason(Rate.of(640), [("", run.limits())], history)
+    assert skip_reason(Rate.of(5), [("", run.limits())], history) is None
+
+
+def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
+    (decision,) = run.solve()
+    assert isinstance(decision.concurrency, Rate)
+    (tree,) = decisions_json([decision])["shapes"]
+    assert (tree["concurrency"], tree["rate"], tree["shape"]) == (None, decision.concurrency.per_second, "short")
+    assert all(j["concurrency"] is None and j["rate"] > 0 for j in tree["judgements"])
+    points = points_json(run.points(), run.frontiers(run.points()))["points"]
+    assert {5.0, 40.0} <= {point["rate"] for point in points}
+    assert {None} == {point["concurrency"] for point in points}
+    json.dumps(tree)
+
+
+def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
+    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=160)
+    assert " rate " in table.splitlines()[1]
+    assert "in flight" in table
+    assert "5 40 320 req/s" in plan_table(run.config, make_plan(run.config))
+    copy = tmp_path / "run"
+    shutil.copytree(run.path, copy)
+    said = frontier("solve", copy, cwd=tmp_path, here=True)
+    assert said.out.startswith("Run at ")
+    assert " req/s " in said.out.splitlines()[0]
+    assert "proven: " in frontier("status", copy, cwd=tmp_path, here=True).out
+    assert provenance_of(run).loop == "open loop, Poisson arrivals"
+    assert frontier("plot", copy, "--figure", "latency", "-o", "p.svg", cwd=tmp_path, here=True).code == 0
+    for command in (["verify", copy], ["users", copy, "--think", "10s"], ["predict", copy]):
+        assert frontier(*command, cwd=tmp_path, here=True).code == 2
+
+
+def test_a_sweep_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    shutil.copytree(run.path, again)
+    lost = [trial for history in run.histories.values() for trial, _ in history][-3:]
+    for trial in lost:
+        for file in [*again.glob(f"trials/{trial.key}.*"), *again.glob(f"evidence/{trial.key}.*")]:
+            file.unlink()
+    resumed, told, _ = sweep_in_virtual_time(again, TEXT)
+    assert {trial.key for trial in told.finished} >= {trial.key for trial in lost}
+    assert len(told.finished) <= len(lost) + 2
+    assert resumed.solve()[0].concurrency == run.solve()[0].concurrency
+    with pytest.raises(UsageError, match="measured at rates"):
+        checks(resumed, resumed.limits())
+
+
+BASE = "endpoint: simulator\nshapes: [64/8]\nsla: {p90_ttft: 100ms}\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ("rate: [1, 2]\nconcurrency: 4\n", "s.yaml:4:1: rate and concurrency are two loads"),
+        ("rate: [1, -2]\n", "s.yaml:4:11: rate: -2 is out of range"),
+        ("rate: fast\n", "rate: 'fast' is not a rate"),
+        ("rate: []\n", "rate is an empty list"),
+        ("rate: [2, 2.0]\n", "rate: a rate is given twice"),
+        ("arrivals: poisson\n", "arrivals are those of a rate, and there is none"),
+        ("rate: 1\narrivals: {gamma: {cv: 20}}\n", "cv: 20 is out of range"),
+        ("rate: 1\narrivals: {gamma: 2}\n", "arrivals are poisson or gamma"),
+        ("rate: 1\nworkers: 2\n", "a rate is sent by one client process"),
+        ("rate: auto\nrefine: 0\n", "rate: auto looks for the highest rate"),
+        ("rate: 1\nshapes: [{name: a, turns: 2, first: 9, per_turn: 2/2}]\n", "a is a session"),
+    ],
+)
+def test_what_does_not_go_with_a_rate_is_said_with_its_line(keys: str, what: str) -> None:
+    text = BASE.replace("shapes: [64/8]\n", "") + keys if "shapes" in keys else BASE + keys
+    with pytest.raises(ConfigError) as caught:
+        load_config(text, "s.yaml")
+    assert what in str(caught.value)
+
+
+def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
+    poisson, bursts = (
+        load_config(f"{BASE}rate: [2.5, 10]\n{more}", "s.yaml") for more in ("", "arrivals: {gamma: {cv: 2}}\n")
+    )
+    first, other = (make_plan(config).trials[0] for config in (poisson, bursts))
+    assert first.key == "default-64x8-q2.5-grid-r1"
+    assert (first.rate, first.concurrency, first.streams) == (2.5, Rate.of(2.5), 1024)
+    assert first.fingerprint != other.fingerprint
+    assert first.seed != other.seed
+    assert make_plan(poisson).summary()["rate"] == [2.5, 10.0]
+    assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
+
+
+@pytest.mark.slow
+def test_over_http_the_proven_rate_is_near_the_true_one(tmp_path: Path) -> None:
+    text = """\
+endpoint: simulator
+simulator: {step_base: 30ms, per_decode: 1ms, noise: 0.1, max_num_seqs: 4}
+shapes: [{isl: 64, osl: {uniform: [4, 8]}, name: short}]
+rate: [4]
+sla: {p50_ttft: 150ms}
+"""
+    run, _, end = sweep_over_http(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert end == "finished"
+    assert isinstance(decision.concurrency, Rate)
+    spec, shape = run.config.deployments[0].engine_spec(), run.config.shapes[0]
+    assert truth(spec, shape, decision.concurrency, "p50_ttft", requests=6_000) <= 0.15 * 1.1
+    records = [json.loads(line) for line in sorted((tmp_path / "run" / "trials").glob("*"))[0].read_text().splitlines()]
+    assert all(record["scheduled"] <= record["sent"] + 1e-6 for record in records)
