@@ -42,6 +42,7 @@ from frontier.model import (
     Trial,
     Verdict,
     by_series,
+    load_columns,
 )
 from frontier.next_step import with_command
 from frontier.standing import Standing, skipped, standing
@@ -342,7 +343,7 @@ class Run:
         for (deployment, shape), history in self.histories.items():
             for trial, sample in history:
                 columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
-                head = {"deployment": deployment, "shape": shape.label, "concurrency": trial.concurrency}
+                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.concurrency)}
                 parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
@@ -359,7 +360,7 @@ class Run:
             row = {
                 "deployment": point.deployment,
                 "shape": point.shape.label,
-                "concurrency": point.concurrency,
+                **load_columns(point.concurrency),
                 "n": point.n,
                 "valid": point.valid,
                 "flags": ", ".join(flag.name for flag in point.flags),

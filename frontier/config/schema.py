@@ -244,8 +244,8 @@ class Config(Strict):
     ] = Field(alias="shapes")
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
     concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
-    rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates)] | None = None
-    arrivals: Annotated[Arrivals, PlainValidator(read_arrivals)] = POISSON
+    rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
+    arrivals: Annotated[Arrivals, PlainValidator(read_arrivals), PLAIN] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
         None, alias="objectives"

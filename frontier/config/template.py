@@ -25,6 +25,8 @@ endpoint: {endpoint}
 #   - {{name: dialog, turns: 8, first: 2048, per_turn: 200/300, think: 10s, system: 512}}     # a session of 8 turns
 # traffic: {{chat: {{share: 80%, sla: {{p99_ttft: 500ms}}}}, agent: {{}}}}     # a mix of all the shapes, by their names
 {concurrency}
+# rate: [1, 2, 4, 8]                 # in place of concurrency: requests per second that arrive at random; or auto
+# arrivals: poisson                  # how they come at a rate; {{gamma: {{cv: 2}}}} in bursts
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
 # min_time: 0s                       # of the counted window
 # The sweep finds and proves the operating point first, then completes the frontier, and sizes its trials itself.

@@ -128,10 +128,14 @@ def has_no_bound(name: str, estimate: Estimate) -> bool:
     return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
 
 
+def _is_stated(name: str, estimate: Estimate) -> bool:
+    """Whether a quality is what the config says: it has no interval to show, and is taken as exact."""
+    return metric(name).unit is Unit.SCORE and estimate.low == estimate.high
+
+
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
     """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for no interval."""
-    stated = estimate.low == estimate.high and math.isfinite(estimate.low)
-    if stated or (math.isinf(estimate.low) and math.isinf(estimate.high)):
+    if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
     low, high = estimate.low * factor, estimate.high * factor
@@ -144,7 +148,7 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
     """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "no interval"
-    if estimate.low == estimate.high:
+    if _is_stated(name, estimate):
         return "stated"
     factor = display_one(name, estimate.value, gpus)[0]
     return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
@@ -157,7 +161,7 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     bound = deciding_bound(estimate, limit)
     if bound is None:
         return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
-    if estimate.lower == estimate.upper:
+    if _is_stated(limit.metric, estimate):
         return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
     return f"{word} {value_text(limit.metric, bound)} (95%)"

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from frontier.errors import UsageError, install_command
 from frontier.metrics import Unit, metric
-from frontier.model import Decision, Frontier, Point, Verdict
+from frontier.model import Decision, Frontier, Point, Verdict, amount, kind_of, load_columns
 from frontier.text import one_cell
 
 if TYPE_CHECKING:
@@ -39,17 +39,18 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     rows = []
     for p in points:
         setting = (
-            p.deployment, p.shape.label, p.shape.isl.mean, p.shape.osl.mean, p.concurrency, p.n or None, p.valid,
+            p.deployment, p.shape.label, p.shape.isl.mean, p.shape.osl.mean, None, p.n or None, p.valid,
             (*p.series, p.concurrency) in members, ", ".join(flag.name for flag in p.flags),
         )  # fmt: skip
-        row: dict[str, Any] = dict(zip(FIRST, setting, strict=True))
+        row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
         if p.power:
             row |= {"power_w": p.power.watts, "power_source": p.power.source}
         for name, e in p.metrics.items():
             ends = {f"{name}_{end}": x for end, x in (("low", e.low), ("high", e.high)) if math.isfinite(x)}
             row |= {name: e.value, **ends}
         rows.append(row)
-    columns = [*FIRST, *powered, *(name + end for name in names for end in ("", "_low", "_high"))]
+    rated = ("rate",) if any("rate" in row for row in rows) else ()
+    columns = [*FIRST, *rated, *powered, *(name + end for name in names for end in ("", "_low", "_high"))]
     frame = pd.DataFrame(rows, columns=columns)
     whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
     floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
@@ -133,8 +134,8 @@ def excel_bytes(frame: "pd.DataFrame") -> bytes:
 _ABOUT = {
     "deployment": "what was measured", "shape": "input/output tokens", "isl": "mean input tokens",
     "osl": "mean output tokens", "concurrency": "requests in flight", "n": "requests behind the figures",
-    "valid": "no flag excludes the point", "on_frontier": "not dominated", "flags": "errors and warnings",
-    "power_w": "watts behind the energy",
+    "rate": "requests that arrive per second", "valid": "no flag excludes the point", "on_frontier": "not dominated",
+    "flags": "errors and warnings", "power_w": "watts behind the energy",
     "power_source": "whether the power was measured in the windows or stated in the config",
 }  # fmt: skip
 
@@ -201,12 +202,15 @@ def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], deci
             for end, value in (("", e.value), ("_low", e.low), ("_high", e.high)):
                 figures[name, end].labels(*setting).set(value)
     if decisions:
-        about = "The concurrency that keeps the SLA; absent when none does."
-        chosen = gauge("frontier_operating_point_concurrency", about)
+        kinds = dict.fromkeys(kind_of(d.concurrency) for d in decisions if d.concurrency is not None)
+        chosen = {
+            kind: gauge(f"frontier_operating_point_{kind}", f"The {kind} that keeps the SLA; absent when none does.")
+            for kind in kinds or ("concurrency",)
+        }
         verdicts = gauge("frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", "verdict")
         for d in decisions:
             if d.concurrency is not None:
-                chosen.labels(d.deployment, d.shape.label).set(d.concurrency)
+                chosen[kind_of(d.concurrency)].labels(d.deployment, d.shape.label).set(amount(d.concurrency))
             for each in Verdict:
                 verdicts.labels(d.deployment, d.shape.label, each.value).set(d.verdict is each)
     return generate_latest(registry).decode()

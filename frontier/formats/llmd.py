@@ -22,7 +22,7 @@ from frontier.formats.results import (
     statements,
     statistics,
 )
-from frontier.model import Lengths, Point, file_label
+from frontier.model import Lengths, Point, file_label, load_columns
 
 VERSION = "0.2"
 _LATENCIES = {
@@ -63,7 +63,9 @@ def documents(
 
 
 def _report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[str, dict[str, Any]]:
-    name = f"{file_label(p.deployment)}-{p.shape.file_label}-c{p.concurrency:04d}"
+    load = load_columns(p.concurrency)
+    at = f"rate{load['rate']:g}" if "rate" in load else f"c{p.concurrency:04d}"
+    name = f"{file_label(p.deployment)}-{p.shape.file_label}-{at}"
     description = [f"deployment {p.deployment}"] + ([f"model {model}"] if model else [])
     description += [f"not valid: {', '.join(flag.name for flag in p.flags if flag.fatal)}"] if not p.valid else []
     return f"{name}.yaml", {
@@ -85,7 +87,7 @@ def _report(p: Point, run: str, tool_version: str, model: str | None) -> tuple[s
                     "stage": 0,
                     "input_seq_len": _length(p.shape.isl),
                     "output_seq_len": _length(p.shape.osl),
-                    "concurrency": p.concurrency,
+                    **({"rate_qps": load["rate"]} if "rate" in load else load),
                 },
                 "native": {"config": {"deployment": p.deployment, "flags": [flag.name for flag in p.flags]}},
             }

@@ -24,6 +24,7 @@ from frontier.model.loads import bare as bare
 from frontier.model.loads import in_words as in_words
 from frontier.model.loads import kind_of as kind_of
 from frontier.model.loads import listed as listed
+from frontier.model.loads import load_columns as load_columns
 from frontier.model.loads import load_facts as load_facts
 from frontier.model.loads import load_of as load_of
 from frontier.model.loads import setting as setting

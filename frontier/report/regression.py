@@ -16,7 +16,7 @@ from frontier.decide.trend import LEAST, Trend, date_text, trend
 from frontier.decide.wording import bound_words, clean, clean_name, count, limit_text, setting, value_text
 from frontier.errors import UsageError
 from frontier.metrics import metric
-from frontier.model import Limit, Phase, Series
+from frontier.model import Limit, Phase, Series, amount
 from frontier.report.comparison import STYLES, two_deployments
 from frontier.report.json_out import Tree, number, tree_of
 from frontier.report.tables import text_grid, to_text
@@ -317,7 +317,7 @@ def _rows(one: Trend) -> list[Tree]:
         row: Tree = {
             "date": datetime.fromtimestamp(run.at, UTC).isoformat(), "run": run.name, "deployment": one.deployment,
             "shape": one.shape.label, "stretch": sum(at <= i for at, _ in one.breaks) + 1, **run.key,
-            "proven": run.proven,
+            "proven": amount(run.proven) if run.proven else None,
         }  # fmt: skip
         for name in one.metrics:
             e = run.mean(name, one.settings)

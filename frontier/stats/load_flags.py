@@ -150,8 +150,9 @@ def stationary(sample: WindowData) -> Iterator[Flag]:
     wandering = {
         name.upper(): moves.deviation
         for name, moves in wander.of_latencies(sample).items()
-        if moves.certain and moves.deviation > WANDER and not any(name.upper() in change for change in changes)
-    }
+        if name in wander.BASIC and moves.certain and moves.deviation > WANDER
+        and not any(name.upper() in change for change in changes)
+    }  # fmt: skip
     if wandering:
         changes.append(f"{' and '.join(wandering)} varied by ±{format_share(max(wandering.values()))} over time")
     if changes:

@@ -33,7 +33,8 @@ RARE = 0.10
 SURELY = 0.95
 """The confidence above which a wander is not charged: the price of two or three stretches is a thousandfold there, and
 a search that judges at 98 % and more would never end. Its error is in the study (docs/calibration.md)."""
-_BASIC = ("ttft", "tpot", "e2e")
+BASIC = ("ttft", "tpot", "e2e")
+"""The latencies that tell whether a server wanders; each more that is looked at would be a further false alarm."""
 _SETTLES = 8
 _TINY = 1e-9
 
@@ -91,12 +92,12 @@ def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wan
     blocks = _blocks(sample, by_turns)
     own = {
         name: wander
-        for name in (*_BASIC, "visible", "second")
+        for name in (*BASIC, "visible", "second")
         if (wander := _wander(sample, blocks, getattr(sample, name))) is not None
     }
-    if not any(name in own for name in _BASIC):
+    if not any(name in own for name in BASIC):
         return {}
-    surest = max((own[name] for name in _BASIC if name in own), key=lambda wander: wander.sure)
+    surest = max((own[name] for name in BASIC if name in own), key=lambda wander: wander.sure)
     return {
         name: replace(
             wander, stretches=surest.stretches,

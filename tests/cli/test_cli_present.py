@@ -48,7 +48,7 @@ def test_a_timeline_is_of_the_setting_asked_for(cwd: Path) -> None:
     assert 0 == frontier("plot", "--figure", "timeline", "--at", "4", "-o", "four.svg", cwd=cwd).code
     assert "chat c=4 r1" in "".join(ET.parse(cwd / "four.svg").getroot().itertext())
     said = frontier("plot", "--figure", "timeline", "--at", "5", "-o", "five.svg", cwd=cwd)
-    assert (2, True) == (said.code, "was not measured at concurrency 5\n  it was at 1, 4, 16, 64" in said.err)
+    assert (2, True) == (said.code, "was not measured at concurrency 5\n  it was at c=1, 4, 16, 64" in said.err)
 
 
 def test_nothing_to_draw_says_why(cwd: Path) -> None:

@@ -193,6 +193,9 @@ def test_every_commented_key_loads_when_it_is_uncommented(lines: str) -> None:
     if key == "traffic":  # it is of named shapes
         named = "shapes: [{isl: 9, osl: 9, name: chat}, {isl: 99, osl: 9, name: agent}]"
         active = [line for line in active if not line.startswith("shapes:")] + [named]
+    if key in ("rate", "arrivals"):
+        active = [line for line in active if not line.startswith("concurrency:")]
+        extra = "\nrate: [1]" if key == "arrivals" else ""
     config = load_config("\n".join([*active, lines]) + extra, "sweep.yaml")
     # A bare GPU bounds nothing until the model's sizes are known, and the config says so.
     warned = ["the sizes of the model are not known" in w.what for w in config.warnings]

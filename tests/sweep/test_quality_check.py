@@ -159,6 +159,8 @@ def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not say what the answers are compared with"):
         quality.quality_checks(bare, measured.limits())
     session = Shape.of(64, 16)
-    talk = measured.config.model_copy(update={"shapes": (dataclasses.replace(session, session=SimpleNamespace()),)})
+    talk = measured.config.model_copy(
+        update={"given_shapes": (dataclasses.replace(session, session=SimpleNamespace()),)}
+    )
     with pytest.raises(UsageError, match="is a session"):
         quality.quality_checks(dataclasses.replace(measured, config=talk), measured.limits())

@@ -1,6 +1,7 @@
 """A sweep at rates: points by rate, the proven rate, JSON, resume, real HTTP, and what does not know rates."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from frontier.config import load_config
 from frontier.decide.completion import skip_reason
 from frontier.decide.sentences import production_lines
 from frontier.errors import ConfigError, UsageError
+from frontier.formats import export, llmd
 from frontier.model import Rate, Verdict
 from frontier.plan import make_plan
 from frontier.plot.selection import provenance_of
@@ -79,6 +81,24 @@ def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
     assert {5.0, 40.0} <= {point["rate"] for point in points}
     assert {None} == {point["concurrency"] for point in points}
     json.dumps(tree)
+
+
+def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> None:
+    points, frontiers = run.points(), run.frontiers(run.points())
+    for frame in (run.frame(), run.requests(), export.table(points, frontiers)):
+        assert {5.0, 40.0} <= set(frame["rate"])
+        assert frame["concurrency"].isna().all()
+    (decision,) = run.solve()
+    assert isinstance(decision.concurrency, Rate)
+    text = export.prometheus_text(points, frontiers, [decision])
+    assert re.search(rf"frontier_operating_point_rate{{.*}} {decision.concurrency.per_second}\n", text)
+    assert 'concurrency="40 req/s"' in text
+    names = {
+        name: tree["scenario"]["load"]["standardized"]
+        for name, tree in llmd.documents(points, run="r", tool_version="1", models={})
+    }
+    assert {tree["rate_qps"] for tree in names.values()} >= {5.0, 40.0}
+    assert any("rate40" in name for name in names)
 
 
 def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
