@@ -59,6 +59,7 @@ def steps(text: str) -> list[Step]:
 
 def masked(text: str) -> str:
     """The words of a text: no numbers, no lengths of lists of them, no units of a time, no line ends."""
+    text = re.sub(r"-[0-9a-f]{6}\b", "-0", text)  # of a run's name: its config
     text = re.sub(r"(?<![A-Za-z])\d[\d,.:]*(?<![,.:])", "0", text)
     text = re.sub(r"\b0(?:[ ]0)+\b", "0", re.sub(r"\s+", " ", text))
     return re.sub(r"(?:\b0 (?:h|min|s|ms)\b ?)+", "T ", text).strip()

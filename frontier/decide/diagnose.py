@@ -325,8 +325,10 @@ RESOURCE_WORDS = {
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
-    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...')."""
-    lines = []
+    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...'). A change is
+    said once.
+    """
+    lines, said = [], set()
     for found in diagnosis.settings if diagnosis is not None else ():
         head = f"{setting(found.concurrency)}, {' and '.join(found.roles)}"
         if not found.suspects:
@@ -335,7 +337,8 @@ def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
         first, *others = found.suspects
         also = "".join(f" Perhaps also {RESOURCE_WORDS[o.resource]}: {o.evidence}." for o in others)
         binds = f"{RESOURCE_WORDS[first.resource]} ({first.probability:.0%}): {first.evidence}.{also}"
-        lines.append((head, f"{binds} Try {first.change}: {first.effect}."))
+        lines.append((head, binds if first.change in said else f"{binds} Try {first.change}: {first.effect}."))
+        said.add(first.change)
     return lines
 
 
