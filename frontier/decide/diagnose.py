@@ -325,8 +325,8 @@ RESOURCE_WORDS = {
 
 
 def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
-    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...'). A change is
-    said once.
+    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32 run ...').
+    A change is said once.
     """
     lines, said = [], set()
     for found in diagnosis.settings if diagnosis is not None else ():

@@ -156,7 +156,8 @@ def test_lines_say_the_resource_its_evidence_and_what_to_try() -> None:
     assert text.startswith("batch cap (9")
     assert "8.00 run at most while 7.00 wait; the KV cache is 25.0% full at most" in text
     assert "Try a higher cap (vLLM --max-num-seqs 16)" in text
-    (_, first), (_, second) = diagnosis_lines(Diagnosis("d", Shape.of(1024, 101), (here, replace(here, concurrency=32))))
+    both = Diagnosis("d", Shape.of(1024, 101), (here, replace(here, concurrency=32)))
+    (_, first), (_, second) = diagnosis_lines(both)
     assert second == first.partition(" Try ")[0]  # a change is said once
     assert diagnosis_lines(None) == []
     assert set(RESOURCE_WORDS) == set(Resource)

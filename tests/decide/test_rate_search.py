@@ -138,6 +138,7 @@ def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit() -> None:
     """What docs/decisions/0015-rates.md says of the search."""
     results = [studied(d) for seed in range(64) if (d := Deployment.of(seed)) is not None]
