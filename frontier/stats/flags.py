@@ -149,9 +149,7 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
         return
     off = sample.prompt_tokens[known] - sample.asked_isl[known]
     shares = off / sample.asked_isl[known]
-    # The spread of most prompts, which those that were cut do not widen.
-    spread = 1.4826 * float(np.median(np.abs(shares - np.median(shares))))
-    far = (np.abs(off) > 2) & (np.abs(shares) > max(INPUT_OFF, INPUT_SPREAD * spread))
+    far = (np.abs(off) > 2) & (np.abs(shares) > np.maximum(INPUT_OFF, INPUT_SPREAD * _spreads(sample, known, shares)))
     wrong, prompts = int(far.sum() + (asked & ~known).sum()), int(asked.sum())
     measured = ""
     for middle, share, where in (
@@ -170,6 +168,22 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
             "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "
             "average out in longer inputs",
         )  # fmt: skip
+
+
+def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
+    """For each prompt the spread of most of its class, which those that were cut do not widen.
+
+    Long prompts spread less than short ones, so classes of a mix are not pooled. The later turns of a session contain
+    its first one, made of words: where they spread less among themselves, the first turns' spread holds for them too.
+    """
+    classes = sample.class_index[known] if len(sample.class_index) else np.zeros(len(shares), np.int64)
+    later = sample.turn[known] > 0 if len(sample.turn) else np.zeros(len(shares), np.bool_)
+    spreads = np.zeros(len(shares))
+    for index in np.unique(classes):
+        mine = classes == index
+        parts = [shares[mine & part] for part in (later, ~later) if (mine & part).any()]
+        spreads[mine] = max(1.4826 * float(np.median(np.abs(part - np.median(part)))) for part in parts)
+    return spreads
 
 
 def _cache(sample: WindowData) -> Iterator[Flag]:

@@ -164,6 +164,21 @@ def test_words_that_make_uneven_numbers_of_tokens_are_no_cut() -> None:
     assert "wrong_input_length" not in found(replace(one, prompt_tokens=uneven))
 
 
+def test_classes_and_turns_of_another_spread_are_no_cut() -> None:
+    one = healthy()
+    draw = np.random.default_rng(1).standard_normal(one.n)
+    half = np.arange(one.n) % 2
+    uneven = one.asked_isl * (1 + np.where(half == 1, 0.005, 0.04) * draw)
+    assert "wrong_input_length" in found(replace(one, prompt_tokens=uneven))
+    mixed = replace(one, prompt_tokens=uneven, class_index=half)
+    assert "wrong_input_length" not in found(mixed)
+    # The words of a first turn are in every later one too: what they spread is no cut there either.
+    later = one.asked_isl * (1 + np.where(half == 1, np.where(np.arange(one.n) % 10 == 1, 0.04, 0.005), 0.04) * draw)
+    assert "wrong_input_length" not in found(replace(one, prompt_tokens=later, turn=half))
+    cut = np.where(np.arange(one.n) % 20 == 1, 0.8, 1.0) * later
+    assert "wrong_input_length" in found(replace(one, prompt_tokens=cut, turn=half))
+
+
 @pytest.mark.parametrize(("share", "flagged"), [(0.005, False), (0.05, True), (1.0, False)])
 def test_prompts_that_are_not_counted_while_others_are_may_have_been_cut(share: float, flagged: bool) -> None:
     one = healthy()
