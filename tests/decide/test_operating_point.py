@@ -314,7 +314,7 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
     assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
     open_one = reason(d, Cause.UNBOUNDED)
     assert ((4,), 300, 1000) == (open_one.settings, open_one.estimate.n, open_one.need)
-    assert any("300 requests cannot bound p99 TTFT (400 ms); about 1,000" in note for note in d.notes)
+    assert any("300 requests cannot bound p99 TTFT (400 ms, limit 500 ms); about 1,000" in note for note in d.notes)
     assert ExitCode.NOT_PROVEN == code(d)
 
 
