@@ -1,0 +1,233 @@
+"""Half an hour on one GPU: its ceilings, a real-size model served and swept, the engine model, the client's limits.
+
+usage: python -m benchmarks.gpu_half_hour -o FOLDER [--gpu h200] [--steps ceilings server engine client]
+       [--server-python PYTHON] [--minutes 6] [--device cpu --size tiny]
+
+Four steps in the order of their value. Each has its own files in FOLDER and fails alone; FOLDER/README.md says what was
+reached and how long it took. A later call with other --steps goes on in the same folder; `engine` reads the run that
+`server` left.
+
+  ceilings  frontier ceilings
+  server    a random llama in the shape of an 8B model behind `transformers serve --continuous-batching`: probe, sweep,
+            page, picture, and the records as one file
+  engine    the engine model fitted to four of the sweep's concurrencies, and its error at the others
+  client    events per second and p99 TTFT error of the client against a server whose times are known
+
+PYTHON (default: this one) needs torch, transformers with its server, accelerate, safetensors and tokenizers. With
+--device cpu --size tiny all of it is rehearsed in about ten minutes without a GPU.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from frontier.hardware.gpus import hardware
+from frontier.hardware.models import card
+from frontier.hardware.predict import Known, calibrate
+from frontier.hardware.roofline import ModelRoofline
+
+ROOT = Path(__file__).parents[1]
+FRONTIER = (sys.executable, "-m", "frontier")
+SHAPES = {"8b": ((256, 256), (1024, 256)), "tiny": ((128, 32),)}
+CONCURRENCIES = {"8b": [1, 2, 4, 8, 16, 32, 64], "tiny": [1, 2, 4, 6, 8, 12]}
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+
+
+class StepError(Exception):
+    """A step that did not end well; its message says what to look at."""
+
+
+def ran(asked: argparse.Namespace, name: str, *command: str, limit: float = 600, ends: tuple[int, ...] = (0,)) -> str:
+    """Runs a command and keeps what it prints in FOLDER/NAME.txt; returns its standard output."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise StepError(f"{name}: not done after {limit:.0f} s") from error
+    (asked.output / f"{name}.txt").write_text(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}")
+    if done.returncode not in ends:
+        raise StepError(f"{name}: exit {done.returncode}; see {name}.txt")
+    return done.stdout
+
+
+def ceilings(asked: argparse.Namespace) -> None:
+    """What memory, matrix units and attention do at most."""
+    text = ran(asked, "ceilings", *FRONTIER, "ceilings", "--device", asked.device, "--json")
+    (asked.output / "ceilings.json").write_text(text)
+
+
+@contextlib.contextmanager
+def served(asked: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """The model behind transformers' own server: its URL, and the model's folder, which is its name too."""
+    model = asked.output / "model"
+    if not (model / "model.safetensors.index.json").exists():
+        ran(asked, "model", asked.server_python, "-m", "benchmarks.random_llama", str(model), "--size", asked.size,
+            "--device", asked.device)  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = (
+        str(Path(asked.server_python).with_name("transformers")), "serve", str(model), "--continuous-batching",
+        "--device", asked.device, "--dtype", "auto", "--host", "127.0.0.1", "--port", str(port),
+    )  # fmt: skip
+    with (asked.output / "server.txt").open("w") as log:
+        server = subprocess.Popen(
+            command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **OFFLINE}
+        )
+        try:
+            while not listening(port):
+                if server.poll() is not None:
+                    raise StepError(f"the server ended with {server.returncode}; see server.txt")
+                time.sleep(1)
+            first_answer(f"http://127.0.0.1:{port}/v1/completions", model)
+            yield f"http://127.0.0.1:{port}/v1", model
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
+
+
+def first_answer(url: str, model: Path) -> None:
+    """Waits for an answer: with the first request the server reserves its KV memory, which can take minutes."""
+    body = json.dumps({"model": str(model), "prompt": "hello there", "max_tokens": 4}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        urllib.request.urlopen(request, timeout=300).read()
+    except OSError as error:
+        raise StepError(f"the server gave no first answer: {error}; see server.txt") from error
+
+
+def listening(port: int) -> bool:
+    """Whether something accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def server(asked: argparse.Namespace) -> None:
+    """Probe and sweep, one shape after the other; picture, page, points and the records themselves as one file."""
+    with served(asked) as (url, model):
+        ran(asked, "probe", *FRONTIER, "probe", url, "--model", str(model), "--wait", "5min", ends=(0, 4, 5))
+        sizes = json.loads((model / "config.json").read_text())
+        gpu = {"name": asked.gpu, "model": sizes} if asked.device == "cuda" else None
+        for isl, osl in SHAPES[asked.size]:
+            run = asked.output / f"run-{isl}x{osl}"
+            config = {
+                "name": f"{asked.size}-{isl}x{osl}", "endpoint": url, "model": str(model),
+                "shapes": [f"{isl}/{osl}"], "concurrency": CONCURRENCIES[asked.size],
+                "sla": {"p95_ttft": "2s", "p95_tpot": "60ms", "error_rate": "1%"},
+                "budget": {"time": f"{asked.minutes:g}min"}, **({"hardware": gpu} if gpu else {}),
+            }  # fmt: skip
+            file = asked.output / f"{run.name}.yaml"
+            file.write_text(json.dumps(config, indent=1))  # JSON is YAML
+            # 3 and 4 are answers: no setting meets the SLA, or none was proven in the time.
+            ran(
+                asked,
+                run.name,
+                *FRONTIER,
+                "sweep",
+                str(file),
+                "-o",
+                str(run),
+                limit=90 * asked.minutes + 120,
+                ends=(0, 3, 4),
+            )
+            ran(asked, f"{run.name}-page", *FRONTIER, "report", str(run), "-o", str(asked.output / f"{run.name}.html"))
+            ran(asked, f"{run.name}-picture", *FRONTIER, "plot", str(run), "-o", str(asked.output / f"{run.name}.png"))
+            points = ran(asked, f"{run.name}-show", *FRONTIER, "show", str(run), "--json")
+            (asked.output / f"{run.name}.json").write_text(points)
+            ran(asked, f"{run.name}-pack", *FRONTIER, "pack", str(run), "-o", str(asked.output / f"{run.name}.zip"))
+
+
+def engine(asked: argparse.Namespace) -> None:
+    """The engine model fitted to the first, the last and two settings between, beside what the others measured."""
+    lines = [
+        "| shape | concurrency | | TTFT measured | predicted | TPOT measured | predicted |",
+        "|---|--:|---|--:|--:|--:|--:|",
+    ]
+    for isl, osl in SHAPES[asked.size]:
+        file = asked.output / f"run-{isl}x{osl}.json"
+        if not file.exists():
+            raise StepError(f"{file.name} is missing: run the step server first")
+        points = [p for p in json.loads(file.read_text())["points"] if p["valid"]]
+        known = sorted(
+            (
+                Known(p["concurrency"], p["metrics"]["p50_ttft"]["value"], p["metrics"]["p50_tpot"]["value"])
+                for p in points
+            ),
+            key=lambda k: k.concurrency,
+        )
+        if len(known) < 5:
+            raise StepError(f"{isl}/{osl}: {len(known)} valid settings; a fit to four needs a fifth to be judged by")
+        last = len(known) - 1
+        fitted = {0, round(last / 3), round(2 * last / 3), last}
+        roofline = None
+        if asked.device == "cuda":
+            sizes = json.loads((asked.output / "model" / "config.json").read_text())
+            roofline = ModelRoofline.of(card(sizes), hardware(asked.gpu), 1, "bf16", "bf16")
+        model = calibrate([known[i] for i in sorted(fitted)], isl, osl, roofline=roofline)
+        for i, point in enumerate(known):
+            said = model.at(point.concurrency)
+            role = "fitted" if i in fitted else "left out"
+            ttft = f"{1e3 * point.ttft:.1f} ms | {1e3 * said.ttft.value:.1f} ms"
+            tpot = f"{1e3 * point.tpot:.2f} ms | {1e3 * said.tpot.value:.2f} ms"
+            lines.append(f"| {isl}/{osl} | {point.concurrency} | {role} | {ttft} | {tpot} |")
+    (asked.output / "engine.md").write_text("\n".join(lines) + "\n")
+
+
+def client(asked: argparse.Namespace) -> None:
+    """What the load client costs, and how true its numbers are, on this processor."""
+    short = ("--seconds", "2", "--repeats", "1") if asked.size == "tiny" else ()
+    ran(asked, "client-capacity", sys.executable, "-m", "benchmarks.client_capacity", *short)
+    ran(asked, "client-fidelity", sys.executable, "-m", "benchmarks.client_fidelity", *(short[:2]))
+
+
+STEPS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "ceilings": ceilings, "server": server, "engine": engine, "client": client,
+}  # fmt: skip
+
+
+def main() -> int:
+    """Runs the steps that are asked; 1 when one of them did not end well."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--gpu", default="h200", help="its name in frontier's list, for the roofline")
+    parser.add_argument("--size", choices=SHAPES, default="8b")
+    parser.add_argument("--minutes", type=float, default=6, help="budget of each sweep")
+    parser.add_argument("--server-python", default=sys.executable)
+    asked = parser.parse_args()
+    asked.output = asked.output.resolve()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    table = asked.output / "README.md"
+    if not table.exists():
+        table.write_text("| step | outcome | seconds |\n|---|---|--:|\n")
+    failed = False
+    for name in asked.steps:
+        began, outcome = time.monotonic(), "done"
+        try:
+            STEPS[name](asked)
+        except StepError as error:
+            outcome, failed = str(error), True
+        line = f"| {name} | {outcome} | {time.monotonic() - began:.0f} |"
+        print(line, flush=True)
+        with table.open("a") as file:
+            file.write(f"{line}\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
