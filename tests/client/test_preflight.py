@@ -20,7 +20,7 @@ from frontier.errors import MeasurementError, UsageError
 from frontier.model import Lengths, Shape
 from tests.client.certificates import secure
 from tests.client.engine import Engine
-from tests.client.hostile import BEHAVIOURS, Call, Hostile, missing
+from tests.client.hostile import BEHAVIOURS, Call, Hostile, missing, sse
 from tests.client.proxies import listening
 
 
@@ -324,6 +324,22 @@ def test_a_prompt_is_counted_where_only_some_answers_tell_the_usage(server: Host
     else:
         with pytest.raises(MeasurementError, match="no usage in 3 answers"):
             asyncio.run(calibrate(found, [64]))
+
+
+def test_a_prompt_is_counted_by_an_answer_whose_only_token_has_no_text(server: Hostile) -> None:
+    class HeldBack(Engine):
+        async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
+            if tokens > 1:
+                await super().speak(call, api, tokens, prompt_tokens)
+                return
+            end = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
+            usage = {"choices": [], "usage": self.usage_of(prompt_tokens, tokens)}
+            await call.stream(sse(end), sse(usage), b"data: [DONE]\n\n", gap=0)
+
+    engine = HeldBack("held_back", takes_ids=False, ttft=0.0, itl=0.0, owner="me")
+    engine.install()
+    found = asyncio.run(preflight(Target(server.url(engine.name))))
+    assert asyncio.run(calibrate(found, [64])).per_word == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_server_that_says_nothing_is_waited_for_once(server: Hostile) -> None:
