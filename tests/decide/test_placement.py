@@ -1,5 +1,6 @@
 """Placement: curves over concurrency, what a proof is forecast to take, and which concurrency is proven next."""
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -95,6 +96,7 @@ def test_the_scan_says_what_is_inside_and_where_the_edge_is():
     assert state.surely_outside(64)
     assert not state.surely_outside(16)
     assert state.value(24) < 0 < state.value(40)
+    assert state.value(24) == state.curves[0].at(24, 1.0), "at the percentile of the limit itself"
     assert State.of((P99.limit,), grid(Server(lambda c: 0.01), (8, 16))).bracket() == (16, None)
     outside = State.of((P99.limit,), grid(Server(lambda c: 1.0), (8, 16)))
     assert outside.bracket() is outside.edge() is None
@@ -136,8 +138,8 @@ class Known:
         return self.chances.get(c, {3: self.chance})
 
 
-def judged(c, verdict, windows=3):
-    point = Point("d", SHAPE, c, {"p99_ttft": Estimate(0.1, 0.1, 0.1, 100)}, 100)
+def judged(c, verdict, windows=3, value=0.1, upper=0.1):
+    point = Point("d", SHAPE, c, {"p99_ttft": Estimate(value, value, upper, 100, upper=upper)}, 100)
     return Candidate(c, verdict, "", 0.0125, windows, point, point)
 
 
@@ -155,6 +157,7 @@ FAILED = judged(20, Verdict.VIOLATES)
         (Known(candidates=(FAILED, judged(8, Verdict.MEETS))), (8,), 19),  # next to it, once something is proven
         (Known(candidates=(judged(31, Verdict.MEETS),)), (31,), None),  # nothing is left
         (Known(chance=0.0), (), 21),  # nothing is provable: 0.7 of the highest
+        (Known(rates={c: c / 100 for c in range(1, 65)}), (), 31),  # however little a setting gives
         (Known(inside=None), (), 8),  # that nothing is inside is claimed from fresh data too
         (Known(inside=None, judged_by_grid=frozenset({8})), (), None),
         (Known(inside=None, candidates=(FAILED,)), (), None),
@@ -162,6 +165,20 @@ FAILED = judged(20, Verdict.VIOLATES)
 )
 def test_the_next_candidate_is_as_high_as_what_was_seen_and_given_up_allow(known, proven, c):
     assert c == candidate(known, 64, proven, window_worth=0.0)
+
+
+def test_how_far_bounds_lie_is_learned_from_what_is_proven_where_anything_is():
+    state = State.of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40)))
+    proven = judged(24, Verdict.MEETS, value=0.38, upper=0.46)  # 0.19 beyond its value, in ln
+    disturbed = judged(26, Verdict.VIOLATES, value=0.4, upper=0.8)  # 0.69
+
+    def wider(*candidates):
+        return dataclasses.replace(state, candidates=candidates)._seen()[1][P99]
+
+    expected = state._reach(state.curves[0], 24, 3, state.window_size(24), 0.0125)
+    assert wider(proven) == wider(proven, disturbed) == pytest.approx(math.log(0.46 / 0.38) / expected)
+    assert wider(disturbed) > wider(proven) > 1.0
+    assert 1.0 == wider() == wider(judged(24, Verdict.MEETS, windows=2, value=0.38, upper=0.46)), "not judged"
 
 
 def test_a_lower_setting_is_the_next_candidate_where_it_gave_clearly_more_and_was_not_tried():
