@@ -354,6 +354,12 @@ def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
+    """A problem at each label that was there before."""
+    first = {label: i for i, label in reversed(list(enumerate(labels)))}
+    return [Problem(what.format(label), hint, i) for i, label in enumerate(labels) if first[label] < i]
+
+
 # ---- annotations
 
 

@@ -34,7 +34,7 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
     from frontier.cli.probe import read_key
     from frontier.client.event_loop import run
     from frontier.client.probe import ask_server
-    from frontier.config.deployment import endpoint
+    from frontier.config.connection import endpoint
     from frontier.config.template import commented_config
     from frontier.fields import Problem
 

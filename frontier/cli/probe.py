@@ -122,7 +122,7 @@ def read_key(name: str | None) -> str | None:
     """The key in the environment variable `name`. UsageError when it is not set; the message does not repeat `name`,
     which may be a key that was pasted.
     """
-    from frontier.config.deployment import from_environment, variable
+    from frontier.config.connection import from_environment, variable
 
     if name is None:
         return None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def _settings(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
     """The concurrencies of '32,48'."""
-    from frontier.config.schema import MAX_CONCURRENCY
+    from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.units import whole_number
 
     each = [whole_number(part.strip(), 1, MAX_CONCURRENCY) for part in (value or "").split(",")] if value else []

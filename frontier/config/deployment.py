@@ -1,165 +1,46 @@
-"""A deployment in the config: its endpoint, how it is reached, its hardware, and what its numbers are divided by."""
+"""A deployment in the config: all its keys, checked together, and the server that a sweep starts for it."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from frontier.client.adapters import DIALECTS
-from frontier.client.target import Target, Timeouts, read_address, usable_key
-from frontier.config.uses import ASK, PLAIN, PROXY, READ, RUN, SEND_FILE, SEND_NAMED, SEND_VARIABLE, VARIABLE
-from frontier.errors import UsageError
+from frontier.client.target import Target, Timeouts
+from frontier.config.connection import (
+    SIMULATOR,
+    SentFile,
+    TimeoutsConfig,
+    TlsConfig,
+    Variable,
+    Wait,
+    endpoint,
+    from_environment,
+    header_value,
+    metrics_address,
+    read_extra_body,
+    read_headers,
+    some_addresses,
+)
+from frontier.config.hardware_keys import HardwareConfig, named_hardware, read_gpus, read_price
+from frontier.config.uses import ASK, PLAIN, PROXY, RUN, SEND_NAMED, VARIABLE
 from frontier.fields import (
     ONE_OR_MANY,
     Name,
     Problem,
     Problems,
-    Size,
-    SmallSize,
     Strict,
     Text,
-    Truth,
     duration_in,
     is_number,
     one_of,
     read,
     shown,
-    whole,
     whole_in,
-    words,
 )
-from frontier.hardware.gpus import GpuFields, hardware
-from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard, card
-from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
+from frontier.hardware.roofline import Roofline
 from frontier.model import Estimate
-from frontier.simulator.spec import READ_SPEC, EngineSpec, Speculation, roofline_of
-from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
-
-
-@dataclass(frozen=True, slots=True)
-class Watts:
-    """A power: of the whole deployment, or of each of its GPUs."""
-
-    value: float
-    per_gpu: bool
-
-    def whole(self, gpus: int) -> float:
-        """Watts of the whole deployment."""
-        return self.value * gpus if self.per_gpu else self.value
-
-
-_POWER = re.compile(r"(\d{1,9}(?:\.\d*)?|\.\d+)\s*(k)?W\s*(/\s*gpu)?")
-
-
-def _power(value: Any) -> Watts:
-    """Watts of '5600W', '5.6kW' or '700W/gpu'."""
-    match = _POWER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or float(match[1]) <= 0:
-        what = "{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a power"
-        raise Problem(what, "write 5600W for the whole deployment, or 700W/gpu")
-    return Watts(float(match[1]) * (1e3 if match[2] else 1.0), match[3] is not None)
-
-
-def named_hardware(value: Any) -> Any:
-    """`hardware: h200` is short for `hardware: {name: h200}`, and then the name must be known."""
-    return {"name": hardware(value).name} if isinstance(value, str) else value
-
-
-class HardwareConfig(GpuFields):
-    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for the roofline.
-
-    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the deployment's model
-    where its name is known) is a model card: the roofline is then a whole one, at `precision` (default: the model's
-    own). Without a card, `weights` are the bytes of all weights read per step over all GPUs and `kv_per_token` the
-    bytes of KV per token; where `weights` is given, these are used rather than the card. `speculation` says how the
-    server speculates: the bounds then allow for drafts that are all accepted; a prediction assumes its acceptance.
-    `power` is a flat figure for what it draws under load, for the energy per token where nothing measured it.
-    """
-
-    name: Annotated[Text, PLAIN] | None = None
-    gpus: Annotated[int, whole_in(1, 100_000)] | None = None
-    model: Annotated[ModelCard, PlainValidator(card), PLAIN] | None = None
-    precision: Annotated[str, one_of(*WEIGHT_BYTES), PLAIN] | None = None
-    kv_precision: Annotated[str, one_of(*KV_BYTES), PLAIN] | None = None
-    max_num_seqs: Annotated[int, whole_in(1, 1_000_000)] | None = None
-    weights: Size | None = None
-    kv_per_token: SmallSize | None = None
-    speculation: Annotated[Speculation, PlainValidator(lambda value: read(Speculation, value)), PLAIN] | None = None
-    power: Annotated[Watts, PlainValidator(_power), PLAIN] | None = None
-
-    def roofline(self, model: str | None, gpus: int | None) -> Roofline | None:
-        """The roofline of `model` on `gpus` of these; None when too little is given."""
-        gpu = self.gpu()
-        drafts = self.speculation.tokens if self.speculation is not None else 0
-        if self.weights is not None:
-            bandwidth = self.memory_bandwidth or (gpu.bandwidth if gpu else None)
-            memory = self.memory or (gpu.capacity if gpu else None)
-            if bandwidth is None:
-                return None
-            return GivenRoofline(bandwidth, self.weights, self.kv_per_token or 0.0, gpus or 1, memory, drafts)
-        sizes = self.model or _known(model)
-        if gpu is None or sizes is None:
-            return None
-        return ModelRoofline.of(sizes, gpu, gpus or 1, self.precision, self.kv_precision, drafts, self.max_num_seqs)
-
-
-def _known(model: str | None) -> ModelCard | None:
-    try:
-        return card(model) if model else None
-    except ValueError:
-        return None
-
-
-SIMULATOR = "simulator"
-
-# ---- the texts of a deployment: addresses, commands, names of variables
-
-
-def _address_hint(text: str, wrong: str, example: str) -> str:
-    if wrong == "holds credentials":
-        return "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY"
-    if not wrong.startswith("does not start"):
-        return example
-    if "." not in text and ":" not in text and (hint := did_you_mean(text, (SIMULATOR,))):
-        return hint
-    plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
-    return f"write http://{text}" if plain and len(text) < 200 else example
-
-
-def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") -> str:
-    """'simulator', or an http(s) address without credentials, query or route, without its trailing slash."""
-    if value == SIMULATOR:
-        return SIMULATOR
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is an address; this is {shown(value)}", example)
-    text = value.strip()
-    try:
-        parts = read_address(text)
-    except ValueError as error:
-        # What cannot be read may hold a password: it is not repeated.
-        named = "{key}" if "credentials" in str(error) or "read" in str(error) else f"{{key}}: {shown(text)}"
-        raise Problem(f"{named} {error}", _address_hint(text, str(error), example)) from None
-    if parts.query or parts.fragment:
-        raise Problem("{key} has a query or fragment", example)
-    for route in ("/chat/completions", "/completions", "/models", "/responses"):
-        if parts.path.rstrip("/").endswith(route):
-            base = text.rstrip("/").removesuffix(route)
-            raise Problem(f"{{key}} names a route ({route})", f"write the address before it: {base}")
-    return text.rstrip("/")
-
-
-def _metrics_address(value: Any) -> str:
-    """The address of a server's Prometheus metrics."""
-    example = "write it as http://localhost:8000/metrics"
-    try:
-        address = endpoint(value, example)
-    except Problem as problem:
-        raise Problem(problem.what, example) from None
-    if address == SIMULATOR:
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
-    return address
+from frontier.simulator.spec import READ_SPEC, EngineSpec, roofline_of
 
 
 def command(value: Any) -> str:
@@ -173,91 +54,7 @@ def command(value: Any) -> str:
     return text
 
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-
-
-def variable(value: Any) -> str:
-    """The name of an environment variable. What does not look like one may be the key itself: it is not repeated."""
-    what = "{key} is not the name of an environment variable"
-    if isinstance(value, str) and _VARIABLE.fullmatch(value):
-        if not looks_like_a_key(value) and not looks_random(value):
-            return value
-        what = "{key} looks like a key, not like the name of a variable"
-    raise Problem(what, "put the key into the environment and its variable's name here:  {key}: OPENAI_API_KEY")
-
-
-def _some(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    if not addresses:
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
-    return addresses
-
-
 Command = Annotated[str, PlainValidator(command), RUN]
-SentFile = Annotated[Text, SEND_FILE]
-TlsFile = Annotated[Text, READ]
-Variable = Annotated[str, PlainValidator(variable), SEND_VARIABLE]
-Wait = Annotated[float, duration_in(0.001, 86_400.0)]
-
-# ---- what a deployment is divided by
-
-_PRICE = re.compile(r"\$\s*(\d{1,9}(?:\.\d*)?|\.\d+)\s*(/\s*gpu)?\s*/\s*h")
-
-
-def _price(value: Any, info: ValidationInfo) -> float | None:
-    """Dollars per hour of the whole deployment, of '$12/h' or '$3/gpu/h'."""
-    if value is None:
-        return None
-    match = _PRICE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        what = "{key} needs a unit" if is_number(value) else f"{{key}}: {shown(value)} is not a price"
-        raise Problem(what, "write $12/h for the whole deployment, or $3/gpu/h")
-    gpus: Any = info.data.get("gpus")
-    if match[2] is not None and gpus is None:
-        raise Problem("{key} is per GPU, and the number of GPUs is not given", "add  gpus: 8,  or write $12/h for all")
-    return float(match[1]) * (1 if match[2] is None else gpus)
-
-
-def _gpus(value: Any, info: ValidationInfo) -> int | None:
-    """The key `gpus`, else the hardware's."""
-    hardware = info.data.get("hardware")
-    within = hardware.gpus if hardware is not None else None
-    if value is None:
-        return within
-    count = whole(value, 1, 100_000)
-    if within is not None and within != count:
-        raise Problem(f"gpus is {count} here and {within} under hardware", "keep one of the two")
-    return count
-
-
-# ---- the mappings of a deployment
-
-_DEFAULTS = Timeouts()
-
-
-class TimeoutsConfig(Strict):
-    """Seconds until a request counts as failed."""
-
-    connect: Wait = _DEFAULTS.connect
-    first_byte: Wait = _DEFAULTS.first_byte
-    idle: Wait = _DEFAULTS.idle
-    total: Wait = _DEFAULTS.total
-
-
-class TlsConfig(Strict):
-    """How an https endpoint is trusted, and the client certificate sent to it (paths of PEM files)."""
-
-    verify: Truth = True
-    ca: TlsFile | None = None
-    cert: TlsFile | None = None
-    key: TlsFile | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.key is not None and self.cert is None:
-            raise Problem("tls has a key without its certificate", "add  cert: client.pem", "key")
-        if not self.verify and self.ca is not None:
-            raise Problem("tls names a ca and then does not verify", "remove  verify: false", "verify")
-        return self
 
 
 class ReadyConfig(Strict):
@@ -276,47 +73,6 @@ class StopConfig(Strict):
 
 def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
-
-
-_OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
-_OWN_BODY = {
-    "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
-    "ignore_eos", "n", "best_of", "echo",
-}  # fmt: skip
-
-
-def _headers(value: Any) -> dict[str, str]:
-    """Header names and values; a secret one is '${VARIABLE}'."""
-    if not isinstance(value, dict):
-        raise Problem("{key} are names with values", "write {X-Tenant: blue}")
-    problems = Problems()
-    for key, item in value.items():
-        text = problems.read(lambda item: words(item, most=4_000), item, key)
-        if text is None:
-            continue
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
-            problems.append(Problem(f"{shown(key)} is not the name of a header", None, key, at_key=True))
-        elif key.lower() in _OWN_HEADERS:
-            problems.append(Problem(f"the header {key} is set by the measurement", "remove it", key, at_key=True))
-        elif is_secret_name(key) and not VARIABLE.fullmatch(text):
-            hint = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
-            problems.append(Problem(f"the header {key} holds a secret; secrets come from the environment", hint, key))
-    problems.check()
-    return {key: str(item).strip() for key, item in value.items()}
-
-
-def _extra_body(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
-    own = [key for key in value if key in _OWN_BODY]
-    problems = Problems(
-        Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own
-    )
-    if secret_texts(value):
-        hint = "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"
-        problems.append(Problem("{key} holds a secret; secrets come from the environment", hint))
-    problems.check()
-    return value
 
 
 def _simulator(value: Any) -> dict[str, Any]:
@@ -357,17 +113,17 @@ class DeploymentConfig(Strict):
     dialect: Annotated[str, one_of("auto", *DIALECTS), PLAIN] = "auto"
     api_key_env: Variable | None = None
     api_key_file: SentFile | None = None
-    headers: Annotated[Mapping[str, str], PlainValidator(_headers), SEND_NAMED] = Field(default_factory=dict)
-    extra_body: Annotated[Mapping[str, Any], PlainValidator(_extra_body), PLAIN] = Field(default_factory=dict)
+    headers: Annotated[Mapping[str, str], PlainValidator(read_headers), SEND_NAMED] = Field(default_factory=dict)
+    extra_body: Annotated[Mapping[str, Any], PlainValidator(read_extra_body), PLAIN] = Field(default_factory=dict)
     metrics: Annotated[
-        tuple[Annotated[str, PlainValidator(_metrics_address)], ...], ONE_OR_MANY, AfterValidator(_some), ASK
+        tuple[Annotated[str, PlainValidator(metrics_address)], ...], ONE_OR_MANY, AfterValidator(some_addresses), ASK
     ] = ()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     tls: TlsConfig | None = None
     proxy: Annotated[Literal["none", "env"], one_of("none", "env"), PROXY] = "none"
     hardware: Annotated[HardwareConfig, BeforeValidator(named_hardware)] | None = None
-    gpus: Annotated[int | None, PlainValidator(_gpus)] = Field(default=None, validate_default=True)
-    price: Annotated[float | None, PlainValidator(_price)] = None
+    gpus: Annotated[int | None, PlainValidator(read_gpus)] = Field(default=None, validate_default=True)
+    price: Annotated[float | None, PlainValidator(read_price)] = None
     quality: Annotated[float | QualityConfig, PlainValidator(_quality)] | None = None
     simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator), PLAIN] | None = None
     start: Command | None = None
@@ -471,7 +227,7 @@ class DeploymentConfig(Strict):
             model=self.model,
             api=self.api,
             api_key=key if self.api_key_env is None else from_environment(self.api_key_env, environ),
-            headers={key: _header(value, environ) for key, value in self.headers.items()},
+            headers={key: header_value(value, environ) for key, value in self.headers.items()},
             extra_body=self.extra_body,
             timeouts=Timeouts(**self.timeouts.model_dump()),
             verify_tls=tls.verify,
@@ -490,16 +246,3 @@ class DeploymentConfig(Strict):
         measured = self.model_dump(include=_MEASURED)
         measured["endpoint"] = self.endpoint if self.is_simulator else self.base_url
         return {key: item for key, item in measured.items() if item not in (None, {})}
-
-
-def from_environment(variable: str, environ: Mapping[str, str]) -> str:
-    """The secret in a variable. UsageError when it is not set, or could not be sent."""
-    value = environ.get(variable, "").strip()
-    if not value:
-        raise UsageError(f"the environment variable {variable} is not set", f"export {variable}=...")
-    return usable_key(value, f"the environment variable {variable}")
-
-
-def _header(value: str, environ: Mapping[str, str]) -> str:
-    match = VARIABLE.fullmatch(value)
-    return value if match is None else from_environment(match[1], environ)

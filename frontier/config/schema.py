@@ -3,27 +3,24 @@
 A `Config` is made by `frontier.config.load_config` and by nothing else, so every `Config` is sound.
 """
 
-import datetime as dt
-import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, PrivateAttr, model_validator
 
-from frontier.client.target import read_address
-from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
-from frontier.config.rates import AUTO, read_arrivals, read_rates
+from frontier.config.connection import SentFile
+from frontier.config.deployment import DeploymentConfig, QualityConfig
+from frontier.config.end_of_sweep import BudgetConfig, FinishConfig, read_finish
+from frontier.config.identity import digest
+from frontier.config.load_keys import AUTO, read_arrivals, read_concurrency, read_rates
 from frontier.config.shapes import described, read_shape
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
-from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
+from frontier.config.uses import PLAIN, Use, effects
 from frontier.config.workers import RayConfig, read_workers
 from frontier.errors import Complaint
 from frontier.fields import (
-    MONTH,
     ONE_OR_MANY,
     Name,
     Problem,
@@ -33,19 +30,16 @@ from frontier.fields import (
     duration,
     duration_in,
     duration_text,
+    repeated,
     shown,
-    whole,
     whole_in,
 )
 from frontier.metrics import ENERGY, metric
 from frontier.model import POISSON, Arrivals, Limit, Rate, Shape
-from frontier.text import looks_like_a_key, looks_random
 
 WARMUP_AUTO = 2.0
 """Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least this long."""
 MAX_TRIALS = 20_000
-MAX_CONCURRENCY = 65_536
-MAX_SETTINGS = 1_000
 LEFT_OUT: Mapping[str, Any] = {"requests": None, "repeats": None, "max_time": None, "refine": None}
 """What these keys mean where they are left out: the sweep sizes its trials itself."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3}
@@ -56,153 +50,14 @@ TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh too much."""
 
 
-# ---- budget and on_finish
-
-
-def _dollars(value: Any) -> float:
-    """Dollars of '$20'."""
-    match = re.fullmatch(r"\$\s*(\d{1,12}(?:\.\d*)?|\.\d+)", value) if isinstance(value, str) else None
-    if match is None or float(match[1]) <= 0:
-        raise Problem(f"{{key}}: {shown(value)} is not an amount", "write dollars above zero, as $20")
-    return float(match[1])
-
-
-def _moment(value: Any) -> str:
-    """'07:00', or '2026-11-22 07:00', of this machine's clock."""
-    hint = 'write "07:00", or with its day "2026-11-22 07:00"'
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is a time of day; this is {shown(value)}", hint)
-    match = re.fullmatch(r"(?:(\d{4}-\d\d-\d\d)[ T])?(\d{1,2}):(\d\d)", value.strip())
-    if match is None:
-        raise Problem(f"{{key}}: {shown(value)} is not a time of day", hint)
-    try:
-        dt.date.fromisoformat(match[1] or "2000-01-01")
-        dt.time(int(match[2]), int(match[3]))
-    except ValueError:
-        raise Problem(f"{{key}}: {shown(value)} is no time of any day", hint) from None
-    return value.strip()
-
-
-class BudgetConfig(Strict):
-    """What the sweep as a whole may spend: seconds, requests sent, output tokens received, dollars.
-
-    `until` is when it must be done, as '07:00' (the next time the clock shows it) or '2026-11-22 07:00'.
-    """
-
-    time: Annotated[float, duration_in(1.0, MONTH)] | None = None
-    requests: Annotated[int, whole_in(1, 10**9)] | None = None
-    tokens: Annotated[int, whole_in(1, 10**12)] | None = None
-    cost: Annotated[float, PlainValidator(_dollars)] | None = None
-    until: Annotated[str, PlainValidator(_moment), PLAIN] | None = None
-
-    @property
-    def limited(self) -> bool:
-        """There is any limit."""
-        return any(value is not None for value in self.model_dump().values())
-
-
-def _webhook(value: Any) -> str:
-    """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
-    hint = "put the address into a variable:  on_finish: ${FINISH_URL}"
-    if not isinstance(value, str):
-        raise Problem(f"{{key}} is an address; this is {shown(value)}", hint)
-    text = value.strip()
-    if VARIABLE.fullmatch(text):
-        return text
-    try:
-        parts = read_address(text, credentials=True)
-    except ValueError as error:
-        raise Problem(f"{{key}} {error}", hint) from None
-    if "@" in parts.netloc or parts.query or looks_like_a_key(text) or looks_random(parts.path):
-        raise Problem("{key} holds what looks like a secret", hint)
-    return text
-
-
-class FinishConfig(Strict):
-    """The notification at the end of a sweep: a command, or a webhook at `url`, given at most `within` seconds."""
-
-    command: Command | None = None
-    url: Annotated[str, PlainValidator(_webhook), POST] | None = None
-    within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise Problem("on_finish is a command or the url of a webhook", "write one of them")
-        return self
-
-    def variables(self) -> set[str]:
-        """The environment variable that holds the address, if one does."""
-        return {self.url[2:-1]} if self.url is not None and self.url.startswith("${") else set()
-
-    def hidden(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """The address, where it comes from the environment: most are secrets."""
-        return tuple(value for name in self.variables() if (value := environ.get(name, "").strip()))
-
-    def address(self, environ: Mapping[str, str]) -> str | None:
-        """The webhook's address; None when its variable is not set."""
-        return next(iter(self.hidden(environ)), None) if self.variables() else self.url
-
-
-def _finish(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return {"url" if value.strip().startswith(("http://", "https://", "${")) else "command": value}
-
-
-# ---- the settings of the sweep: shapes and concurrencies
-
-
-def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
-    """A problem at each label that was there before."""
-    first = {label: i for i, label in reversed(list(enumerate(labels)))}
-    return [Problem(what.format(label), hint, i) for i, label in enumerate(labels) if first[label] < i]
-
-
 def _shapes(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     if not shapes or len(shapes) > 100:
         raise Problem("{key} is an empty list" if not shapes else "{key} has more than 100 shapes", "write [1024/256]")
     same = [described(replace(shape, name=None)) for shape in shapes]
-    problems = _repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again")
+    problems = repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again")
     hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
-    Problems(problems or _repeated([shape.label for shape in shapes], "two shapes are called {}", hint)).check()
+    Problems(problems or repeated([shape.label for shape in shapes], "two shapes are called {}", hint)).check()
     return shapes
-
-
-def _concurrency(value: Any) -> tuple[int, ...]:
-    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are refused."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
-        if match is None:
-            raise Problem(f"{{key}}: {shown(value)} is not a range", "write [1, 2, 4, 8], or 1..128 for every doubling")
-        value = {"from": int(match[1]), "to": int(match[2])}
-    if isinstance(value, dict):
-        return _doublings(value)
-    if not isinstance(value, list):
-        return (whole(value, 1, MAX_CONCURRENCY),)
-    if not value or len(value) > MAX_SETTINGS:
-        raise Problem("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
-    problems = Problems()
-    levels = [problems.read(lambda item: whole(item, 1, MAX_CONCURRENCY), item, i) for i, item in enumerate(value)]
-    known = [f"{level}" if level else f"not read {i}" for i, level in enumerate(levels)]
-    problems += _repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
-    problems.check()
-    return tuple(sorted(level for level in levels if level is not None))
-
-
-def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
-    if set(value) != {"from", "to"}:
-        raise Problem("{key}: a range has the keys from and to", "write {from: 1, to: 128}, or 1..128")
-    low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)
-    if low > high:
-        raise Problem(f"{{key}}: {low} is above {high}", f"write {high}..{low}")
-    steps = [low]
-    while steps[-1] * 2 < high:
-        steps.append(steps[-1] * 2)
-    return tuple(dict.fromkeys((*steps, high)))
-
-
-# ---- the config
 
 
 def _objectives(value: Any) -> tuple[str, str]:
@@ -224,7 +79,7 @@ def _warmup(value: Any) -> float:
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
-    Problems(_repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
+    Problems(repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
     return value
 
 
@@ -243,7 +98,7 @@ class Config(Strict):
         PLAIN,
     ] = Field(alias="shapes")
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
-    concurrency: Annotated[tuple[int, ...], PlainValidator(_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
+    concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = (1, 2, 4, 8, 16, 32, 64, 128)
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals, PlainValidator(read_arrivals), PLAIN] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
@@ -257,7 +112,7 @@ class Config(Strict):
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] | None = None
-    on_finish: Annotated[FinishConfig, BeforeValidator(_finish)] | None = None
+    on_finish: Annotated[FinishConfig, BeforeValidator(read_finish)] | None = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
     given_workers: Annotated[int | RayConfig | None, PlainValidator(read_workers)] = Field(None, alias="workers")
@@ -381,12 +236,6 @@ class Config(Strict):
         return digest(self.canonical())
 
 
-def digest(value: Any) -> str:
-    """SHA-256, in hex, of a JSON-able value; the same on every machine and Python."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 # ---- what fits together only when several keys are seen at once
 
 
@@ -492,33 +341,3 @@ def _wrong_names(config: Config) -> Iterator[Problem]:
             what = f"{first[0]} with {first[1]} and {pair[0]} with {pair[1]} would share a file name"
             yield Problem(what, "rename one of the deployments or shapes", "deployments")
             return
-
-
-def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty when nothing does."""
-    parts: list[str] = []
-    _differ("", there, here, parts)
-    return "; ".join(parts)
-
-
-def _differ(name: str, there: Any, here: Any, parts: list[str]) -> None:
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in dict.fromkeys((*there, *here)):
-            # The word 'deployments' adds nothing, and neither does the name of the only one.
-            lone = name == "deployments" and len({*there, *here}) == 1
-            inner = [part for part in (name, key) if part not in ("", "deployments")]
-            _differ("" if lone else " ".join(inner) or key, there.get(key), here.get(key), parts)
-    elif there != here:
-        parts.append(f"{name} {_value_text(there)} there, {_value_text(here)} here")
-
-
-def _value_text(value: Any) -> str:
-    if value is None:
-        return "not given"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ", ".join(_value_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return "given"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -278,22 +278,28 @@ class FlagKind:
     fatal: bool
     where: tuple[tuple[int, str], ...]
 
-    def text(self, most: int = 100) -> str:
-        """'errors (limit 1%): c=96 4.2%, c=128 9%'; a figure shared by all is said once."""
+    def text(self, most: int = 100, most_figures: int = 100) -> str:
+        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings, and so many figures; a figure
+        shared by all is said once.
+        """
         limit = f" (limit {self.limit})" if self.limit else ""
-        shown = [f"{setting(c)} {measured}".rstrip() for c, measured in self.where[:most]]
+        by_figure: dict[str, list[str]] = {}
+        for c, measured in self.where[:most]:
+            by_figure.setdefault(measured, []).append(setting(c))
         figures = {measured for _, measured in self.where}
         if len(self.where) > 1 and len(figures) == 1:
-            shared = figures.pop()
+            ((shared, at),) = by_figure.items()
             limit = f" {shared}{limit}" if shared else limit
-            shown = [setting(c) for c, _ in self.where[:most]]
+            shown, more = ", ".join(at), len(self.where) - len(at)
         elif len(self.where) > MANY and 2 * len(figures) <= len(self.where):
-            by_figure: dict[str, list[str]] = {}
-            for c, measured in self.where[:most]:
-                by_figure.setdefault(measured, []).append(setting(c))
-            shown = ["; ".join(f"{measured} at {', '.join(at)}" for measured, at in by_figure.items())]
-        more = f" and {len(self.where) - most} more" if len(self.where) > most else ""
-        return f"{self.name}{limit}: {', '.join(shown)}{more}"
+            groups = list(by_figure.items())[:most_figures]
+            shown = "; ".join(f"{measured} at {', '.join(at)}" for measured, at in groups)
+            more = len(self.where) - sum(len(at) for _, at in groups)
+        else:
+            each = self.where[: min(most, most_figures)]
+            shown = ", ".join(f"{setting(c)} {measured}".rstrip() for c, measured in each)
+            more = len(self.where) - len(each)
+        return f"{self.name}{limit}: {shown}" + (f" and {more} more" if more else "")
 
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:

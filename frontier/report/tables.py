@@ -168,6 +168,8 @@ def role_of(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
     return "frontier" if point.concurrency in frontier.members else "dominated"
 
 
+_WARNING_FIGURES = 2
+"""How many figures of a flag that only warns a table lists: with the settings of all of them it would be a page."""
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """Which columns of metrics without a limit or an axis are left out first."""
 _OF_CLASSES = ("p99_ttft", "p99_e2e")
@@ -317,14 +319,24 @@ def _series_block(
         *([Text(f"energy: {power}", style="dim")] if power else []),
         *(Padding(Text(f"– not on these axes, {line}"), (0, 0, 0, 2)) for line in absent),
     ]  # fmt: skip
-    for kind in flag_kinds(points):
-        sign, style = ("○", "") if kind.fatal else ("!", "dim")
-        lines.append(Padding(Text(f"{sign} {kind.text()}", style=style), (0, 0, 0, 2)))
-        lines += [Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4))] if kind.advice else []
+    lines += _flag_lines(points)
     if time := time_line(points, chosen):
         lines.append(Text(f"Where the time goes {time}", style="dim"))
     whole = whole_run_sentence(points, chosen, gpus)
     return [*lines, *([Text(whole, style="dim")] if whole else [])]
+
+
+def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
+    """Every kind of flag with its settings and advice; of one that only warns the first figures."""
+    lines: list[RenderableType] = []
+    kinds = flag_kinds(points)
+    for kind in kinds:
+        text = f"○ {kind.text()}" if kind.fatal else f"! {kind.text(most_figures=_WARNING_FIGURES)}"
+        lines.append(Padding(Text(text, style="" if kind.fatal else "dim"), (0, 0, 0, 2)))
+        lines += [Padding(Text(kind.advice, style="dim"), (0, 0, 0, 4))] if kind.advice else []
+    if any(kind.text(most_figures=_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
+        lines.append(Padding(Text("frontier show --json lists every setting of each flag.", style="dim"), (0, 0, 0, 2)))
+    return lines
 
 
 def _diagnosis_block(diagnosis: Diagnosis | None) -> list[RenderableType]:

@@ -9,7 +9,7 @@ from frontier.decide import completion, search
 from frontier.decide.claim import PROVEN, capital, claim_of, proof_windows
 from frontier.decide.proof import WINDOWS, claim_points, joined, nearest, window_size
 from frontier.decide.search import Ask, Done, SearchPolicy
-from frontier.model import Limit, Phase
+from frontier.model import Estimate, Limit, Phase, Point, Rate
 from tests.stats.made import SHAPE, Server, grid, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
@@ -202,6 +202,7 @@ def test_visits_fill_the_time_that_is_left_and_end_when_half_of_one_does_not_fit
     assert (visit.phase, visit.concurrency) == (Phase.VISIT, completion.operating_concurrency(TTFT, history))
     seconds = completion._seconds(visit, completion.pilot_points(TTFT, history))
     assert completion.next_visit(TTFT, history, spare=0.51 * seconds) == visit
+    assert completion.next_visit(TTFT, history, spare=0.5 * seconds) == visit
     assert completion.next_visit(TTFT, history, spare=0.49 * seconds) is None
     assert completion.next_visit(TTFT, history, spare=math.inf) is None, "no end is planned"
 
@@ -221,6 +222,49 @@ def test_the_more_a_candidate_may_give_the_less_it_waits_for_time(completed, mon
     }  # fmt: skip
     found = {name: completion.next_ask(POLICY, SHAPE, [("", TTFT)], before, **kinds) for name, kinds in times.items()}
     assert begun == {name for name, ask in found.items() if ask.phase is Phase.PROVE}
+
+
+def test_what_a_visit_takes_is_so_many_turns_or_the_time_that_it_has():
+    points = {8: Point("d", SHAPE, 8, {"mean_e2e": Estimate(2.0, 2.0, 2.0, 100)}, 100)}
+    for seconds, turns in ((None, 30), (120.0, 30), (12.0, 6)):
+        assert turns == completion._turns_of(Ask(8, Phase.VISIT, 240, "", seconds), points)
+    assert 30 == completion._turns_of(Ask(8, Phase.VISIT, 240, "", 12.0), {}), "nothing is known of a turn"
+
+
+def test_a_candidate_costs_the_turns_of_its_visits_more_than_those_of_the_operating_point(completed):
+    history, asks = completed
+    begun = history[: len(history) - len(asks)]
+    points, point = completion.pilot_points(TTFT, begun), completion.operating_concurrency(TTFT, begun)
+    left = {c: completion._turns_to_go(TTFT, begun, c) * search.mean_e2e(c, points) for c in (point, 64)}
+    assert 0 < left[point] < left[64], "otherwise this tests nothing"
+    more = completion._more_visits(Ask(64, Phase.PROVE, 300, ""), points, TTFT, begun)
+    assert more == pytest.approx(left[64] - left[point])
+    assert 0.0 == completion._more_visits(Ask(point, Phase.PROVE, 300, ""), points, TTFT, begun)
+
+
+def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():
+    def point(c, throughput, ttft, errors):
+        figures = {"output_throughput": throughput, "p99_ttft": ttft, "error_rate": errors}
+        return Point("d", SHAPE, c, {k: Estimate(x, x, x, 100) for k, x in figures.items()}, 100)
+
+    c, middle = completion._midpoint((4, 16), {4: point(4, 100.0, 0.5, 0.0), 16: point(16, 400.0, math.inf, 0.1)})
+    assert (8, 8) == (c, middle.concurrency)
+    values = {name: e.value for name, e in middle.metrics.items()}
+    assert values == {"output_throughput": pytest.approx(200.0), "p99_ttft": math.inf, "error_rate": 0.1}
+
+
+def test_a_setting_of_which_nothing_is_to_be_proven_has_so_many_requests_of_each_stream_or_so_much_time():
+    assert 160 == completion._usual(8, {})
+    assert 150 == completion._usual(Rate.of(2.5), {})
+
+
+@pytest.mark.parametrize(("refine", "left"), [(3, 1), (2, 0), (0, 0), (None, 3)])
+def test_settings_between_those_of_the_config_are_counted(refine, left):
+    """Two were measured beyond the grid, one of them for the frontier; where the config does not say four may be."""
+    server = Server(lambda c: 0.01 * c)
+    trials = [trial(4), trial(8, Phase.FRONTIER), trial(9, Phase.SCAN)]
+    history = [(t, server.run(t)) for t in trials]
+    assert left == completion._gaps_allowed(SearchPolicy(LADDER, refine=refine), history)
 
 
 def disturbed(completed, lasts):

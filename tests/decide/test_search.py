@@ -6,7 +6,8 @@ import pytest
 
 from frontier.decide import operating_point, search
 from frontier.decide.completion import pilot_points
-from frontier.decide.proof import ALPHA, ASCENTS, LOOKS, WINDOWS
+from frontier.decide.placement import State
+from frontier.decide.proof import ALPHA, ASCENTS, LOOKS, WINDOWS, Candidate
 from frontier.decide.search import Ask, Done, SearchPolicy
 from frontier.model import Estimate, Flag, Limit, Phase, Point, Shape, Verdict
 from tests.stats.made import SHAPE, Server, grid, trial
@@ -183,6 +184,14 @@ def test_nothing_is_tried_at_or_above_a_candidate_that_was_given_up():
     assert done.proven < 24
 
 
+def test_the_search_ends_after_so_many_ascents():
+    state = State.of(TTFT, grid(Server(**SMOOTH)))
+    given_up = [Candidate(30 - i, Verdict.VIOLATES, "over", 0.01, WINDOWS, state.points[16], None) for i in range(9)]
+    for count, step in ((ASCENTS - 1, Ask), (ASCENTS, Done)):
+        judged = replace(state, candidates=tuple(given_up[:count]))
+        assert isinstance(search._prove(POLICY, judged, may_add=True, window_worth=0.0), step)
+
+
 def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
     """Throughput need not rise with concurrency: what would be named as better and undecided is decided."""
 
@@ -253,6 +262,15 @@ def test_the_middle_of_two_settings_is_their_geometric_mean_strictly_between(low
     assert middle == search.between(low, high)
 
 
+def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken():
+    server, history = Server(**SMOOTH), []
+    for c, step in ((1, 4), (4, 16), (16, 64)):
+        history += [(trial(c, Phase.SCAN), server.run(trial(c, Phase.SCAN)))]
+        ask = next_ask(POLICY, TTFT, history)
+        assert (step, Phase.SCAN) == (ask.concurrency, ask.phase)
+    assert 128 == next_ask(SearchPolicy((16, 128)), TTFT, history[2:]).concurrency, "the last where there is no other"
+
+
 def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of_two():
     points = pilot_points(TTFT, grid(Server(**SMOOTH), (4, 16)))
     e2e = {c: point.metrics["mean_e2e"].value for c, point in points.items()}
@@ -262,6 +280,7 @@ def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of
     assert search.mean_e2e(8, {}) is None
     assert 2 * e2e[4] == search.longer(0.1, 4, points)
     assert 100.0 == search.longer(100.0, 4, points)
+    assert 0.1 == search.longer(0.1, 4, {}), "nothing is known of how long a request takes"
 
 
 def gap(*rates, limits=(), flags=()):
@@ -280,6 +299,9 @@ def gap(*rates, limits=(), flags=()):
 def test_the_widest_gap_is_that_of_the_largest_step_in_throughput_and_one_that_crosses_the_limit_counts_more():
     assert (8, 16) == gap(100, 200, 300, 390)
     assert (16, 32) == gap(100, 200, 300, 390, limits=(Limit("p99_ttft", 0.2),))
+    crossing = (Limit("p99_ttft", 0.2),)  # between 16 and 32, and it counts 3 times
+    assert (32, 64) == gap(100, 120, 140, 240, 260, 280, limits=crossing), "3 ln(1.17) < ln(1.71)"
+    assert (16, 32) == gap(100, 120, 150, 260, 280, 300, limits=crossing), "3 ln(1.25) > ln(1.73)"
     assert gap(100, 105, 110) is None, "close enough"
     excluded = (Flag("errors", "", "", ""),)
     assert (32, 64) == gap(100, 250, 200, 300, flags=excluded), "c=16, the middle of 8 and 32, was measured already"
@@ -299,6 +321,7 @@ def test_each_tier_is_proven_the_lowest_limit_first(tiers):
     assert strict == sorted(strict, reverse=True)  # the strict tier's come first
     points = [(search.claim_points(history, limits), limits) for _, limits in sorted(tiers)]
     answers = [operating_point.solve(*pair).concurrency for pair in points]
+    assert answers[0] == ask.proven, "the end is that of the tier with the lowest limit"
     assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56
 
 
@@ -342,6 +365,21 @@ def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     folding = grid(Server(lambda c: 0.01, lambda c: 0.01 if c <= 16 else 0.01 * (c / 16) ** 1.3), (1, 16, 32, 64))
     assert "throughput has fallen" in search.skip_reason(128, folding, ())
     assert search.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
+
+
+@pytest.mark.parametrize(
+    ("server", "limits", "above"),
+    [
+        (lambda k: Server(lambda c: 0.01, errors=lambda c: 0.05 * k), (), "of its requests"),
+        (lambda k: Server(lambda c: 5.0 * k, sigma=0.01), (Limit("p50_ttft", 0.5),), "over ten times its limit"),
+        (lambda k: Server(lambda c: 0.01, lambda c: 0.01 * c / (1 - 0.05 * k * (c > 2)), sigma=0.01), (), "has fallen"),
+    ],
+)
+def test_a_setting_is_skipped_from_its_thresholds_on(server, limits, above):
+    """5 % of requests failed, ten times a latency limit, 5 % of throughput lost: a third more and a third less."""
+    ladder = (1, 2, 4, 8)
+    assert above in search.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits)
+    assert search.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
 
 
 def test_nothing_is_skipped_before_anything_was_measured_or_while_it_goes_well():

@@ -97,6 +97,19 @@ def test_a_flag_is_listed_once_with_its_settings_and_what_to_do() -> None:
     assert 1 == text.count("lower the concurrency")
 
 
+def test_a_warning_with_many_figures_names_the_first_and_where_the_others_are() -> None:
+    warn = Flag("history_read_again", "", "10%", "look at the prefix cache", fatal=False)
+    points = [toy_point(c, flags=(dataclasses.replace(warn, measured=f"{c}%"),)) for c in LADDER]
+    text = points_table(points, [toy_frontier(points)], width=100)
+    first, second, *others = LADDER
+    where = f"c={first} {first}%, c={second} {second}% and {len(others)} more"
+    assert f"! history read again (limit 10%): {where}\n    look at the prefix cache" in text
+    assert 1 == text.count("frontier show --json lists every setting of each flag.")
+    few = points_table(points[:2], [toy_frontier(points[:2])], width=100)
+    assert f"c={first} {first}%, c={second} {second}%\n" in few
+    assert "lists every setting" not in few
+
+
 def test_missing_and_failed_values_are_never_zero() -> None:
     points = toy_points((1, 8))
     bare = {k: v for k, v in points[0].metrics.items() if k != "p99_tpot"}

@@ -16,7 +16,7 @@ from frontier.run import Run, load
 from frontier.stats.window import narrowed
 from frontier.sweep.verify import checks
 from tests.commands import frontier
-from tests.sweeps import sweep_in_virtual_time, swept
+from tests.sweeps import sweep_in_virtual_time
 
 TEXT = """\
 endpoint: simulator
@@ -43,16 +43,12 @@ SWEPT = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = tmp_path_factory.mktemp("mixes") / "run"
-    swept(path, TEXT)
-    return load(path)
+    return sweep_in_virtual_time(tmp_path_factory.mktemp("mixes") / "run", TEXT)[0]
 
 
 @pytest.fixture(scope="module")
 def shares(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = tmp_path_factory.mktemp("shares") / "run"
-    swept(path, SWEPT)
-    return load(path)
+    return sweep_in_virtual_time(tmp_path_factory.mktemp("shares") / "run", SWEPT)[0]
 
 
 def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run) -> None:

@@ -17,12 +17,12 @@ from frontier.plan import make_plan
 from frontier.plot.selection import provenance_of
 from frontier.report.json_out import decisions_json, points_json
 from frontier.report.tables import plan_table, points_table
-from frontier.run import Run, load
+from frontier.run import Run
 from frontier.simulator.virtual import truth
 from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.sweep.test_sweep_http import sweep_over_http
-from tests.sweeps import sweep_in_virtual_time, swept
+from tests.sweeps import sweep_in_virtual_time
 
 TEXT = """\
 endpoint: simulator
@@ -37,9 +37,7 @@ refine: 1
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = tmp_path_factory.mktemp("rates") / "run"
-    swept(path, TEXT)
-    return load(path)
+    return sweep_in_virtual_time(tmp_path_factory.mktemp("rates") / "run", TEXT)[0]
 
 
 def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:

@@ -31,9 +31,7 @@ sla: {first: {p90_ttft: 200ms}, later: {p90_ttft: 60ms}}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = tmp_path_factory.mktemp("sessions") / "run"
-    swept(path, TEXT)
-    return load(path)
+    return sweep_in_virtual_time(tmp_path_factory.mktemp("sessions") / "run", TEXT)[0]
 
 
 def test_the_answer_is_a_number_of_sessions_of_which_each_class_keeps_its_limits(run: Run) -> None:

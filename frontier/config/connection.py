@@ -1,0 +1,176 @@
+"""The connection to a deployment: its address, its key, headers and body, timeouts, TLS."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import PlainValidator, model_validator
+
+from frontier.client.target import Timeouts, read_address, usable_key
+from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
+from frontier.errors import UsageError
+from frontier.fields import Problem, Problems, Strict, Text, Truth, duration_in, shown, words
+from frontier.text import did_you_mean, is_secret_name, looks_like_a_key, looks_random, secret_texts
+
+SIMULATOR = "simulator"
+
+# ---- addresses
+
+
+def _address_hint(text: str, wrong: str, example: str) -> str:
+    if wrong == "holds credentials":
+        return "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY"
+    if not wrong.startswith("does not start"):
+        return example
+    if "." not in text and ":" not in text and (hint := did_you_mean(text, (SIMULATOR,))):
+        return hint
+    plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
+    return f"write http://{text}" if plain and len(text) < 200 else example
+
+
+def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") -> str:
+    """'simulator', or an http(s) address without credentials, query or route, without its trailing slash."""
+    if value == SIMULATOR:
+        return SIMULATOR
+    if not isinstance(value, str):
+        raise Problem(f"{{key}} is an address; this is {shown(value)}", example)
+    text = value.strip()
+    try:
+        parts = read_address(text)
+    except ValueError as error:
+        # What cannot be read may hold a password: it is not repeated.
+        named = "{key}" if "credentials" in str(error) or "read" in str(error) else f"{{key}}: {shown(text)}"
+        raise Problem(f"{named} {error}", _address_hint(text, str(error), example)) from None
+    if parts.query or parts.fragment:
+        raise Problem("{key} has a query or fragment", example)
+    for route in ("/chat/completions", "/completions", "/models", "/responses"):
+        if parts.path.rstrip("/").endswith(route):
+            base = text.rstrip("/").removesuffix(route)
+            raise Problem(f"{{key}} names a route ({route})", f"write the address before it: {base}")
+    return text.rstrip("/")
+
+
+def metrics_address(value: Any) -> str:
+    """The address of a server's Prometheus metrics."""
+    example = "write it as http://localhost:8000/metrics"
+    try:
+        address = endpoint(value, example)
+    except Problem as problem:
+        raise Problem(problem.what, example) from None
+    if address == SIMULATOR:
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    return address
+
+
+def some_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """The addresses; a Problem where there is none."""
+    if not addresses:
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    return addresses
+
+
+# ---- keys, headers and body
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+def variable(value: Any) -> str:
+    """The name of an environment variable. What does not look like one may be the key itself: it is not repeated."""
+    what = "{key} is not the name of an environment variable"
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        if not looks_like_a_key(value) and not looks_random(value):
+            return value
+        what = "{key} looks like a key, not like the name of a variable"
+    raise Problem(what, "put the key into the environment and its variable's name here:  {key}: OPENAI_API_KEY")
+
+
+_OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "accept-encoding", "connection"}
+_OWN_BODY = {
+    "model", "prompt", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens",
+    "ignore_eos", "n", "best_of", "echo",
+}  # fmt: skip
+
+
+def read_headers(value: Any) -> dict[str, str]:
+    """Header names and values; a secret one is '${VARIABLE}'."""
+    if not isinstance(value, dict):
+        raise Problem("{key} are names with values", "write {X-Tenant: blue}")
+    problems = Problems()
+    for key, item in value.items():
+        text = problems.read(lambda item: words(item, most=4_000), item, key)
+        if text is None:
+            continue
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", key):
+            problems.append(Problem(f"{shown(key)} is not the name of a header", None, key, at_key=True))
+        elif key.lower() in _OWN_HEADERS:
+            problems.append(Problem(f"the header {key} is set by the measurement", "remove it", key, at_key=True))
+        elif is_secret_name(key) and not VARIABLE.fullmatch(text):
+            hint = f"write  {key}: ${{MY_VARIABLE}}  or use  api_key_env: MY_VARIABLE"
+            problems.append(Problem(f"the header {key} holds a secret; secrets come from the environment", hint, key))
+    problems.check()
+    return {key: str(item).strip() for key, item in value.items()}
+
+
+def read_extra_body(value: Any) -> dict[str, Any]:
+    """What is sent beside the measurement's own keys; no secret."""
+    if not isinstance(value, dict):
+        raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
+    own = [key for key in value if key in _OWN_BODY]
+    problems = Problems(
+        Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own
+    )
+    if secret_texts(value):
+        hint = "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"
+        problems.append(Problem("{key} holds a secret; secrets come from the environment", hint))
+    problems.check()
+    return value
+
+
+def from_environment(variable: str, environ: Mapping[str, str]) -> str:
+    """The secret in a variable. UsageError when it is not set, or could not be sent."""
+    value = environ.get(variable, "").strip()
+    if not value:
+        raise UsageError(f"the environment variable {variable} is not set", f"export {variable}=...")
+    return usable_key(value, f"the environment variable {variable}")
+
+
+def header_value(value: str, environ: Mapping[str, str]) -> str:
+    """The value of a header, with the secret in place of its '${VARIABLE}'."""
+    match = VARIABLE.fullmatch(value)
+    return value if match is None else from_environment(match[1], environ)
+
+
+# ---- files, timeouts, TLS
+
+SentFile = Annotated[Text, SEND_FILE]
+TlsFile = Annotated[Text, READ]
+Variable = Annotated[str, PlainValidator(variable), SEND_VARIABLE]
+Wait = Annotated[float, duration_in(0.001, 86_400.0)]
+
+_DEFAULTS = Timeouts()
+
+
+class TimeoutsConfig(Strict):
+    """Seconds until a request counts as failed."""
+
+    connect: Wait = _DEFAULTS.connect
+    first_byte: Wait = _DEFAULTS.first_byte
+    idle: Wait = _DEFAULTS.idle
+    total: Wait = _DEFAULTS.total
+
+
+class TlsConfig(Strict):
+    """How an https endpoint is trusted, and the client certificate sent to it (paths of PEM files)."""
+
+    verify: Truth = True
+    ca: TlsFile | None = None
+    cert: TlsFile | None = None
+    key: TlsFile | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.key is not None and self.cert is None:
+            raise Problem("tls has a key without its certificate", "add  cert: client.pem", "key")
+        if not self.verify and self.ca is not None:
+            raise Problem("tls names a ca and then does not verify", "remove  verify: false", "verify")
+        return self

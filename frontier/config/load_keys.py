@@ -1,0 +1,82 @@
+"""The keys `concurrency`, `rate` and `arrivals`: requests in flight, or requests per second and how they come."""
+
+import re
+from typing import Annotated, Any
+
+from frontier.fields import Problem, Problems, Strict, number, number_in, read, repeated, shown, whole
+from frontier.model import POISSON, Arrivals, Rate
+
+MAX_CONCURRENCY = 65_536
+MAX_SETTINGS = 1_000
+LEAST_RATE, MOST_RATE = 0.01, 10_000.0
+MAX_RATES = 1_000
+AUTO = (Rate.of(1.0),)
+"""The rate that `rate: auto` begins with; the search doubles it until more arrives than is served."""
+
+
+def read_concurrency(value: Any) -> tuple[int, ...]:
+    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself. Sorted; duplicates are refused."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d{1,9})\s*\.\.\s*(\d{1,9})\s*", value)
+        if match is None:
+            raise Problem(f"{{key}}: {shown(value)} is not a range", "write [1, 2, 4, 8], or 1..128 for every doubling")
+        value = {"from": int(match[1]), "to": int(match[2])}
+    if isinstance(value, dict):
+        return _doublings(value)
+    if not isinstance(value, list):
+        return (whole(value, 1, MAX_CONCURRENCY),)
+    if not value or len(value) > MAX_SETTINGS:
+        raise Problem("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
+    problems = Problems()
+    levels = [problems.read(lambda item: whole(item, 1, MAX_CONCURRENCY), item, i) for i, item in enumerate(value)]
+    known = [f"{level}" if level else f"not read {i}" for i, level in enumerate(levels)]
+    problems += repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
+    problems.check()
+    return tuple(sorted(level for level in levels if level is not None))
+
+
+def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
+    if set(value) != {"from", "to"}:
+        raise Problem("{key}: a range has the keys from and to", "write {from: 1, to: 128}, or 1..128")
+    low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)
+    if low > high:
+        raise Problem(f"{{key}}: {low} is above {high}", f"write {high}..{low}")
+    steps = [low]
+    while steps[-1] * 2 < high:
+        steps.append(steps[-1] * 2)
+    return tuple(dict.fromkeys((*steps, high)))
+
+
+def read_rates(value: Any) -> tuple[Rate, ...]:
+    """[0.5, 1, 2], 4, or auto, which lists none. Sorted; duplicates are refused."""
+    if value == "auto":
+        return ()
+    if isinstance(value, str):
+        raise Problem(f"{{key}}: {shown(value)} is not a rate", "write requests per second, as [1, 2, 4], or auto")
+    listed = value if isinstance(value, list) else [value]
+    if not 1 <= len(listed) <= MAX_RATES:
+        raise Problem(f"{{key}} is {'a very long' if listed else 'an empty'} list", "write [1, 2, 4], or auto")
+    problems = Problems()
+    known = [problems.read(lambda item: number(item, LEAST_RATE, MOST_RATE), item, i) for i, item in enumerate(listed)]
+    problems.check()
+    rates = [Rate.of(per_second) for per_second in known if per_second is not None]
+    if len(set(rates)) < len(rates):
+        raise Problem("{key}: a rate is given twice", "remove one; repeats: 3  measures each again")
+    return tuple(sorted(rates))
+
+
+class _Gamma(Strict):
+    """Gaps of a gamma distribution, by their coefficient of variation."""
+
+    cv: Annotated[float, number_in(0.1, 10.0)]
+
+
+def read_arrivals(value: Any) -> Arrivals:
+    """poisson, or {gamma: {cv: 2}}."""
+    hint = "write poisson, or {gamma: {cv: 2}} for bursts (cv 1 is Poisson)"
+    if value == "poisson":
+        return POISSON
+    if not isinstance(value, dict) or set(value) != {"gamma"} or not isinstance(value["gamma"], dict):
+        raise Problem(f"{{key}} are poisson or gamma; this is {shown(value)}", hint)
+    gamma: _Gamma = read(_Gamma, value["gamma"])
+    return Arrivals(gamma.cv)

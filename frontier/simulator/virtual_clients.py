@@ -1,0 +1,199 @@
+"""Clients in virtual time: who sends what and when, in a closed loop or as it arrives, and what each step gave them."""
+
+import bisect
+import heapq
+import random
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from frontier.model import POISSON, Rate, Shape
+from frontier.pacing import Pacing, first_length
+from frontier.sessions import SessionPlan, class_of, left_out, plan_session
+from frontier.simulator.engine import Step
+from frontier.simulator.spec import EngineSpec
+from frontier.simulator.speculative import make_scheduler
+from frontier.simulator.virtual_records import Sent
+
+
+@dataclass(slots=True)
+class _Session:
+    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an answer left out."""
+
+    number: int
+    shape: Shape
+    class_index: int | None
+    plan: SessionPlan
+    turn: int
+    known: int
+    more: int = 0
+
+
+class VirtualClients:
+    """The clients of one run: who sends when, and when the window opens and closes."""
+
+    def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
+        rate = load.per_second if isinstance(load, Rate) else None
+        streams = load if rate is None else 0
+        self.scheduler = make_scheduler(spec)
+        self.shape, self.streams, self.seed = shape, streams, seed
+        self.rng = random.Random(seed)
+        self.pacing = Pacing(streams) if stagger and rate is None else None
+        self.due = None if rate is None else (shape.arrivals or POISSON).times(rate, seed)
+        self.tpot_sum = self.e2e_sum = 0.0
+        self.whole = self.several = 0
+        self.sends: list[tuple[float, float]] = []
+        self.ingest = spec.ingest * spec.time_scale
+        self.requests: list[Sent] = []
+        self.sessions: dict[int, _Session] = {}
+        self.ends: list[float] = []
+        self.arrivals: list[tuple[float, int, int]] = []
+        self.completed = 0
+        self.prefix, self.block, self.caches = shape.prefix, spec.block_size, spec.prefix_cache
+        self.shared = self._beginning(int(shape.prefix * shape.isl.high) if shape.session is None else shape.shared)
+        self.of_class = [self._beginning(each.shape.shared, i) for i, each in enumerate(shape.mix)]
+        self.begun = 0
+        for stream in range(streams):
+            heapq.heappush(self.arrivals, (self._begin(stream), stream, stream))
+        self._arrive(0.0)
+
+    def _arrive(self, now: float) -> None:
+        """Open loop: all arrivals until now, and the next one."""
+        while self.due is not None and (not self.arrivals or self.sends[-1][0] <= now):
+            due, number = next(self.due), len(self.sends)
+            self.sends.append((due, 0.0))
+            heapq.heappush(self.arrivals, (due, number, number))
+
+    def admit(self, now: float) -> None:
+        """Hand the scheduler what has reached it by `now`."""
+        while self.arrivals and self.arrivals[0][0] + self.ingest <= now:
+            sent, _, stream = heapq.heappop(self.arrivals)
+            request, hashes = self._turn(sent, stream) if stream in self.sessions else self._single(sent, stream)
+            self.requests.append(request)
+            self.scheduler.submit(request.index, request.prompt, request.output, hashes, sent)
+
+    def _beginning(self, tokens: int, class_index: int | None = None) -> tuple[Hashable, ...]:
+        """The blocks that all sessions of a class begin with, where the engine has a prefix cache."""
+        blocks = tokens // self.block if self.caches else 0
+        return tuple(("shared", class_index, i) for i in range(blocks))
+
+    def _single(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
+        """A request of its own."""
+        prompt, output = self.shape.isl.draw(self.rng), self.shape.osl.draw(self.rng)
+        if self.pacing is not None and len(self.requests) < self.streams:
+            output = first_length(output, self.seed, stream)
+        hashes = self.shared[: int(self.prefix * prompt) // self.block] if self.shared else ()
+        return Sent(len(self.requests), stream, sent, prompt, output), hashes
+
+    def _turn(self, sent: float, stream: int) -> tuple[Sent, Sequence[Hashable]]:
+        """The next turn of the stream's session."""
+        session = self.sessions[stream]
+        planned = session.plan.turns[session.turn]
+        begins = session.turn == session.plan.start
+        prompt = session.plan.prompt(session.turn) if begins else session.known + planned.new + session.more
+        output = planned.osl
+        if self.pacing is not None and begins and session.number < self.streams:
+            output = first_length(output, self.seed, stream)
+        known = min(session.shape.shared, prompt - 1) if begins else session.known
+        hashes: Sequence[Hashable] = ()
+        if self.caches:
+            shared = (
+                self.shared
+                if session.class_index is None
+                else self.of_class[session.class_index][: known // self.block]
+            )
+            own = range(len(shared), (prompt + output) // self.block)
+            hashes = (*shared, *((session.number, i) for i in own))
+        index = len(self.requests)
+        return Sent(
+            index, stream, sent, prompt, output, session=session.number, turn=session.turn, reusable=known,
+            class_index=session.class_index,
+        ), hashes  # fmt: skip
+
+    def _begin(self, stream: int) -> float:
+        """A new session for a stream; the seconds before its first turn."""
+        if self.shape.session is None and not self.shape.mix:
+            return 0.0
+        number, self.begun = self.begun, self.begun + 1
+        class_index = class_of(self.shape, self.seed, number) if self.shape.mix else None
+        shape = self.shape if class_index is None else self.shape.mix[class_index].shape
+        plan = plan_session(shape, self.seed, number, self.streams if self.pacing is not None else 0)
+        self.sessions[stream] = _Session(number, shape, class_index, plan, plan.start, 0)
+        return plan.turns[plan.start].pause
+
+    def _continue(self, request: Sent) -> float | None:
+        """The seconds of thinking before the next turn of the session of a request that has ended; None: it is over."""
+        session = self.sessions.get(request.stream)
+        if session is None or session.turn + 1 == len(session.plan.turns):
+            return None
+        session.more = left_out(session.plan.turns[session.turn], request.output)
+        session.known = request.prompt + request.output
+        session.turn += 1
+        return session.plan.turns[session.turn].pause
+
+    def advance(self, now: float) -> Step | None:
+        """One step from `now` on; None when the engine is idle until the next arrival."""
+        self.admit(now)
+        step = self.scheduler.step(now)
+        if step is None:
+            return None
+        self._arrive(step.end)
+        self.ends.append(step.end)
+        if step.counts is None:
+            self._span(step)
+        else:
+            self._count(step, step.counts)
+        for name in step.finished:
+            request = self.requests[name]
+            request.done = True
+            self.completed += 1
+            if self.due is not None:
+                self.whole += 1
+                self.e2e_sum += step.end - request.sent
+                continue
+            delay = 0.0 if self.pacing is None else self._delay(self.pacing, request, step.end)
+            thinking = self._continue(request)
+            if thinking is None:
+                self._begin(request.stream)
+            elif thinking:
+                delay = 0.0
+            send = step.end + delay + (thinking or 0.0)
+            bisect.insort(self.sends, (send, delay))
+            heapq.heappush(self.arrivals, (send, self.completed + self.streams, request.stream))
+        return step
+
+    def _delay(self, pacing: Pacing, request: Sent, now: float) -> float:
+        """How long its stream waits now that it has ended."""
+        if request.index >= self.streams:
+            self.whole += 1
+            self.e2e_sum += now - request.sent
+            if request.output > 1:
+                first = self.ends[request.steps[0] if request.steps else request.spans[0][0]]
+                self.several += 1
+                self.tpot_sum += (now - first) / (request.output - 1)
+        if not self.several:
+            return 0.0
+        return pacing.delay(now, self.tpot_sum / self.several, self.e2e_sum / self.whole)
+
+    def _span(self, step: Step) -> None:
+        """One token for everybody in the batch: only who came and who went is noted."""
+        number, requests = step.number, self.requests
+        for name in step.preempted:
+            request = requests[name]
+            if request.open >= 0:
+                request.spans.append((request.open, number))
+                request.open = -1
+        for name, cached in zip(step.first, step.cached, strict=True):
+            requests[name].open = number
+            requests[name].cached = cached
+        for name in step.finished:
+            request = requests[name]
+            request.spans.append((request.open, number + 1))
+
+    def _count(self, step: Step, counts: Sequence[int]) -> None:
+        """Who got how many."""
+        number, requests = step.number, self.requests
+        for name, count in zip(step.tokens, counts, strict=True):
+            requests[name].steps.append(number)
+            requests[name].counts.append(count)
+        for name, cached in zip(step.first, step.cached, strict=True):
+            requests[name].cached = cached
