@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Pri
 from frontier.client.target import read_address
 from frontier.config.deployment import Command, DeploymentConfig, QualityConfig, SentFile
 from frontier.config.rates import AUTO, read_arrivals, read_rates
-from frontier.config.shapes import described, read_shape
+from frontier.config.shapes import described, distinct, read_shapes
 from frontier.config.sla import DEFAULT_TIER, NEEDS_LIMITS, Tiers, known_metric, read_tiers
 from frontier.config.traffic import Traffic, mixes, read_traffic
 from frontier.config.uses import PLAIN, POST, VARIABLE, Use, effects
@@ -33,6 +33,7 @@ from frontier.fields import (
     duration,
     duration_in,
     duration_text,
+    repeated,
     shown,
     whole,
     whole_in,
@@ -150,23 +151,7 @@ def _finish(value: Any) -> Any:
     return {"url" if value.strip().startswith(("http://", "https://", "${")) else "command": value}
 
 
-# ---- the settings of the sweep: shapes and concurrencies
-
-
-def _repeated(labels: list[str], what: str, hint: str) -> list[Problem]:
-    """A problem at each label that was there before."""
-    first = {label: i for i, label in reversed(list(enumerate(labels)))}
-    return [Problem(what.format(label), hint, i) for i, label in enumerate(labels) if first[label] < i]
-
-
-def _shapes(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    if not shapes or len(shapes) > 100:
-        raise Problem("{key} is an empty list" if not shapes else "{key} has more than 100 shapes", "write [1024/256]")
-    same = [described(replace(shape, name=None)) for shape in shapes]
-    problems = _repeated(same, "{} is given twice", "remove one; repeats: 3  measures each again")
-    hint = "give one a name, as {isl: 1024, osl: 256, name: chat}"
-    Problems(problems or _repeated([shape.label for shape in shapes], "two shapes are called {}", hint)).check()
-    return shapes
+# ---- the concurrencies of the sweep
 
 
 def _concurrency(value: Any) -> tuple[int, ...]:
@@ -185,7 +170,7 @@ def _concurrency(value: Any) -> tuple[int, ...]:
     problems = Problems()
     levels = [problems.read(lambda item: whole(item, 1, MAX_CONCURRENCY), item, i) for i, item in enumerate(value)]
     known = [f"{level}" if level else f"not read {i}" for i, level in enumerate(levels)]
-    problems += _repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
+    problems += repeated(known, "{{key}}: {} is given twice", "remove one; repeats: 3  measures each again")
     problems.check()
     return tuple(sorted(level for level in levels if level is not None))
 
@@ -224,7 +209,7 @@ def _warmup(value: Any) -> float:
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
     if not value:
         raise Problem("{key} is an empty list", "list one with a name and an endpoint")
-    Problems(_repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
+    Problems(repeated([d.name for d in value], "two deployments are called {}", "give each its own name")).check()
     return value
 
 
@@ -237,9 +222,9 @@ class Config(Strict):
 
     name: Annotated[Name, PLAIN] | None = None
     given_shapes: Annotated[
-        tuple[Annotated[Shape, PlainValidator(read_shape)], ...],
+        tuple[Annotated[Shape, PlainValidator(read_shapes)], ...],
         ONE_OR_MANY,
-        AfterValidator(_shapes),
+        AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
     traffic: Annotated[Traffic, PlainValidator(read_traffic), PLAIN] = Field(default_factory=dict)
