@@ -79,10 +79,10 @@ def test_what_is_no_score_for_each_answer_is_an_error(command: str, message: str
 def test_one_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(MeasurementError, match=r"did not end within .* for 3 answers"):
-        scores(scorer(f"(sleep 1; touch {tmp_path}/left) & sleep 60", within=0.2))
+        scores(scorer(f"(sleep 0.6; touch {tmp_path}/left) & sleep 60", within=0.2))
     assert time.monotonic() - began < 30
     assert None is scores(scorer("sleep 60"), stop=0.1)
-    time.sleep(1.0)
+    time.sleep(0.5)
     assert not (tmp_path / "left").exists()
 
 
